@@ -1,0 +1,81 @@
+"""What the hall passes along: who asks for what (`Call`), and what the verbs answer (`Reply`) before it is encoded."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds.kind import Kind, Subresource
+from controller_manager.api.wire import Request
+
+Tree = dict[str, Any]
+_NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who asks."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_EXTRA)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
+    deletecollection (document 1, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
+    each parameter.
+    """
+
+    request: Request
+    user: User
+    verb: str
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: Subresource | None
+    query: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object, as the bytes of its JSON."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A collection: the metadata of the list and its objects as JSON bytes, in order."""
+
+    resource_version: str
+    objects: Sequence[bytes]
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A watch: `open(represent)` yields ready-to-send chunks, each event's object passed through `represent`
+    (None sends the stored bytes)."""
+
+    open: Callable[["Represent | None"], AsyncIterator[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Represent:
+    """Another form of an object's JSON bytes, named so that its encoding can be shared between watchers."""
+
+    name: str
+    convert: Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a verb answers: a status, a body in one of three shapes, and warnings for the `Warning` header."""
+
+    body: Item | Items | Stream
+    status: int = 200
+    warnings: tuple[str, ...] = ()

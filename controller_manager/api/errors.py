@@ -1,0 +1,198 @@
+"""Refusals of the API: one class per reason, raised by the server and decoded by the client from the same `Status`."""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from controller_manager.api.model import Model
+
+
+class Cause(Model):
+    """One problem of a refused request (`status.details.causes[]`); `reason` is e.g. `FieldValueRequired`."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(Model):
+    """`status.details`; `kind` is the plural resource name, or the kind for `Invalid`, as upstream has it."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(Model):
+    """The body of an error, and of a successful delete."""
+
+    kind: str = "Status"
+    api_version: str = "v1"
+    metadata: Mapping[str, str] = {}
+    status: str = "Failure"
+    message: str = ""
+    reason: str = ""
+    details: Details | None = None
+    code: int = 0
+
+    def encode(self) -> bytes:
+        """The Status as JSON, with its constant fields."""
+        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **msgspec.to_builtins(self)}
+        body["status"], body["code"] = self.status, self.code
+        return msgspec.json.encode(body)
+
+
+class ApiError(Exception):
+    """A request the API refused. `code` is the HTTP status, `reason` the machine-readable word."""
+
+    code: ClassVar[int] = 500
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(self, message: str, details: Details | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    def status(self) -> Status:
+        """This refusal as the body of an answer."""
+        return Status(message=self.message, reason=self.reason, details=self.details, code=self.code)
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+
+class Expired(ApiError):
+    code, reason = 410, "Expired"
+
+
+class Gone(ApiError):
+    code, reason = 410, "Gone"
+
+
+class RequestEntityTooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class ServiceUnavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class Timeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+_CLASSES: tuple[type[ApiError], ...] = (
+    BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, Conflict, AlreadyExists,
+    Expired, Gone, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
+    ServiceUnavailable, Timeout,
+)  # fmt: skip
+_BY_REASON = {c.reason: c for c in _CLASSES}
+_BY_CODE = {c.code: c for c in reversed(_CLASSES)}
+
+
+def not_found(group: str, plural: str, name: str) -> NotFound:
+    """The object does not exist."""
+    return NotFound(f'{_qualified(group, plural)} "{name}" not found', Details(name=name, group=group, kind=plural))
+
+
+def already_exists(group: str, plural: str, name: str) -> AlreadyExists:
+    """An object of that name exists."""
+    details = Details(name=name, group=group, kind=plural)
+    return AlreadyExists(f'{_qualified(group, plural)} "{name}" already exists', details)
+
+
+def conflict(group: str, plural: str, name: str, why: str) -> Conflict:
+    """The object is not as the request presumed."""
+    message = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {why}'
+    return Conflict(message, Details(name=name, group=group, kind=plural))
+
+
+def forbidden(group: str, plural: str, name: str, why: str) -> Forbidden:
+    """The request is understood and refused."""
+    subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
+    return Forbidden(f"{subject} is forbidden: {why}", Details(name=name, group=group, kind=plural))
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
+    """The object breaks rules of its kind; every broken rule is a cause."""
+    problems = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    listed = problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = Details(name=name, group=group, kind=kind, causes=tuple(causes))
+    return Invalid(f'{qualified} "{name}" is invalid: {listed}', details)
+
+
+def from_response(code: int, body: bytes) -> ApiError:
+    """The refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
+    try:
+        status = msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError:
+        status = Status()
+    if status.kind != "Status" or not status.message:
+        text = body.decode("utf-8", "replace").partition("\n")[0][:500] or f"HTTP status {code}"
+        return _unlisted(code, "")(text)
+    found = _BY_REASON.get(status.reason)
+    if found is None or found.code != code:
+        found = _unlisted(code, status.reason)
+    return found(status.message, status.details)
+
+
+def _unlisted(code: int, reason: str) -> type[ApiError]:
+    known = _BY_CODE.get(code)
+    if known is not None and (not reason or known.reason == reason):
+        return known
+    base = known or ApiError
+    return type(base.__name__, (base,), {"code": code, "reason": reason or base.reason})
+
+
+def _qualified(group: str, plural: str) -> str:
+    return f"{plural}.{group}" if group else plural

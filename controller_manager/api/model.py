@@ -1,0 +1,84 @@
+"""The base of every typed object: frozen, camel-cased, and never losing a field it does not know."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Self, dataclass_transform
+
+import msgspec
+from msgspec.structs import force_setattr
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
+class _FrozenMeta(msgspec.StructMeta):
+    """Tells type checkers that every subclass is frozen and keyword-only too."""
+
+
+class Model(
+    msgspec.Struct, metaclass=_FrozenMeta, frozen=True, kw_only=True, gc=False, rename="camel", omit_defaults=True
+):
+    """A value within an object; holds the fields we interpret."""
+
+
+class OwnerReference(Model):
+    """`metadata.ownerReferences[]`, complete."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+
+class ObjectMeta(Model):
+    """`metadata`: the fields we interpret; the others stay in the object's `raw`."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
+class Object(Model):
+    """A Kubernetes object: its interpreted fields, and in `raw` the JSON bytes it was decoded from.
+
+    `raw` is empty for an object made by hand or by a metadata-only informer. It is never sent.
+    """
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: ObjectMeta = ObjectMeta()
+    raw: bytes = msgspec.field(default=b"", name="$raw")
+
+    @classmethod
+    def decode(cls, data: bytes, *, keep: bool = True) -> Self:
+        """Decode JSON; `keep` remembers the bytes so that an update loses no unknown field.
+
+        Raises `msgspec.ValidationError` naming the path of a field of the wrong type.
+        """
+        found: Self = _decoder(cls).decode(data)
+        if keep:
+            force_setattr(found, "raw", data)
+        return found
+
+    def encode(self) -> bytes:
+        """The interpreted fields as JSON, without `raw`."""
+        return msgspec.json.encode(msgspec.structs.replace(self, raw=b"") if self.raw else self)
+
+
+class PartialObject(Object):
+    """Any object, of which only type and metadata are read."""
+
+
+@cache
+def _decoder(cls: type[Object]) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cls)

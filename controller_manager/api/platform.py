@@ -1,0 +1,10 @@
+"""The names that bind the neutral documents to the existing ecosystem, so that every existing client works."""
+
+GROUP_DOMAIN = "k8s.io"
+PLATFORM_DOMAIN = "kubernetes.io"
+VENDOR = "kubernetes"
+SYSTEM_NAMESPACE = "kube-system"
+DEFAULT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+API_VERSION = "1.36"
+MANAGER_USER = "system:kube-controller-manager"
+ADMIN_GROUP = "system:masters"

@@ -1,0 +1,56 @@
+"""What can be addressed: a resource of the API and the key of one object in it."""
+
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from controller_manager.api.model import Object, PartialObject
+
+T = TypeVar("T", bound=Object)
+
+
+class Key(NamedTuple):
+    """Namespace and name of one object; the namespace of a cluster-scoped object is empty."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A resource type as the client addresses it, and the type its objects decode to."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    type: type[T]
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or the version alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def name(self) -> str:
+        """`plural.group`, the name logs, metrics and permissions use."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path (document 1, Resource URI shapes); segments are escaped by the transport, not here."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        tail = "".join(f"/{part}" for part in (name, subresource) if part)
+        return f"{root}{scope}/{self.plural}{tail}"
+
+    def metadata_only(self) -> "Resource[PartialObject]":
+        """The same resource, read as type and metadata."""
+        return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, PartialObject)
+
+
+def key_of(obj: Object) -> Key:
+    """The key of an object."""
+    return Key(obj.metadata.namespace, obj.metadata.name)

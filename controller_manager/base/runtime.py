@@ -1,0 +1,20 @@
+"""What every component of one process shares: its name, its log and its metrics registry."""
+
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.base.log import Logger, get_logger
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The identity of one process, or of one of several simulated in a test: never shared between two."""
+
+    name: str
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+
+    def log(self, component: str) -> Logger:
+        """A logger for one component of this process."""
+        logger: Logger = get_logger(component).bind(process=self.name)
+        return logger

@@ -1,0 +1,90 @@
+"""Owned tasks: the only module that creates tasks outside `asyncio.TaskGroup`'s own methods."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+
+class Tasks:
+    """A task group whose members are cancelled when its block ends.
+
+    `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels what still
+    runs and waits for it. A task that fails cancels the body and the others; the group raises the
+    `ExceptionGroup` of `asyncio.TaskGroup`.
+    """
+
+    def __init__(self) -> None:
+        self._group = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.cancel()
+        await self._group.__aexit__(kind, error, trace)
+
+    def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
+        """Run `work` until it ends or the block does."""
+        task = self._group.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Ask every running task to stop; leaving the block waits for them."""
+        for task in tuple(self._running):
+            task.cancel()
+
+
+async def keep_running(
+    work: Callable[[], Awaitable[None]],
+    log: "structlog.typing.FilteringBoundLogger",
+    *,
+    name: str,
+    pause: float = 1.0,
+    longest_pause: float = 30.0,
+) -> None:
+    """Run `work` again whenever it fails, with a doubling pause; a plain return ends it.
+
+    Background work that must outlive its own errors goes through here: this is the task runner of the three
+    places that may swallow an error.
+    """
+    wait = pause
+    while True:
+        started = asyncio.get_running_loop().time()
+        try:
+            await work()
+            return
+        except Exception:
+            log.exception("background work failed; it will be tried again", work=name, pause=wait)
+        if asyncio.get_running_loop().time() - started > longest_pause:
+            wait = pause
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, longest_pause)
+
+
+async def all_of(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+async def until(stop: asyncio.Event, work: Coroutine[Any, Any, Any]) -> None:
+    """Run `work` until it ends or `stop` is set, whichever comes first; an error of `work` is raised."""
+    async with Tasks() as tasks:
+        running = tasks.start(work, name="work")
+        stopping = tasks.start(stop.wait(), name="stop")
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        if running.done() and not running.cancelled() and running.exception() is None:
+            running.result()
