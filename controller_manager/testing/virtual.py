@@ -1,0 +1,82 @@
+"""An asyncio loop on which time passes only when nothing is left to do: it jumps to the next timer."""
+
+import asyncio
+import random
+import selectors
+from collections.abc import Coroutine
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from controller_manager.base.chance import Chance
+
+T = TypeVar("T")
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+
+
+class AllBlockedError(RuntimeError):
+    """Every task waits for something that nothing can bring about any more."""
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    """Polls files without waiting and lets the loop's clock jump instead of sleeping."""
+
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        events = super().select(0)
+        if events or timeout == 0:
+            return events
+        if self.loop.threads_busy:
+            return super().select(None)
+        if timeout is None:
+            raise AllBlockedError(self.loop.describe_blocked())
+        self.loop.jump(timeout)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop with its own time, wall clock and seeded chance; work in executors holds back the jump."""
+
+    def __init__(self, seed: int = 0) -> None:
+        self._now = 0.0
+        self.threads_busy = 0
+        selector = _JumpingSelector()
+        selector.loop = self
+        super().__init__(selector)
+        self._clock_resolution = 1e-6
+        self.chance = Chance(random.Random(seed))
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def wall_time(self) -> float:
+        """Virtual seconds since the Unix epoch; a loop is born at the start of 2026."""
+        return EPOCH + self._now
+
+    def jump(self, seconds: float) -> None:
+        """Let `seconds` pass at once."""
+        self._now += seconds
+
+    def describe_blocked(self) -> str:
+        """One sentence naming every waiting task."""
+        names = sorted(task.get_name() for task in asyncio.all_tasks(self))
+        return f"nothing can make progress any more; {len(names)} tasks wait: {', '.join(names)}"
+
+    def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> "asyncio.Future[Any]":
+        """As in asyncio; virtual time stands still until the work is done."""
+        future = super().run_in_executor(executor, func, *args)
+        self.threads_busy += 1
+        future.add_done_callback(self._thread_done)
+        return future
+
+    def _thread_done(self, _: "asyncio.Future[Any]") -> None:
+        self.threads_busy -= 1
+
+
+def run(work: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
+    """Run `work` to its end on a new virtual loop."""
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
+        return runner.run(work)
