@@ -3,14 +3,15 @@
 import asyncio
 import random
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.chance import Chance
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
@@ -46,7 +47,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.loop = self
         super().__init__(selector)
         self._clock_resolution = 1e-6
-        self.chance = Chance(random.Random(seed))
+        self.chance = Chance(random.Random(seed))  # noqa: S311 - reproducible on purpose
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -65,14 +66,24 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         names = sorted(task.get_name() for task in asyncio.all_tasks(self))
         return f"nothing can make progress any more; {len(names)} tasks wait: {', '.join(names)}"
 
-    def run_in_executor(self, executor: Executor | None, func: Any, *args: Any) -> "asyncio.Future[Any]":
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+    ) -> "asyncio.Future[T]":
         """As in asyncio; virtual time stands still until the work is done."""
         future = super().run_in_executor(executor, func, *args)
         self.threads_busy += 1
         future.add_done_callback(self._thread_done)
         return future
 
-    def _thread_done(self, _: "asyncio.Future[Any]") -> None:
+    async def shutdown_default_executor(self) -> None:
+        """As in asyncio; joining the threads is work outside the loop too."""
+        self.threads_busy += 1
+        try:
+            await super().shutdown_default_executor()
+        finally:
+            self.threads_busy -= 1
+
+    def _thread_done(self, _: "asyncio.Future[T]") -> None:
         self.threads_busy -= 1
 
 
