@@ -1,0 +1,120 @@
+"""How objects of a kind are prepared for storage: who may write which part, generations, grace, held deletions.
+
+A kind's `Strategy` is a row of data and tiny functions (`kinds/strategies.py`); nothing here names a kind.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, put_in, same_but
+
+Path = tuple[str, ...]
+
+STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",),)})
+NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
+# Written by the server alone. A client that leaves them out of an update means "as they are".
+_FILLED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
+
+
+def nothing(_tree: Tree) -> None:
+    """The step of a kind that has none."""
+
+
+def nothing_owed(_new: Tree, _old: Tree) -> None:
+    """The step of a kind that has none."""
+
+
+def immediately(_tree: Tree) -> int:
+    """The grace of a kind whose objects go at once."""
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """The rules of a kind.
+
+    `parts` names for each subresource the paths that only it may write. `generation` says whether
+    `metadata.generation` counts the changes outside metadata and status. `kept` are the fields of metadata a
+    subresource may not change. `born` fills what the server owns of a new object, `changed(new, old)` what it owns
+    of an update; `default_grace` is the seconds a delete waits for when it does not say; `marked` notes the
+    beginning of a graceful deletion; `finalizers` is the path of a second list that holds a deletion.
+    `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update` whether an
+    update without a resourceVersion is accepted.
+    """
+
+    parts: Mapping[str, tuple[Path, ...]] = NO_PARTS
+    generation: bool = False
+    kept: tuple[str, ...] = ("ownerReferences",)
+    born: Callable[[Tree], None] = nothing
+    changed: Callable[[Tree, Tree], None] = nothing_owed
+    default_grace: Callable[[Tree], int] = immediately
+    marked: Callable[[Tree], None] = nothing
+    finalizers: Path = ()
+    creates_on_update: bool = False
+    unconditional_update: bool = True
+
+    def prepare_create(self, new: Tree) -> None:
+        """Take away what a client may not set on a new object and fill in what the server owns."""
+        if "status" in self.parts:
+            new.pop("status", None)
+        metadata = new.setdefault("metadata", {})
+        for name in _FILLED:
+            metadata.pop(name, None)
+        metadata.pop("generation", None)
+        if self.generation:
+            metadata["generation"] = 1
+        self.born(new)
+
+    def prepare_update(self, new: Tree, old: Tree) -> None:
+        """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
+        for path in (path for paths in self.parts.values() for path in paths):
+            put_in(new, path, get_in(old, path))
+        self.changed(new, old)
+        self._own_metadata(new, old)
+
+    def prepare_status(self, new: Tree, old: Tree) -> None:
+        """Keep from `old` everything but the status."""
+        self.prepare_subresource("status", new, old)
+
+    def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
+        """Make `new` the old object but for what the subresource `name` may write, in place."""
+        written = [(path, get_in(new, path)) for path in self.parts.get(name, ())]
+        metadata = new.get("metadata", {})
+        for field in self.kept:
+            put_in(metadata, (field,), old["metadata"].get(field))
+        new.clear()
+        new.update(old, metadata=metadata)
+        for path, value in written:
+            put_in(new, path, value)
+        self._own_metadata(new, old)
+
+    def grace(self, tree: Tree, requested: int | None) -> int:
+        """Seconds until the object may be removed; 0 removes it now. A later delete may only shorten the grace."""
+        usual = self.default_grace(tree)
+        seconds = usual if requested is None or usual == 0 else max(requested, 0)
+        running = tree["metadata"].get("deletionGracePeriodSeconds")
+        return seconds if running is None else min(seconds, running)
+
+    def mark_deleted(self, tree: Tree) -> None:
+        """Note that a deletion has begun; the caller sets `deletionTimestamp` and its grace."""
+        self.marked(tree)
+        metadata = tree["metadata"]
+        if self.generation and "generation" in metadata:
+            metadata["generation"] += 1
+
+    def still_held(self, tree: Tree) -> bool:
+        """Whether finalizers forbid the removal."""
+        return bool(tree["metadata"].get("finalizers") or (self.finalizers and get_in(tree, self.finalizers)))
+
+    def _own_metadata(self, new: Tree, old: Tree) -> None:
+        metadata, before = new.setdefault("metadata", {}), old["metadata"]
+        for name in _FILLED:
+            if name not in metadata and name in before:
+                metadata[name] = before[name]
+        count = before.get("generation", 0)
+        if self.generation and not same_but(_NOT_COUNTED, new, old):
+            count += 1
+        put_in(metadata, ("generation",), count or None)

@@ -1,0 +1,47 @@
+"""Reading and writing plain trees by path; no knowledge of kinds."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from apiserver_stub.kinds.schema import Tree
+
+_MISSING = object()
+
+
+def get_in(tree: Any, path: Sequence[str]) -> Any:
+    """The value at `path`, or None."""
+    for name in path:
+        if not isinstance(tree, dict):
+            return None
+        tree = tree.get(name)
+    return tree
+
+
+def put_in(tree: Tree, path: Sequence[str], value: Any) -> None:
+    """Set the value at `path`, making objects on the way but never changing one that is there; None removes it.
+
+    Objects on the way are copied, so that a subtree shared with another tree stays as it is.
+    """
+    *parents, last = path
+    for name in parents:
+        inner = tree.get(name)
+        if value is None and not isinstance(inner, dict):
+            return
+        inner = tree[name] = dict(inner) if isinstance(inner, dict) else {}
+        tree = inner
+    if value is None:
+        tree.pop(last, None)
+    else:
+        tree[last] = value
+
+
+def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
+    """Whether two objects agree in all top-level fields but the ignored ones."""
+    names = (one.keys() | other.keys()).difference(ignored)
+    return all(one.get(name, _MISSING) == other.get(name, _MISSING) for name in names)
+
+
+def dicts(value: Any) -> Iterator[tuple[int, Tree]]:
+    """The objects of an array with their indexes; nothing when it is no array."""
+    if isinstance(value, list):
+        yield from ((i, item) for i, item in enumerate(value) if isinstance(item, dict))
