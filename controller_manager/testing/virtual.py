@@ -67,7 +67,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return f"nothing can make progress any more; {len(names)} tasks wait: {', '.join(names)}"
 
     def run_in_executor(
-        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]
+        self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> "asyncio.Future[T]":
         """As in asyncio; virtual time stands still until the work is done."""
         future = super().run_in_executor(executor, func, *args)

@@ -1,0 +1,172 @@
+"""The core group, as far as controllers read it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controller_manager.api.edit import Condition
+from controller_manager.api.model import Model, Object
+from controller_manager.api.resource import Resource
+
+
+class NamespaceSpec(Model):
+    finalizers: tuple[str, ...] = ()
+
+
+class NamespaceStatus(Model):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Namespace(Object):
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+
+class ObjectReference(Model):
+    """A reference to one object, complete."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class ContainerPort(Model):
+    container_port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class Container(Model):
+    name: str = ""
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+
+
+class PodSpec(Model):
+    node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
+    restart_policy: str = "Always"
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+
+
+class PodIP(Model):
+    ip: str = ""
+
+
+class PodStatus(Model):
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
+    conditions: tuple[Condition, ...] = ()
+
+
+class Pod(Object):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ServicePort(Model):
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    target_port: int | str | None = None
+    app_protocol: str | None = None
+
+
+class ServiceSpec(Model):
+    type: str = "ClusterIP"
+    selector: Mapping[str, str] | None = None
+    ports: tuple[ServicePort, ...] = ()
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    ip_families: tuple[str, ...] = ()
+    publish_not_ready_addresses: bool = False
+
+
+class Service(Object):
+    spec: ServiceSpec = ServiceSpec()
+
+
+class EndpointAddress(Model):
+    """`subsets[].addresses[]`, complete."""
+
+    ip: str
+    hostname: str = ""
+    node_name: str | None = None
+    target_ref: ObjectReference | None = None
+
+
+class EndpointPort(Model):
+    """`subsets[].ports[]`, complete."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+
+class EndpointSubset(Model):
+    """`subsets[]`, complete."""
+
+    addresses: tuple[EndpointAddress, ...] = ()
+    not_ready_addresses: tuple[EndpointAddress, ...] = ()
+    ports: tuple[EndpointPort, ...] = ()
+
+
+class Endpoints(Object):
+    subsets: tuple[EndpointSubset, ...] = ()
+
+
+class EventSource(Model):
+    component: str = ""
+    host: str = ""
+
+
+class EventSeries(Model):
+    count: int = 0
+    last_observed_time: str | None = None
+
+
+class Event(Object):
+    """Something that happened, in its core form (document 1, Event resource: the deprecated fields' names)."""
+
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    action: str = ""
+    count: int = 0
+    source: EventSource = EventSource()
+    series: EventSeries | None = None
+    event_time: str | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    reporting_component: str = ""
+    reporting_instance: str = ""
+    related: ObjectReference | None = None
+
+
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
+PODS = Resource("", "v1", "pods", "Pod", True, Pod)
+SERVICES = Resource("", "v1", "services", "Service", True, Service)
+ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True, Endpoints)
+EVENTS = Resource("", "v1", "events", "Event", True, Event)
+
+
+def reference_to(obj: Object) -> ObjectReference:
+    """A reference to `obj` as events and endpoints carry it."""
+    meta = obj.metadata
+    return ObjectReference(
+        api_version=obj.api_version,
+        kind=obj.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )

@@ -1,0 +1,39 @@
+"""Small pure edits of frozen objects that several controllers need."""
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from controller_manager.api.model import Model, Object
+
+T = TypeVar("T", bound=Object)
+
+
+class Condition(Model):
+    """A condition of a status, complete (`meta/v1` Condition and the older per-kind ones)."""
+
+    type: str
+    status: str
+    observed_generation: int | None = None
+    last_probe_time: str | None = None
+    last_update_time: str | None = None
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
+    """`conditions` with `new` in the place of its type; the transition time changes only with the status."""
+    found = next((c for c in conditions if c.type == new.type), None)
+    if found is None:
+        return (*conditions, new)
+    if found.status == new.status:
+        new = msgspec.structs.replace(new, last_transition_time=found.last_transition_time)
+    return tuple(new if c.type == new.type else c for c in conditions)
+
+
+def without_finalizer(obj: T, finalizer: str) -> T:
+    """`obj` without one of its finalizers."""
+    left = tuple(f for f in obj.metadata.finalizers if f != finalizer)
+    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, finalizers=left))

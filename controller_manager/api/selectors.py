@@ -1,0 +1,227 @@
+"""Label and field selectors: parsing their text forms and matching them (label requirements are ANDed)."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, Self
+
+from controller_manager.api.errors import BadRequest
+
+Operator = Literal["in", "notin", "exists", "!", "gt", "lt"]
+
+_TOKEN = re.compile(r"\s*(==|!=|=|!|>|<|\(|\)|,|[^\s=!<>(),]+)\s*")
+_NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
+_LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
+_EMPTY: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label; `values` is sorted."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether `labels` meet this condition; `notin` also holds where the label is absent."""
+        value = labels.get(self.key)
+        match self.operator:
+            case "in":
+                return value in self.values
+            case "notin":
+                return value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+        return value is not None and _compares(value, self.operator, self.values[0])
+
+    def __str__(self) -> str:
+        match self.operator:
+            case "exists":
+                return self.key
+            case "!":
+                return f"!{self.key}"
+            case "gt":
+                return f"{self.key}>{self.values[0]}"
+            case "lt":
+                return f"{self.key}<{self.values[0]}"
+        if len(self.values) == 1:
+            return f"{self.key}{'=' if self.operator == 'in' else '!='}{self.values[0]}"
+        return f"{self.key} {self.operator} ({','.join(self.values)})"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A conjunction of requirements; without any it matches everything."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the faulty part."""
+        return cls(_parsed(text))
+
+    @classmethod
+    def equal_to(cls, labels: Mapping[str, str]) -> Self:
+        """The selector that wants each of `labels`."""
+        return cls(tuple(Requirement(key, "in", (value,)) for key, value in sorted(labels.items())))
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything matches."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str] | None) -> bool:
+        """Whether every requirement holds."""
+        found = labels or _EMPTY
+        return all(requirement.matches(found) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One condition on one field."""
+
+    path: str
+    equal: bool
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """A conjunction of field conditions; which paths a resource offers is the server's business."""
+
+    terms: tuple[Term, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse `metadata.name=a,status.phase!=Running` with `\\`, `\\,` and `\\=` escaped; raises `BadRequest`."""
+        return cls(tuple(_term(part) for part in _split_unescaped(text) if part))
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything matches."""
+        return not self.terms
+
+    def matches(self, value_of: Callable[[str], str]) -> bool:
+        """Whether every condition holds; `value_of(path)` gives a field's value as text, empty when absent."""
+        return all((value_of(term.path) == term.value) is term.equal for term in self.terms)
+
+    def exact(self, path: str) -> str | None:
+        """The value `path` must equal, if the selector says so."""
+        return next((term.value for term in self.terms if term.equal and term.path == path), None)
+
+    def __str__(self) -> str:
+        return ",".join(f"{t.path}{'=' if t.equal else '!='}{_escape(t.value)}" for t in self.terms)
+
+
+def _compares(value: str, operator: Operator, bound: str) -> bool:
+    try:
+        return int(value) > int(bound) if operator == "gt" else int(value) < int(bound)
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> tuple[Requirement, ...]:
+    tokens = list(_tokens(text))
+    found: list[Requirement] = []
+    position = 0
+    while position < len(tokens):
+        requirement, position = _requirement(tokens, position, text)
+        found.append(requirement)
+        if position < len(tokens):
+            if tokens[position] != "," or position + 1 == len(tokens):
+                raise _unparsable(text, f"found '{tokens[position]}', expected: ',' or the end")
+            position += 1
+    return tuple(found)
+
+
+def _tokens(text: str) -> Iterator[str]:
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            if text[position:].isspace():
+                return
+            raise _unparsable(text, f"unexpected '{text[position]}'")
+        yield match[1]
+        position = match.end()
+
+
+def _requirement(tokens: Sequence[str], at: int, text: str) -> tuple[Requirement, int]:
+    def token(index: int) -> str:
+        return tokens[index] if index < len(tokens) else ""
+
+    if token(at) == "!":
+        return Requirement(_key(token(at + 1), text), "!"), at + 2
+    key = _key(token(at), text)
+    match token(at + 1):
+        case "" | ",":
+            return Requirement(key, "exists"), at + 1
+        case "=" | "==" | "!=" as sign:
+            value = token(at + 2)
+            absent = value in ("", ",")
+            found = _value("" if absent else value, text)
+            return Requirement(key, "notin" if sign == "!=" else "in", (found,)), at + (2 if absent else 3)
+        case ">" | "<" as sign:
+            if not re.fullmatch(r"-?\d+", token(at + 2)):
+                raise _unparsable(text, f"'{sign}' needs an integer")
+            return Requirement(key, "gt" if sign == ">" else "lt", (token(at + 2),)), at + 3
+        case "in" | "notin" as word:
+            values, end = _value_set(tokens, at + 2, text)
+            return Requirement(key, "in" if word == "in" else "notin", values), end
+        case other:
+            raise _unparsable(text, f"found '{other}', expected: in, notin, =, ==, !=, >, <")
+
+
+def _value_set(tokens: Sequence[str], at: int, text: str) -> tuple[tuple[str, ...], int]:
+    if at >= len(tokens) or tokens[at] != "(" or ")" not in tokens[at:]:
+        raise _unparsable(text, "a set of values is written (a,b)")
+    end = tokens.index(")", at)
+    values: list[str] = [""]
+    for token in tokens[at + 1 : end]:
+        if token == ",":  # noqa: S105 - a token of the grammar
+            values.append("")
+        elif values[-1]:
+            raise _unparsable(text, f"found '{token}', expected: ',' or ')'")
+        else:
+            values[-1] = _value(token, text)
+    return tuple(sorted(set(values))), end + 1
+
+
+def _key(text: str, selector: str) -> str:
+    if not _LABEL_KEY.fullmatch(text):
+        raise _unparsable(selector, f"'{text}' is not a label key")
+    return text
+
+
+def _value(text: str, selector: str) -> str:
+    if not _LABEL_VALUE.fullmatch(text):
+        raise _unparsable(selector, f"'{text}' is not a label value")
+    return text
+
+
+def _unparsable(text: str, why: str) -> BadRequest:
+    return BadRequest(f"unable to parse label selector {text!r}: {why}")
+
+
+def _split_unescaped(text: str) -> list[str]:
+    return re.findall(r"((?:\\.|[^,\\])+)(?:,|$)", text) if text else []
+
+
+def _term(text: str) -> Term:
+    match = re.match(r"([^=!\\]+)(!=|==|=)((?:\\[\\,=]|[^\\=])*)$", text)
+    if match is None:
+        raise BadRequest(f"invalid selector: {text!r}; a field selector is written path=value or path!=value")
+    return Term(match[1].strip(), match[2] != "!=", re.sub(r"\\(.)", r"\1", match[3]))
+
+
+def _escape(value: str) -> str:
+    return re.sub(r"([\\,=])", r"\\\1", value)
