@@ -1,0 +1,187 @@
+"""Reads a command line in the grammar of pflag and reports every problem at once."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from controller_manager.options.flag import Flag, Options, flags_of
+
+G = TypeVar("G", bound=Options)
+
+
+class FlagError(Exception):
+    """A command line nothing can be started with; each problem is a sentence that names its flag."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+class Parsed:
+    """The options of a process, one instance per group."""
+
+    def __init__(self, *options: Options) -> None:
+        self._options: Mapping[type[Options], Options] = {type(one): one for one in options}
+
+    def __getitem__(self, group: type[G]) -> G:
+        found = self._options[group]
+        assert isinstance(found, group)
+        return found
+
+    def settings(self) -> dict[str, Any]:
+        """Every flag by name with its value in effect, durations as text, fit for JSON."""
+        return {
+            flag.name: _plain(flag, getattr(options, flag.field))
+            for group, options in self._options.items()
+            for flag in flags_of(group)
+        }
+
+
+class FlagSet:
+    """Groups of flags that together make the command line of one process; a group given twice counts once."""
+
+    def __init__(self, *groups: type[Options]) -> None:
+        self.groups = tuple(dict.fromkeys(groups))
+        self.flags: dict[type[Options], list[Flag]] = {group: flags_of(group) for group in self.groups}
+        self._by_name: dict[str, Flag] = {}
+        self._by_short: dict[str, Flag] = {}
+        for flag in self:
+            self._register(flag)
+
+    def __iter__(self) -> Iterator[Flag]:
+        return (flag for flags in self.flags.values() for flag in flags)
+
+    def parse(self, argv: Sequence[str]) -> Parsed:
+        """The options a command line gives (without the program's name); raises FlagError."""
+        reading = _Reading(self._by_name, self._by_short)
+        reading.read(list(argv))
+        options = [one for group in self.groups if (one := self._build(group, reading)) is not None]
+        if reading.problems:
+            raise FlagError(reading.problems)
+        return Parsed(*options)
+
+    def _register(self, flag: Flag) -> None:
+        for name in (flag.name, *flag.declared.aliases):
+            other = self._by_name.setdefault(name, flag)
+            if other is not flag:
+                raise ValueError(f"--{name} is declared by {other.group.__name__} and {flag.group.__name__}")
+        if flag.declared.short:
+            self._by_short[flag.declared.short] = flag
+
+    def _build(self, group: type[Options], reading: "_Reading") -> Options | None:
+        names = {flag.field: flag.name for flag in self.flags[group]}
+        if reading.refused.intersection(names.values()):
+            return None
+        given = {field: reading.values[name] for field, name in names.items() if name in reading.values}
+        try:
+            return group(**given)
+        except ValidationError as error:
+            reading.problems.extend(_sentence(one, names) for one in error.errors())
+            return None
+
+
+class _Reading:
+    """One pass over a command line: the values by flag name, and the problems in order of appearance."""
+
+    def __init__(self, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]) -> None:
+        self._by_name = by_name
+        self._by_short = by_short
+        self.values: dict[str, Any] = {}
+        self.refused: set[str] = set()
+        self.problems: list[str] = []
+
+    def read(self, argv: list[str]) -> None:
+        """Take every argument."""
+        position = 0
+        while position < len(argv):
+            word = argv[position]
+            following = argv[position + 1] if position + 1 < len(argv) else None
+            if word == "--":
+                self.problems.extend(f"unexpected argument {one!r}" for one in argv[position + 1 :])
+                return
+            if word.startswith("--"):
+                position += self._long(word[2:], following)
+            elif word.startswith("-") and word != "-":
+                position += self._shorts(word[1:], following)
+            else:
+                self._stray(word, argv[position - 1] if position else "")
+            position += 1
+
+    def _long(self, word: str, following: str | None) -> int:
+        name, equals, text = word.partition("=")
+        flag = self._by_name.get(name.replace("_", "-"))
+        if flag is None:
+            self.problems.append(f"--{name} is not a flag{_closest(name, self._by_name)}")
+            return 1 if not equals and following is not None and not following.startswith("-") else 0
+        return self._take(flag, f"--{name}", text if equals else None, following)
+
+    def _shorts(self, word: str, following: str | None) -> int:
+        """`-v2`, `-v=2`, `-v 2`; several truth values may share one dash."""
+        while word:
+            letter, word = word[0], word[1:]
+            flag = self._by_short.get(letter)
+            if flag is None:
+                self.problems.append(f"-{letter} is not a flag")
+                return 0
+            if flag.type.label == "bool" and not word.startswith("="):
+                self._take(flag, f"-{letter}", "true", None)
+                continue
+            text = word[1:] if word.startswith("=") else word or None
+            return self._take(flag, f"-{letter}", text, following)
+        return 0
+
+    def _take(self, flag: Flag, shown: str, text: str | None, following: str | None) -> int:
+        """Read one value; returns how many of the following words it used."""
+        used = 0
+        if text is None and flag.type.label == "bool":
+            text = "true"
+        elif text is None and following is not None:
+            text, used = following, 1
+        elif text is None:
+            self._refuse(flag, f"{shown} needs a value of type {flag.declared.metavar or flag.type.label}")
+            return 0
+        self._set(flag, shown, text)
+        return used
+
+    def _set(self, flag: Flag, shown: str, text: str) -> None:
+        try:
+            value = flag.type.parse(text)
+            flag.check(value)
+        except ValueError as error:
+            self._refuse(flag, f"{shown}: {error}, got {text!r}")
+            return
+        if flag.type.join is not None and flag.name in self.values:
+            value = flag.type.join(self.values[flag.name], value)
+        self.values[flag.name] = value
+
+    def _refuse(self, flag: Flag, problem: str) -> None:
+        self.refused.add(flag.name)
+        self.problems.append(problem)
+
+    def _stray(self, word: str, before: str) -> None:
+        flag = self._by_name.get(before.removeprefix("--").replace("_", "-")) if before.startswith("--") else None
+        hint = f"; write {before}={word}" if flag is not None and flag.type.label == "bool" else ""
+        self.problems.append(f"unexpected argument {word!r}{hint}")
+
+
+def _closest(name: str, known: Mapping[str, Flag]) -> str:
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
+    return f"; did you mean --{close[0]}?" if close else ""
+
+
+def _sentence(error: Any, names: Mapping[str, str]) -> str:
+    """One problem pydantic found: a validator's own sentence, or the flag and what is wrong with it."""
+    message = str(error["msg"]).removeprefix("Value error, ")
+    where = [names[part] for part in error["loc"] if part in names]
+    return f"--{where[0]}: {message}" if where else message
+
+
+def _plain(flag: Flag, value: Any) -> Any:
+    if flag.type.label == "duration" and value is not None:
+        return flag.type.format(value)
+    if isinstance(value, tuple):
+        return list(value)
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,0 +1,144 @@
+"""What a flag's value can be: how each type is read from text, written back and gathered when the flag is repeated."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BeforeValidator
+
+from controller_manager.options.duration import format_duration, parse_duration
+
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(|[kMGTPE]|[KMGTPE]i)")
+
+
+@dataclass(frozen=True, slots=True)
+class FlagType:
+    """One type of value. `join(before, more)` gathers repeated flags; None: the last one wins."""
+
+    label: str
+    parse: Callable[[str], Any]
+    format: Callable[[Any], str]
+    join: Callable[[Any, Any], Any] | None = None
+
+
+def _parse_bool(text: str) -> bool:
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ValueError("a truth value is true or false")
+
+
+def _format_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _parse_int(text: str) -> int:
+    if text != text.strip():
+        raise ValueError("a whole number has no spaces")
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError("not a whole number") from None
+
+
+def _parse_int32(text: str) -> int:
+    value = _parse_int(text)
+    if not -(2**31) <= value < 2**31:
+        raise ValueError("the number does not fit in 32 bits")
+    return value
+
+
+def _parse_float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError("not a number") from None
+    if not math.isfinite(value):
+        raise ValueError("not a finite number")
+    return value
+
+
+def _parse_list(text: str) -> tuple[str, ...]:
+    """Comma-separated values; a value with a comma or a quote stands in double quotes (RFC 4180)."""
+    if not text:
+        return ()
+    try:
+        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"not a comma-separated list: {error}") from None
+    if len(rows) != 1:
+        raise ValueError("a list stands on one line")
+    return tuple(rows[0])
+
+
+def _format_list(values: tuple[str, ...]) -> str:
+    out = io.StringIO(newline="")
+    csv.writer(out, lineterminator="").writerow(values)
+    return out.getvalue()
+
+
+def _parse_map(text: str) -> dict[str, str]:
+    """`key=value` pairs; text with a single `=` is one pair, so that its key and value may hold commas."""
+    pairs = (text.strip('"'),) if text.count("=") == 1 else _parse_list(text)
+    split = [pair.partition("=") for pair in pairs]
+    wrong = [key for key, equals, _ in split if not equals]
+    if wrong:
+        raise ValueError(f"{wrong[0]!r} is not of the form key=value")
+    return {key: value for key, _, value in split}
+
+
+def _format_map(values: Mapping[str, str]) -> str:
+    return _format_list(tuple(f"{key}={value}" for key, value in sorted(values.items())))
+
+
+def _parse_quantity(text: str) -> int:
+    """A count such as 10Mi or 5k, as a whole number, rounded up."""
+    found = _QUANTITY.fullmatch(text)
+    if found is None:
+        raise ValueError("a quantity is a number with an optional suffix, like 512, 64Ki or 10M")
+    number, suffix = found.groups()
+    scale = 1024 if suffix.endswith("i") else 1000
+    power = " kMGTPE".index(suffix[0].replace("K", "k")) if suffix else 0
+    whole, _, part = number.partition(".")
+    return -int(-int(f"{whole}{part}") * scale**power // 10 ** len(part))
+
+
+def _or_text(parse: Callable[[str], Any]) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+_BOOL = FlagType("bool", _parse_bool, _format_bool)
+_INT = FlagType("int", _parse_int, str)
+_FLOAT = FlagType("float", _parse_float, lambda value: f"{value:g}" if float(f"{value:g}") == value else repr(value))
+_STRING = FlagType("string", str, str)
+_STRINGS = FlagType("strings", _parse_list, _format_list, lambda before, more: before + more)
+_MAP = FlagType("stringToString", _parse_map, _format_map, lambda before, more: {**before, **more})
+_PLAIN: Mapping[Any, FlagType] = {bool: _BOOL, int: _INT, float: _FLOAT, str: _STRING}
+
+Int32 = Annotated[int, FlagType("int32", _parse_int32, str)]
+Duration = Annotated[float, FlagType("duration", parse_duration, format_duration), _or_text(parse_duration)]
+Quantity = Annotated[int, FlagType("quantity", _parse_quantity, str), _or_text(_parse_quantity)]
+StringList = Annotated[tuple[str, ...], _STRINGS]
+StringMap = Annotated[Mapping[str, str], _MAP]
+
+
+def flag_type(annotation: Any, metadata: list[Any]) -> FlagType:
+    """The flag type of a field; `T | None` reads like `T`. Raises TypeError for a type no flag can have."""
+    for one in metadata:
+        if isinstance(one, FlagType):
+            return one
+    if get_origin(annotation) in (Union, UnionType):
+        inner = [one for one in get_args(annotation) if one is not type(None)]
+        return flag_type(inner[0], [])
+    if get_origin(annotation) is Annotated:
+        plain, *more = get_args(annotation)
+        return flag_type(plain, more)
+    if annotation not in _PLAIN:
+        raise TypeError(f"no flag can have the type {annotation!r}")
+    return _PLAIN[annotation]

@@ -1,0 +1,275 @@
+"""The command line: pflag's grammar, every problem at once, defaults, rules across fields, help."""
+
+import contextlib
+from typing import Self
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import model_validator
+
+from controller_manager.options import (
+    Duration,
+    FlagError,
+    FlagSet,
+    Options,
+    Parsed,
+    StringList,
+    StringMap,
+    command_line,
+    flag,
+)
+from controller_manager.options.help import help_text
+
+
+class LeaseOptions(Options):
+    elect: bool = flag(True, "gain leadership before acting", name="leader-elect")
+    duration: Duration = flag("15s", "wait of a standby", name="lease-duration", minimum=1)
+    deadline: Duration = flag(10.0, "longest time without a renewal", name="renew-deadline")
+
+    @model_validator(mode="after")
+    def _deadline_before_duration(self) -> Self:
+        if self.deadline >= self.duration:
+            raise ValueError("--renew-deadline must be less than --lease-duration")
+        return self
+
+
+class MainOptions(Options):
+    clusterconfig: str = flag("", "client configuration file", aliases=("kubeconfig",), metavar="file")
+    controllers: StringList = flag(("*",), "which controllers run")
+    labels: StringMap = flag({}, "labels to add")
+    v: int = flag(0, "verbosity of the log", short="v", minimum=0)
+    quiet: bool = flag(False, "say less", short="q")
+    mode: str = flag("fast", "how to run", choices=("fast", "safe"))
+    mask: int | None = flag(None, "mask size")
+    old_thing: bool = flag(False, "", inert="there is no cloud provider here")
+
+
+FLAGS = FlagSet(LeaseOptions, MainOptions)
+
+
+def main_of(*argv: str) -> MainOptions:
+    return FLAGS.parse(argv)[MainOptions]
+
+
+def problems_of(*argv: str) -> tuple[str, ...]:
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(argv)
+    return caught.value.problems
+
+
+def test_without_flags_everything_has_its_default():
+    parsed = FLAGS.parse([])
+    assert parsed[LeaseOptions] == LeaseOptions()
+    assert parsed[LeaseOptions].duration == 15.0
+    assert parsed[MainOptions] == MainOptions(controllers=("*",), mask=None)
+
+
+@pytest.mark.parametrize(
+    ("argv", "field", "value"),
+    [
+        (["--clusterconfig=a"], "clusterconfig", "a"),
+        (["--clusterconfig", "a"], "clusterconfig", "a"),
+        (["--clusterconfig", "-x"], "clusterconfig", "-x"),
+        (["--clusterconfig="], "clusterconfig", ""),
+        (["--clusterconfig=a=b"], "clusterconfig", "a=b"),
+        (["--kubeconfig=k"], "clusterconfig", "k"),
+        (["--old_thing"], "old_thing", True),
+        (["--old-thing=false"], "old_thing", False),
+        (["--controllers=a,b", "--controllers", "-c"], "controllers", ("a", "b", "-c")),
+        (["--labels=a=1,b=2", "--labels=b=3"], "labels", {"a": "1", "b": "3"}),
+        (["-v2"], "v", 2),
+        (["-v=3"], "v", 3),
+        (["-v", "4"], "v", 4),
+        (["--v=5"], "v", 5),
+        (["-q"], "quiet", True),
+        (["-qv6"], "v", 6),
+        (["-q=false"], "quiet", False),
+        (["--mode=fast", "--mode=safe"], "mode", "safe"),
+        (["--mask=24"], "mask", 24),
+        (["--quiet", "--"], "quiet", True),
+    ],
+)
+def test_the_grammar(argv, field, value):
+    assert getattr(main_of(*argv), field) == value
+
+
+def test_every_problem_is_told_at_once():
+    assert problems_of("--kubeconfg=x", "-z", "--v=-1", "--mode=slow", "--lease-duration=soon", "stray", "--mask") == (
+        "--kubeconfg is not a flag; did you mean --kubeconfig?",
+        "-z is not a flag",
+        "--v: must be at least 0, got '-1'",
+        "--mode: must be fast or safe, got 'slow'",
+        "--lease-duration: a duration is a number with a unit, like 300ms, 1.5h or 2h45m, got 'soon'",
+        "unexpected argument 'stray'",
+        "--mask needs a value of type int",
+    )
+
+
+def test_a_rule_across_fields_is_told_beside_the_others():
+    assert problems_of("--renew-deadline=20s", "--v=x") == (
+        "--v: not a whole number, got 'x'",
+        "--renew-deadline must be less than --lease-duration",
+    )
+
+
+def test_a_group_with_a_refused_flag_is_not_judged_by_its_default():
+    assert problems_of("--renew-deadline=20s", "--lease-duration=0s") == (
+        "--lease-duration: must be at least 1s, got '0s'",
+    )
+
+
+def test_a_truth_value_after_a_space_is_explained():
+    assert problems_of("--leader-elect", "false") == ("unexpected argument 'false'; write --leader-elect=false",)
+
+
+def test_the_word_after_an_unknown_flag_is_taken_for_its_value():
+    assert problems_of("--nonsense-at-all", "x") == ("--nonsense-at-all is not a flag",)
+
+
+def test_arguments_after_the_double_dash_are_refused():
+    assert problems_of("--", "--v=1") == ("unexpected argument '--v=1'",)
+
+
+def test_two_groups_cannot_declare_the_same_flag():
+    class Other(Options):
+        kubeconfig: str = flag("", "clashes with an alias")
+
+    with pytest.raises(ValueError, match="--kubeconfig is declared by MainOptions and Other"):
+        FlagSet(MainOptions, Other)
+
+
+def test_a_group_given_twice_counts_once():
+    assert len(list(FlagSet(LeaseOptions, LeaseOptions))) == 3
+
+
+def test_a_field_without_flag_is_a_mistake_of_the_author():
+    class Bare(Options):
+        plain: int = 3
+
+    with pytest.raises(TypeError, match=r"Bare\.plain"):
+        FlagSet(Bare)
+
+
+def test_settings_show_what_is_in_effect():
+    assert FLAGS.parse(["--lease-duration=90s", "--controllers=a,b"]).settings() == {
+        "leader-elect": True,
+        "lease-duration": "1m30s",
+        "renew-deadline": "10s",
+        "clusterconfig": "",
+        "controllers": ["a", "b"],
+        "labels": {},
+        "v": 0,
+        "quiet": False,
+        "mode": "fast",
+        "mask": None,
+        "old-thing": False,
+    }
+
+
+def test_options_can_be_made_by_hand():
+    assert Parsed(MainOptions(v=2))[MainOptions].v == 2
+
+
+@given(
+    st.builds(
+        MainOptions,
+        clusterconfig=st.text(max_size=10),
+        controllers=st.lists(st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=6), max_size=4).map(
+            tuple
+        ),
+        v=st.integers(0, 2**70),
+        quiet=st.booleans(),
+        mode=st.sampled_from(("fast", "safe")),
+    )
+)
+def test_a_rendered_command_line_parses_to_the_same_options(options):
+    mine = [one for one in FLAGS if one.group is MainOptions and one.name not in ("mask", "labels")]
+    argv = [f"--{one.name}={one.type.format(getattr(options, one.field))}" for one in mine]
+    assert main_of(*argv) == options
+
+
+@given(
+    st.lists(
+        st.sampled_from(["--", "-", "-v", "-q", "--mode", "=", "--=", "--v=1", "x", "", "---", "--mask", "-=", "-v="])
+    )
+)
+def test_no_command_line_breaks_the_parser(argv):
+    with contextlib.suppress(FlagError):
+        FLAGS.parse(argv)
+
+
+HELP = """\
+A daemon.
+
+Usage: daemon [flags]
+
+Lease flags:
+
+      --leader-elect
+          Gain leadership before acting. (default true)
+      --lease-duration duration
+          Wait of a standby. (default 15s)
+      --renew-deadline duration
+          Longest time without a renewal. (default 10s)
+
+Main flags:
+
+      --clusterconfig file
+          Client configuration file. (also --kubeconfig)
+      --controllers strings
+          Which controllers run. (default *)
+      --labels stringToString
+          Labels to add.
+  -v, --v int
+          Verbosity of the log.
+  -q, --quiet
+          Say less.
+      --mode string
+          How to run. (one of: fast, safe; default fast)
+      --mask int
+          Mask size.
+
+Flags accepted without effect:
+
+      --old-thing
+          There is no cloud provider here.
+
+General flags:
+
+  -h, --help
+          Print this help and exit.
+      --version
+          Print the version and exit.
+"""
+
+
+def test_help_shows_sections_types_defaults_and_what_has_no_effect():
+    assert help_text("daemon", "A daemon.", FLAGS) == HELP
+
+
+def test_help_keeps_to_the_width():
+    assert max(map(len, help_text("daemon", "A daemon. " * 20, FLAGS, width=48).splitlines())) <= 48
+
+
+def test_the_process_prints_help_or_version_and_stops(capsys):
+    for argv in (["--v=9", "-h"], ["--help", "--nonsense"]):
+        with pytest.raises(SystemExit) as stopped:
+            command_line("daemon", "A daemon.", FLAGS, argv)
+        assert stopped.value.code == 0
+        assert "Usage: daemon" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        command_line("daemon", "A daemon.", FLAGS, ["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out.startswith("daemon v")
+
+
+def test_the_process_prints_each_problem_and_fails(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        command_line("daemon", "A daemon.", FLAGS, ["--v=x", "--nope=1"])
+    assert stopped.value.code == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "daemon: --v: not a whole number, got 'x'",
+        "daemon: --nope is not a flag",
+        "Run 'daemon --help' for all flags.",
+    ]

@@ -1,0 +1,141 @@
+"""How each type of flag is read and written: pflag's grammar, with round trips."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.options.duration import format_duration, parse_duration
+from controller_manager.options.types import Duration, FlagType, Int32, Quantity, StringList, StringMap, flag_type
+
+TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
+
+
+def typed(annotation: object) -> FlagType:
+    return flag_type(annotation, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0", 0.0),
+        ("10s", 10.0),
+        ("1m0s", 60.0),
+        ("8760h0m0s", 31536000.0),
+        ("1h2m3.5s", 3723.5),
+        ("1.5h", 5400.0),
+        (".5s", 0.5),
+        ("1.s", 1.0),
+        ("250ms", 0.25),
+        ("3us", 3e-06),
+        ("3µs", 3e-06),
+        ("7ns", 7e-09),
+        ("-1m30s", -90.0),
+        ("+2s", 2.0),
+    ],
+)
+def test_a_duration_is_read_as_go_reads_it(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "10", "1 s", "1x", "-", "1h-2m", "--1s", "1.2.3s", "300000000h", ".s"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(ValueError):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0s"),
+        (15.0, "15s"),
+        (60.0, "1m0s"),
+        (43200.0, "12h0m0s"),
+        (3723.5, "1h2m3.5s"),
+        (0.25, "250ms"),
+        (0.0015, "1.5ms"),
+        (3e-06, "3µs"),
+        (-90.0, "-1m30s"),
+        (60.000000001, "1m0.000000001s"),
+    ],
+)
+def test_a_duration_is_written_as_go_writes_it(seconds, text):
+    assert format_duration(seconds) == text
+
+
+@given(st.integers(-(2**51), 2**51))
+def test_a_duration_survives_writing_and_reading(nanoseconds):
+    seconds = nanoseconds / 10**9
+    assert parse_duration(format_duration(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text", "value"),
+    [
+        (bool, "T", True),
+        (bool, "0", False),
+        (int, "0x10", 16),
+        (int, "-5", -5),
+        (Int32, "2147483647", 2147483647),
+        (float, "0.55", 0.55),
+        (int | None, "3", 3),
+        (Duration | None, "3s", 3.0),
+        (Quantity, "10Mi", 10 * 2**20),
+        (Quantity, "1.5k", 1500),
+        (Quantity, "0.3", 1),
+        (StringList, "", ()),
+        (StringList, "a,b", ("a", "b")),
+        (StringList, '"a,b",c', ("a,b", "c")),
+        (StringList, '"say ""hi"""', ('say "hi"',)),
+        (StringMap, "a=1,b=2", {"a": "1", "b": "2"}),
+        (StringMap, "metric,label=x,y", {"metric,label": "x,y"}),
+        (StringMap, '"m,l=x,y",n=z=1', {"m,l": "x,y", "n": "z=1"}),
+    ],
+)
+def test_a_value_is_read(annotation, text, value):
+    assert typed(annotation).parse(text) == value
+
+
+@pytest.mark.parametrize(
+    ("annotation", "text"),
+    [
+        (bool, "yes"),
+        (bool, ""),
+        (int, "1.5"),
+        (int, " 1"),
+        (Int32, "2147483648"),
+        (float, "nan"),
+        (float, "x"),
+        (Quantity, "-1"),
+        (Quantity, "5x"),
+        (StringList, '"open'),
+        (StringList, "a\nb"),
+        (StringMap, "a"),
+        (StringMap, "a=1,b=2,c"),
+    ],
+)
+def test_a_wrong_value_is_refused(annotation, text):
+    with pytest.raises(ValueError):
+        typed(annotation).parse(text)
+
+
+@given(st.lists(TEXT, max_size=5).map(tuple))
+def test_a_list_survives_writing_and_reading(values):
+    kind = typed(StringList)
+    assert kind.parse(kind.format(values)) == values
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z,]{1,5}", fullmatch=True), st.from_regex(r"[a-z,=]{0,6}", fullmatch=True)))
+def test_a_map_survives_writing_and_reading(values):
+    kind = typed(StringMap)
+    assert kind.parse(kind.format(values)) == values
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_float_survives_writing_and_reading(value):
+    kind = typed(float)
+    assert kind.parse(kind.format(value)) == value
+
+
+def test_a_type_without_a_flag_form_is_a_mistake_of_the_author():
+    with pytest.raises(TypeError):
+        typed(bytes)
