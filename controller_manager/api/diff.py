@@ -1,0 +1,95 @@
+"""Lay the difference of two typed objects over the original JSON, so that an update loses no field we do not know.
+
+Only the levels that changed are parsed; everything beside them is carried over byte for byte.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.model import Object
+
+_EMPTY = msgspec.Raw(b"{}")
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def overlay(original: bytes, before: Object, after: Object) -> bytes:
+    """The JSON of `after`, with all that `original` holds beside the fields of `before`.
+
+    `before` is what `original` decodes to. Within a list that changed, an item equal to one of `before` keeps its
+    original form; the other items are what the model knows of them.
+    """
+    return bytes(_struct(msgspec.Raw(original), before, after))
+
+
+def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct) -> msgspec.Raw:
+    fields = _FIELDS.decode(original)
+    for attribute, name, default in _layout(type(after)):
+        old, new = getattr(before, attribute), getattr(after, attribute)
+        if old is new or old == new or attribute == "raw":
+            continue
+        if new == default and not isinstance(new, int | float | msgspec.Struct):
+            fields.pop(name, None)  # an explicit 0 or false is kept: some fields of that kind are required
+        else:
+            fields[name] = _value(fields.get(name), old, new)
+    return _encode(fields)
+
+
+def _value(original: msgspec.Raw | None, old: Any, new: Any) -> msgspec.Raw:
+    if isinstance(new, msgspec.Struct) and type(new) is type(old):
+        return _struct(original or _EMPTY, old, new)
+    if isinstance(new, Mapping) and isinstance(old, Mapping):
+        return _mapping(original or _EMPTY, old, new)
+    if isinstance(new, list | tuple) and isinstance(old, list | tuple):
+        return _sequence(original, old, new)
+    return _encode(new)
+
+
+def _mapping(original: msgspec.Raw, old: Mapping[str, Any], new: Mapping[str, Any]) -> msgspec.Raw:
+    fields = _FIELDS.decode(original)
+    for key in old.keys() - new.keys():
+        fields.pop(key, None)
+    for key, value in new.items():
+        if key not in old or old[key] != value:
+            fields[key] = _value(fields.get(key), old.get(key), value)
+    return _encode(fields)
+
+
+def _sequence(original: msgspec.Raw | None, old: Sequence[Any], new: Sequence[Any]) -> msgspec.Raw:
+    forms = [] if original is None else _ITEMS.decode(original)
+    if len(forms) != len(old):
+        return _encode(new)
+    sources = _sources(old, new)
+    return _encode([item if at is None else forms[at] for item, at in zip(new, sources, strict=True)])
+
+
+def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
+    """For each new item the position of the equal old item it stands for; each old item is used once, the one at
+    the same position first."""
+    found = [at if at < len(old) and old[at] == item else None for at, item in enumerate(new)]
+    free = [at for at in range(len(old)) if at >= len(new) or found[at] is None]
+    for at, item in enumerate(new):
+        other = next((other for other in free if old[other] == item), None) if found[at] is None else None
+        if other is not None:
+            found[at] = other
+            free.remove(other)
+    return found
+
+
+def _encode(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+@cache
+def _layout(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
+    """Attribute, JSON name and default of each field; a required field has a default that equals nothing."""
+    return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default is not msgspec.NODEFAULT:
+        return field.default
+    return msgspec.NODEFAULT if field.default_factory is msgspec.NODEFAULT else field.default_factory()

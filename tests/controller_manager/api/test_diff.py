@@ -1,0 +1,205 @@
+"""An update never loses a field the model does not know."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api.diff import overlay
+from controller_manager.api.model import Model, Object
+
+
+class Condition(Model):
+    type: str
+    status: str = ""
+    generation: int = 0
+
+
+class Port(Model):
+    port: int = 0
+    name: str = ""
+
+
+class Template(Model):
+    labels: Mapping[str, str] | None = None
+    ports: tuple[Port, ...] = ()
+
+
+class Spec(Model):
+    replicas: int | None = None
+    paused: bool = False
+    policy: str = "Always"
+    template: Template = Template()
+    body: msgspec.Raw = msgspec.Raw(b"")
+    by_name: Mapping[str, Port] = {}
+
+
+class Status(Model):
+    ready: int = 0
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+
+
+class Widget(Object):
+    spec: Spec = Spec()
+    status: Status | None = None
+
+
+def change(original: Mapping[str, Any], **fields: Any) -> Any:
+    data = msgspec.json.encode(original)
+    before = Widget.decode(data)
+    return msgspec.json.decode(overlay(data, before, msgspec.structs.replace(before, **fields)))
+
+
+def test_no_change_is_byte_for_byte_the_original() -> None:
+    data = b'{"metadata":{"name":"a","x":1.0},"spec":{ "odd" : [1e3, 12345678901234567890123] }}'
+    before = Widget.decode(data)
+    assert overlay(data, before, before) == data
+
+
+def test_numbers_and_spacing_beside_a_change_are_untouched() -> None:
+    data = b'{"spec":{"odd" : [1e3, 12345678901234567890123],"replicas":1}}'
+    before = Widget.decode(data)
+    after = msgspec.structs.replace(before, spec=msgspec.structs.replace(before.spec, replicas=2))
+    assert overlay(data, before, after) == b'{"spec":{"odd":[1e3, 12345678901234567890123],"replicas":2}}'
+
+
+def test_unknown_fields_survive_at_each_level() -> None:
+    original = {"x": 1, "metadata": {"name": "a", "x": 2}, "spec": {"x": 3, "template": {"x": 4, "labels": {"a": "b"}}}}
+    before = Widget.decode(msgspec.json.encode(original))
+    template = msgspec.structs.replace(before.spec.template, labels={"a": "c", "d": "e"})
+    got = change(original, spec=msgspec.structs.replace(before.spec, template=template))
+    expected: dict[str, Any] = copy.deepcopy(original)
+    expected["spec"]["template"]["labels"] = {"a": "c", "d": "e"}
+    assert got == expected
+
+
+def test_unchanged_items_keep_their_form_when_moved_and_others_are_the_typed_ones() -> None:
+    conditions = [{"type": "A", "x": 1}, {"type": "B", "x": 2}, {"type": "A", "x": 3}]
+    new = (Condition(type="B"), Condition(type="C"), Condition(type="A"), Condition(type="A"), Condition(type="A"))
+    got = change({"status": {"conditions": conditions}}, status=Status(conditions=new))
+    assert got["status"]["conditions"] == [
+        {"type": "B", "x": 2},
+        {"type": "C"},
+        {"type": "A", "x": 3},
+        {"type": "A", "x": 1},
+        {"type": "A"},
+    ]
+
+
+def test_a_field_set_back_to_nothing_is_removed_but_a_number_or_bool_stays_explicit() -> None:
+    original = {"spec": {"replicas": 3, "paused": True, "policy": "Never"}, "status": {"ready": 2, "phase": "Up"}}
+    got = change(original, spec=Spec(), status=Status())
+    assert got == {"spec": {"paused": False}, "status": {"ready": 0}}
+
+
+def test_a_field_emptied_that_is_not_so_by_default_is_sent() -> None:
+    assert change({}, spec=Spec(policy=""))["spec"] == {"policy": ""}
+
+
+def test_a_struct_may_come_and_go_and_null_counts_as_absent() -> None:
+    assert change({"status": None}, status=Status(phase="Up")) == {"status": {"phase": "Up"}}
+    assert change({"status": {"phase": "Up", "x": 1}}, status=None) == {}
+    assert change({"metadata": {"labels": None}}, spec=Spec(paused=True))["metadata"] == {"labels": None}
+
+
+def test_carried_subtrees_are_replaced_whole() -> None:
+    got = change({"spec": {"body": {"a": 1}}}, spec=Spec(body=msgspec.Raw(b'{"b":2}')))
+    assert got == {"spec": {"body": {"b": 2}}}
+
+
+def test_structs_within_mappings_keep_unknown_fields() -> None:
+    original = {"spec": {"byName": {"a": {"port": 1, "x": 1}, "b": {"port": 2, "x": 2}, "c": {"x": 3}}}}
+    got = change(original, spec=Spec(by_name={"a": Port(port=9), "b": Port(port=2), "d": Port(port=4)}))
+    assert got["spec"]["byName"] == {"a": {"port": 9, "x": 1}, "b": {"port": 2, "x": 2}, "d": {"port": 4}}
+
+
+def test_what_is_remembered_is_never_sent() -> None:
+    assert "$raw" not in change({"metadata": {"name": "a"}}, raw=b"other", kind="Widget")
+
+
+UNKNOWN = st.dictionaries(st.sampled_from(["xA", "xB"]), st.integers() | st.none() | st.lists(st.text(max_size=3)))
+SHORT = st.text(max_size=3)
+PORTS = st.builds(Port, port=st.integers(0, 2), name=SHORT)
+CONDITIONS = st.builds(Condition, type=SHORT, status=SHORT, generation=st.integers(0, 1))
+SPECS = st.builds(
+    Spec,
+    replicas=st.none() | st.integers(0, 3),
+    paused=st.booleans(),
+    policy=st.sampled_from(["Always", "", "Never"]),
+    template=st.builds(
+        Template,
+        labels=st.none() | st.dictionaries(SHORT, SHORT, max_size=2),
+        ports=st.lists(PORTS, max_size=3).map(tuple),
+    ),
+    by_name=st.dictionaries(st.sampled_from("abc"), PORTS, max_size=2),
+)
+STATUSES = st.builds(
+    Status, ready=st.integers(0, 2), phase=SHORT, conditions=st.lists(CONDITIONS, max_size=3).map(tuple)
+)
+WIDGETS = st.builds(Widget, kind=st.just("Widget"), spec=SPECS, status=st.none() | STATUSES)
+BORDER = ("labels", "byName")  # keys below are names, not fields
+
+
+def invent(tree: Any, data: st.DataObject, inside: str = "") -> Any:
+    """The tree with invented fields in every object."""
+    if isinstance(tree, list):
+        return [invent(item, data) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    kept = {key: invent(value, data, key) for key, value in tree.items()}
+    return kept if inside in BORDER else {**kept, **data.draw(UNKNOWN)}
+
+
+def invented(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+    """Every invented field outside lists, by its path."""
+    if not isinstance(tree, dict):
+        return {}
+    found = {(*path, key): value for key, value in tree.items() if key.startswith("x")}
+    for key, value in tree.items():
+        found.update(invented(value, (*path, key)))
+    return found
+
+
+def exists(tree: Any, path: tuple[str, ...]) -> bool:
+    return not path or (isinstance(tree, dict) and path[0] in tree and exists(tree[path[0]], path[1:]))
+
+
+@settings(max_examples=200, deadline=None)
+@given(WIDGETS, WIDGETS, st.data())
+def test_the_result_reads_as_after_and_holds_what_was_invented(old: Widget, new: Widget, data: st.DataObject) -> None:
+    original = invent(msgspec.json.decode(old.encode()), data)
+    raw = msgspec.json.encode(original)
+    before = Widget.decode(raw)
+    got = overlay(raw, before, new)
+    assert Widget.decode(got, keep=False) == new
+    tree = msgspec.json.decode(got)
+    typed = msgspec.to_builtins(new)
+    lost = {path for path, value in invented(original).items() if path not in invented(tree)}
+    for path in lost:
+        assert not exists(typed, path[:-1]), f"{path} was lost though its object is still there"
+    assert invented(tree).items() <= invented(original).items()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(CONDITIONS, max_size=4), st.permutations(range(4)), st.data())
+def test_reordering_a_list_loses_nothing(conditions: list[Condition], order: list[int], data: st.DataObject) -> None:
+    original = invent({"status": {"conditions": msgspec.to_builtins(conditions)}}, data)
+    raw = msgspec.json.encode(original)
+    before = Widget.decode(raw)
+    assert before.status is not None
+    moved = tuple(before.status.conditions[at] for at in order if at < len(conditions))
+    got = overlay(raw, before, msgspec.structs.replace(before, status=Status(conditions=moved)))
+    assert sorted(map(str, msgspec.json.decode(got)["status"]["conditions"])) == sorted(
+        map(str, original["status"]["conditions"])
+    )
+
+
+@pytest.mark.parametrize("text", [b"[]", b"3", b"{"])
+def test_an_original_that_is_no_object_is_refused(text: bytes) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        overlay(text, Widget(), Widget(kind="Widget"))
