@@ -1,0 +1,217 @@
+"""The control loop: works on several keys of its queue at once; the outcome decides when a key comes back."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from controller_manager.api import errors
+from controller_manager.base import clock
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import Tasks
+from controller_manager.work.metrics import WorkMetrics
+from controller_manager.work.queue import Entry, Priority, WorkQueue
+
+K = TypeVar("K", bound=Hashable)
+
+# Errors of the world outside, of which the message says all; any other error is logged with its traceback.
+_EXPECTED = (errors.ApiError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Requeue:
+    """Outcome of a reconcile: all is well, look at this key again after so many seconds."""
+
+    after: float
+
+
+class GiveUp(Exception):
+    """Outcome of a reconcile: trying again is of no use before something changes; says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A key being worked on: for how many seconds, and why."""
+
+    key: str
+    seconds: float
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """What a control loop is doing, for people."""
+
+    name: str
+    ready: int
+    delayed: int
+    running: tuple[Running, ...]
+    last_error: str
+
+
+Handle = Callable[[K], Awaitable[Requeue | None]]
+# Called with a key after each run of it; calls its second argument once the key may run again.
+Settle = Callable[[K, Callable[[], None]], None]
+
+
+class ControlLoop(Generic[K]):
+    """Calls `handle(key)` for every added key, for at most `workers` keys at once and never twice at once for one key.
+
+    Outcomes of `handle`: `None` done; `Requeue(after)`; raised `GiveUp`; raised `errors.Conflict`, which is normal and
+    tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the queue's limits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        handle: Handle[K],
+        metrics: WorkMetrics,
+        log: Logger,
+        *,
+        workers: int = 1,
+        settle: Settle[K] | None = None,
+    ) -> None:
+        self.name = name
+        self._handle = handle
+        self._log = log
+        self._workers = workers
+        self._settle = settle
+        self._queue: WorkQueue[K] = WorkQueue()
+        self._running: dict[K, tuple[float, Entry[K]]] = {}
+        # Set whenever the loop should look at the queue again.
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._last_error = ""
+        self._waited = metrics.queue_duration.labels(name)
+        self._worked = metrics.work_duration.labels(name)
+        self._outcomes = metrics.outcomes
+        metrics.follow(self)
+
+    def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
+        """Have `key` worked on soon, because of `cause`."""
+        self._queue.add(key, clock.monotonic(), cause, priority)
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Start nothing more; `run` returns once what runs has finished."""
+        self._stopping = True
+        self._queue.close()
+        self._wake.set()
+
+    async def run(self, *, grace: float = 5.0) -> None:
+        """Work until `stop`; then what runs may finish within `grace` seconds. Cancelling ends everything at once."""
+        async with Tasks() as tasks:
+            while not self._stopping:
+                self._start_ready(tasks)
+                await self._sleep()
+            await self._drain(grace)
+
+    def state(self) -> LoopState:
+        """What this loop is doing now."""
+        now = clock.monotonic()
+        running = tuple(Running(str(key), now - at, entry.causes) for key, (at, entry) in self._running.items())
+        return LoopState(self.name, self.depth, self._queue.delayed, running, self._last_error)
+
+    @property
+    def depth(self) -> int:
+        """Keys that are ready."""
+        return len(self._queue)
+
+    @property
+    def adds(self) -> int:
+        """Keys let in since the start."""
+        return self._queue.adds
+
+    @property
+    def retries(self) -> int:
+        """Keys that came back after a failure since the start."""
+        return self._queue.retries
+
+    def ages(self) -> list[float]:
+        """Seconds each key being worked on has taken so far."""
+        now = clock.monotonic()
+        return [now - at for at, _ in self._running.values()]
+
+    def _start_ready(self, tasks: Tasks) -> None:
+        now = clock.monotonic()
+        while len(self._running) < self._workers and (entry := self._queue.take(now)) is not None:
+            self._running[entry.key] = (now, entry)
+            self._waited.observe(entry.waited)
+            tasks.start(self._work(entry), name=f"{self.name} {entry.key}")
+
+    async def _sleep(self) -> None:
+        """Until something was added or finished, or a delayed key is due."""
+        due = self._queue.next_deadline() if len(self._running) < self._workers else None
+        timer = asyncio.get_running_loop().call_at(due, self._wake.set) if due is not None else None
+        await self._wake.wait()
+        self._wake.clear()
+        if timer is not None:
+            timer.cancel()
+
+    async def _drain(self, grace: float) -> None:
+        try:
+            async with asyncio.timeout(grace):
+                while self._running:
+                    await self._wake.wait()
+                    self._wake.clear()
+        except TimeoutError:
+            self._log.warning("stopping what has not finished in time", keys=[str(key) for key in self._running])
+
+    async def _work(self, entry: Entry[K]) -> None:
+        started = clock.monotonic()
+        try:
+            outcome = await self._attempt(entry.key)
+        finally:
+            del self._running[entry.key]
+            self._worked.observe(clock.monotonic() - started)
+            self._wake.set()
+        self._conclude(entry, outcome)
+        if self._settle is None:
+            self._queue.done(entry.key)
+        else:
+            self._settle(entry.key, lambda: self._settled(entry.key))
+
+    def _settled(self, key: K) -> None:
+        self._queue.done(key)
+        self._wake.set()
+
+    async def _attempt(self, key: K) -> Requeue | Exception | None:
+        try:
+            return await self._handle(key)
+        except Exception as error:  # noqa: BLE001 - whatever an author's code raises is an outcome: see _conclude
+            return error
+
+    def _conclude(self, entry: Entry[K], outcome: Requeue | Exception | None) -> None:
+        key, now = entry.key, clock.monotonic()
+        log = self._log.bind(key=str(key), causes=entry.causes)
+        match outcome:
+            case None:
+                self._queue.forget(key)
+                self._count("done")
+                log.debug("reconciled")
+            case Requeue(after=seconds):
+                self._queue.forget(key)
+                self._queue.add_after(key, now, seconds, "requeued")
+                self._count("requeue")
+                log.debug("reconciled", again_after=seconds)
+            case GiveUp(reason=reason):
+                self._queue.forget(key)
+                self._count("give_up")
+                log.warning("gave up until something changes", reason=reason)
+            case errors.Conflict():
+                seconds = self._queue.retry(key, now, "conflict")
+                self._count("conflict")
+                log.debug("the object changed meanwhile", again_after=seconds, error=str(outcome))
+            case _:
+                seconds = self._queue.retry(key, now, "error")
+                self._count("error")
+                self._last_error = f"{key}: {type(outcome).__name__}: {outcome}"
+                trace = None if isinstance(outcome, _EXPECTED) else outcome
+                log.warning("reconcile failed", again_after=seconds, error=str(outcome), exc_info=trace)
+
+    def _count(self, outcome: str) -> None:
+        self._outcomes.labels(self.name, outcome).inc()

@@ -1,0 +1,213 @@
+"""The keys that wait for work: each once, delayed, rate limited, in two priorities; pure, the caller passes the time.
+
+A key is idle, ready or running, and beside that may be due later:
+
+    idle     add   -> ready
+    ready    add   -> ready           the same entry; it gains the cause, and the higher priority of the two
+    ready    take  -> running         handed out once; nobody else gets it before `done`
+    running  add   -> running, again
+    running  done  -> idle, or ready if it was added again
+    any      due   -> as by add       once the time of `add_after` or `retry` has come; the earliest time wins
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+from controller_manager.work.backoff import Exponential, TokenBucket
+
+K = TypeVar("K", bound=Hashable)
+
+# A ready low entry is taken after at most this many normal ones, so that a busy queue does not starve it.
+NORMAL_IN_A_ROW = 16
+# An entry remembers this many causes and counts the rest.
+CAUSES_KEPT = 8
+
+
+class Priority(IntEnum):
+    """`LOW` is for what probably needs no work: the objects of a first listing, and resyncs."""
+
+    LOW = 0
+    NORMAL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry(Generic[K]):
+    """A key to work on now: why, how urgently, and after how many seconds in the queue."""
+
+    key: K
+    causes: tuple[str, ...]
+    priority: Priority
+    waited: float
+
+
+class _Waiting:
+    """What is known of one key that waits: since when, how urgently, and why."""
+
+    __slots__ = ("causes", "priority", "since", "unnamed")
+
+    def __init__(self, since: float, priority: Priority) -> None:
+        self.since = since
+        self.priority = priority
+        self.causes: list[str] = []
+        self.unnamed = 0
+
+    def because(self, causes: Iterable[str], unnamed: int = 0) -> None:
+        for cause in causes:
+            if cause and cause not in self.causes:
+                if len(self.causes) < CAUSES_KEPT:
+                    self.causes.append(cause)
+                else:
+                    unnamed += 1
+        self.unnamed += unnamed
+
+    def described(self) -> tuple[str, ...]:
+        return (*self.causes, f"and {self.unnamed} more") if self.unnamed else tuple(self.causes)
+
+
+class WorkQueue(Generic[K]):
+    """See the table above. `adds` and `retries` count what was let in, and what came back after a failure."""
+
+    def __init__(self, backoff: Exponential | None = None, bucket: TokenBucket | None = None) -> None:
+        self._backoff = backoff or Exponential()
+        self._bucket = bucket or TokenBucket()
+        # A key is in at most one of the two lanes and _again; it is in _again only while it is in _running,
+        # and never in a lane while it is in _running.
+        self._low: OrderedDict[K, _Waiting] = OrderedDict()
+        self._normal: OrderedDict[K, _Waiting] = OrderedDict()
+        self._again: dict[K, _Waiting] = {}
+        self._running: dict[K, Priority] = {}
+        # _later holds one promise per key; _heap has an item for each, and stale ones whose number is no longer there.
+        self._later: dict[K, tuple[float, int, _Waiting]] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._promises = 0
+        # A key is in _failures from its first failure until `forget`.
+        self._failures: dict[K, int] = {}
+        self._normal_in_a_row = 0
+        self._closed = False
+        self.adds = 0
+        self.retries = 0
+
+    def __len__(self) -> int:
+        """How many keys are ready."""
+        return len(self._low) + len(self._normal)
+
+    @property
+    def delayed(self) -> int:
+        """How many keys are due later."""
+        return len(self._later)
+
+    def add(self, key: K, now: float, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
+        """Make `key` ready, or have it run again if it is running. Nothing is added to a closed queue."""
+        waiting = self._waiting(key, now, priority)
+        if waiting is not None:
+            waiting.because((cause,))
+
+    def add_after(
+        self, key: K, now: float, seconds: float, cause: str = "", priority: Priority = Priority.NORMAL
+    ) -> None:
+        """Add `key` once `seconds` have passed, or earlier if that was promised already."""
+        if seconds <= 0:
+            self.add(key, now, cause, priority)
+        elif not self._closed:
+            self._promise(key, now + seconds, cause, priority)
+
+    def retry(self, key: K, now: float, cause: str = "") -> float:
+        """Add `key` again after a failure, at a limited rate and with its priority; return the seconds until then."""
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        self.retries += 1
+        seconds = max(self._backoff.delay(failures), self._bucket.reserve(now))
+        self.add_after(key, now, seconds, cause, self._running.get(key, Priority.NORMAL))
+        return seconds
+
+    def forget(self, key: K) -> None:
+        """Count the failures of `key` from zero again."""
+        self._failures.pop(key, None)
+
+    def take(self, now: float) -> Entry[K] | None:
+        """The next key to work on, which is running until `done`; None if none is ready or the queue is closed."""
+        self._admit_due(now)
+        lane = self._next_lane()
+        if self._closed or not lane:
+            return None
+        key, waiting = lane.popitem(last=False)
+        self._running[key] = waiting.priority
+        return Entry(key, waiting.described(), waiting.priority, max(0.0, now - waiting.since))
+
+    def done(self, key: K) -> None:
+        """The work on `key` is over; it is ready at once if it was added meanwhile."""
+        del self._running[key]
+        again = self._again.pop(key, None)
+        if again is not None:
+            self._lane(again.priority)[key] = again
+
+    def next_deadline(self) -> float | None:
+        """When the next delayed key becomes due."""
+        while self._heap and self._is_stale(self._heap[0]):
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def close(self) -> None:
+        """Hand out and let in nothing more; what runs may finish."""
+        self._closed = True
+
+    def _lane(self, priority: Priority) -> OrderedDict[K, _Waiting]:
+        return self._normal if priority is Priority.NORMAL else self._low
+
+    def _next_lane(self) -> OrderedDict[K, _Waiting]:
+        if self._low and (not self._normal or self._normal_in_a_row >= NORMAL_IN_A_ROW):
+            self._normal_in_a_row = 0
+            return self._low
+        self._normal_in_a_row = self._normal_in_a_row + 1 if self._low else 0
+        return self._normal
+
+    def _waiting(self, key: K, now: float, priority: Priority) -> _Waiting | None:
+        """The record of `key`, which waits from now on if it did not before; None if the queue is closed."""
+        if self._closed:
+            return None
+        running = key in self._running
+        waiting = self._again.get(key) if running else self._normal.get(key) or self._low.get(key)
+        if waiting is None:
+            self.adds += 1
+            waiting = _Waiting(now, priority)
+            place = self._again if running else self._lane(priority)
+            place[key] = waiting
+        elif priority > waiting.priority:
+            waiting.priority = priority
+            if self._low.pop(key, None) is not None:
+                self._normal[key] = waiting
+        return waiting
+
+    def _promise(self, key: K, due: float, cause: str, priority: Priority) -> None:
+        found = self._later.get(key)
+        waiting = found[2] if found else _Waiting(due, priority)
+        waiting.because((cause,))
+        waiting.priority = max(priority, waiting.priority)
+        if found and found[0] <= due:
+            return
+        self._promises += 1
+        waiting.since = due
+        self._later[key] = (due, self._promises, waiting)
+        heapq.heappush(self._heap, (due, self._promises, key))
+        self._sweep()
+
+    def _admit_due(self, now: float) -> None:
+        while (due := self.next_deadline()) is not None and due <= now:
+            _, _, key = heapq.heappop(self._heap)
+            _, _, promised = self._later.pop(key)
+            waiting = self._waiting(key, due, promised.priority)
+            if waiting is not None:
+                waiting.because(promised.causes, promised.unnamed)
+
+    def _is_stale(self, item: tuple[float, int, K]) -> bool:
+        promise = self._later.get(item[2])
+        return promise is None or promise[1] != item[1]
+
+    def _sweep(self) -> None:
+        """Drop stale items once they are the most, so that the heap stays in proportion to the keys."""
+        if len(self._heap) > 2 * len(self._later) + 32:
+            self._heap = [(due, number, key) for key, (due, number, _) in self._later.items()]
+            heapq.heapify(self._heap)

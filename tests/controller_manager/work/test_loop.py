@@ -1,0 +1,193 @@
+"""The control loop: outcomes, concurrency, stopping."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller_manager.api import errors
+from controller_manager.base.log import get_logger
+from controller_manager.base.tasks import Tasks
+from controller_manager.work import ControlLoop, GiveUp, Priority, Requeue, WorkMetrics
+
+pytestmark = pytest.mark.virtual
+
+
+class Bench:
+    """A loop under test, what it worked on and when, and its metrics."""
+
+    def __init__(self, *outcomes: object, workers: int = 1, takes: float = 0.0) -> None:
+        self.registry = CollectorRegistry()
+        self.runs: list[tuple[str, float]] = []
+        self.now_running: set[str] = set()
+        self.most_at_once = 0
+        self.outcomes = list(outcomes)
+        self.takes = takes
+        self.loop: ControlLoop[str] = ControlLoop(
+            "test", self.handle, WorkMetrics(self.registry), get_logger("test"), workers=workers
+        )
+
+    async def handle(self, key: str) -> Requeue | None:
+        assert key not in self.now_running
+        self.now_running.add(key)
+        self.most_at_once = max(self.most_at_once, len(self.now_running))
+        self.runs.append((key, round(asyncio.get_running_loop().time(), 3)))
+        try:
+            await asyncio.sleep(self.takes)
+        finally:
+            self.now_running.remove(key)
+        outcome = self.outcomes.pop(0) if self.outcomes else None
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome  # type: ignore[return-value]
+
+    def sample(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, {"name": "test", **labels})
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[Bench]:
+    async with Tasks() as tasks:
+        tasks.start(bench.loop.run(), name="loop")
+        yield bench
+
+
+async def test_works_on_what_is_added_and_rests() -> None:
+    async with running(Bench()) as bench:
+        bench.loop.add("a", "created")
+        await asyncio.sleep(10)
+        bench.loop.add("b")
+        await asyncio.sleep(10)
+    assert bench.runs == [("a", 0.0), ("b", 10.0)]
+    assert bench.sample("reconcile_total", outcome="done") == 2
+    assert bench.sample("workqueue_adds_total") == 2
+    assert bench.sample("workqueue_queue_duration_seconds_count") == 2
+    assert bench.sample("workqueue_work_duration_seconds_count") == 2
+
+
+async def test_requeue_comes_back_after_its_time() -> None:
+    async with running(Bench(Requeue(30))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(100)
+    assert bench.runs == [("a", 0.0), ("a", 30.0)]
+
+
+async def test_errors_back_off_and_are_told() -> None:
+    async with running(Bench(ValueError("boom"), errors.InternalError("down"), RuntimeError("x"))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+        assert bench.loop.state().last_error == "a: RuntimeError: x"
+    assert bench.runs == [("a", 0.0), ("a", 0.005), ("a", 0.015), ("a", 0.035)]
+    assert bench.sample("reconcile_total", outcome="error") == 3
+    assert bench.sample("workqueue_retries_total") == 3
+
+
+async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
+    async with running(Bench(errors.Conflict("changed"))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+        assert bench.loop.state().last_error == ""
+    assert len(bench.runs) == 2
+    assert bench.sample("reconcile_total", outcome="conflict") == 1
+    assert bench.sample("reconcile_total", outcome="error") is None
+
+
+async def test_give_up_waits_for_a_change() -> None:
+    async with running(Bench(GiveUp("no such port"))) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(5000)
+        assert len(bench.runs) == 1
+        bench.loop.add("a")
+        await asyncio.sleep(1)
+    assert len(bench.runs) == 2
+
+
+async def test_several_workers_work_at_once_and_never_twice_on_a_key() -> None:
+    async with running(Bench(workers=3, takes=1.0)) as bench:
+        for key in "abcde":
+            bench.loop.add(key)
+        await asyncio.sleep(0.5)
+        bench.loop.add("a")
+        state = bench.loop.state()
+        await asyncio.sleep(20)
+    assert state.ready == 2
+    assert [run.key for run in state.running] == ["a", "b", "c"]
+    assert state.running[0].seconds == pytest.approx(0.5)
+    assert bench.most_at_once == 3
+    assert bench.runs == [("a", 0.0), ("b", 0.0), ("c", 0.0), ("d", 1.0), ("e", 1.0), ("a", 1.0)]
+
+
+async def test_a_flood_of_low_priority_does_not_delay_a_change() -> None:
+    async with running(Bench(takes=1.0)) as bench:
+        for number in range(100):
+            bench.loop.add(f"old{number}", "listed", Priority.LOW)
+        await asyncio.sleep(0.5)
+        bench.loop.add("new")
+        await asyncio.sleep(2)
+    assert bench.runs[1] == ("new", 1.0)
+
+
+async def test_stop_lets_what_runs_finish() -> None:
+    bench = Bench(workers=2, takes=3.0)
+    async with Tasks() as tasks:
+        run = tasks.start(bench.loop.run(grace=5), name="loop")
+        for key in "abc":
+            bench.loop.add(key)
+        await asyncio.sleep(1)
+        bench.loop.stop()
+        await run
+        assert asyncio.get_running_loop().time() == 3.0
+    assert [key for key, _ in bench.runs] == ["a", "b"]
+    assert bench.sample("reconcile_total", outcome="done") == 2
+
+
+async def test_stop_does_not_wait_longer_than_the_grace() -> None:
+    bench = Bench(takes=1000.0)
+    async with Tasks() as tasks:
+        run = tasks.start(bench.loop.run(grace=5), name="loop")
+        bench.loop.add("a")
+        await asyncio.sleep(1)
+        bench.loop.stop()
+        await run
+        assert asyncio.get_running_loop().time() == 6.0
+    assert bench.now_running == set()
+
+
+async def test_a_key_does_not_run_again_before_it_has_settled() -> None:
+    held: list[Callable[[], None]] = []
+    runs: list[float] = []
+
+    async def handle(key: str) -> None:
+        runs.append(asyncio.get_running_loop().time())
+
+    loop: ControlLoop[str] = ControlLoop(
+        "test",
+        handle,
+        WorkMetrics(CollectorRegistry()),
+        get_logger("test"),
+        settle=lambda key, done: held.append(done),
+    )
+    async with Tasks() as tasks:
+        tasks.start(loop.run(), name="loop")
+        loop.add("a")
+        await asyncio.sleep(1)
+        loop.add("a")
+        await asyncio.sleep(4)
+        assert runs == [0.0]
+        held.pop()()
+        await asyncio.sleep(1)
+    assert runs == [0.0, 5.0]
+
+
+async def test_metrics_tell_what_is_unfinished() -> None:
+    async with running(Bench(workers=2, takes=10.0)) as bench:
+        bench.loop.add("a")
+        await asyncio.sleep(2)
+        bench.loop.add("b")
+        bench.loop.add("c")
+        await asyncio.sleep(1)
+        assert bench.sample("workqueue_unfinished_work_seconds") == pytest.approx(4)
+        assert bench.sample("workqueue_longest_running_processor_seconds") == pytest.approx(3)
+        assert bench.sample("workqueue_depth") == 1
