@@ -150,7 +150,9 @@ class Model:
             place[key] = priority
 
     def promise(self, key: str, due: float, priority: Priority) -> None:
-        before = self.later.get(key, (due, priority))
+        before = self.later.get(key, (due + 1.0, priority))
+        if due < before[0]:
+            self.later.pop(key, None)  # a new promise; of those due at the same time, the older one goes first
         self.later[key] = (min(due, before[0]), max(priority, before[1]))
 
     def admit(self, now: float) -> None:
