@@ -1,0 +1,1 @@
+"""Patching trees: JSON patch, merge patch and strategic merge patch; pure, and the input is never changed."""

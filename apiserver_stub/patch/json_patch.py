@@ -1,0 +1,263 @@
+"""JSON patch (RFC 6902): operations applied by copying only the containers on the paths they change.
+
+A malformed document is a `BadRequest`; an operation that does not fit the object, or a `test` that fails, is `Invalid`.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from controller_manager.api.errors import BadRequest, Invalid, RequestEntityTooLarge
+
+Tree = dict[str, Any]
+
+MAX_OPERATIONS = 10_000
+MAX_COPIED_BYTES = 3 * 1024 * 1024
+"""How much all `copy` operations of one patch may add: a few short lines could double an object again and again."""
+MAX_DEPTH = 200
+"""How many levels a pointer may have, so that no patch builds a tree too deep to walk."""
+
+_MISSING: Any = object()
+
+
+def apply(tree: Tree, operations: object) -> Tree:
+    """The object `tree` after all operations of the decoded patch document; unchanged parts are shared with `tree`."""
+    if not isinstance(operations, list):
+        raise BadRequest("a JSON patch is a list of operations")
+    if len(operations) > MAX_OPERATIONS:
+        raise RequestEntityTooLarge(f"a JSON patch has at most {MAX_OPERATIONS} operations, not {len(operations)}")
+    document = _Document(tree)
+    for number, operation in enumerate(operations):
+        try:
+            _perform(document, operation)
+        except _Malformed as problem:
+            raise BadRequest(f"operation {number} of the JSON patch: {problem}") from None
+        except _Inapplicable as problem:
+            raise Invalid(f"operation {number} of the JSON patch does not fit: {problem}") from None
+    changed = document.holder[""]
+    if type(changed) is not dict:
+        raise Invalid("the JSON patch leaves no object")
+    return changed
+
+
+class _Malformed(Exception):
+    """The operation is none, whatever the object."""
+
+
+class _Inapplicable(Exception):
+    """The operation fails on this object."""
+
+
+class _Document:
+    """The object under change. `holder` has it as its only member, "", so that the pointer's leading empty part
+    finds it and the root is a place like any other. `ours` keeps, by identity, the containers made by this patch,
+    each reachable from one place only: these may be changed, all others are copied first.
+    """
+
+    __slots__ = ("copied", "holder", "ours")
+
+    def __init__(self, tree: Tree) -> None:
+        self.holder: Tree = {"": tree}
+        self.ours: dict[int, Any] = {}
+        self.copied = 0
+
+    def open(self, parts: list[str]) -> Any:
+        """The container of the last part, free to be changed."""
+        node: Any = self.holder
+        ours = self.ours
+        for i in range(len(parts) - 1):
+            part: Any = parts[i]
+            if type(node) is list:
+                part = _index(part, len(node))
+            elif type(node) is not dict or part not in node:
+                raise _Inapplicable(f"{_pointer(parts[: i + 1])} does not exist")
+            child = node[part]
+            if id(child) not in ours and (type(child) is dict or type(child) is list):
+                child = child.copy()
+                ours[id(child)] = child
+                node[part] = child
+            node = child
+        return node
+
+    def get(self, parts: list[str]) -> Any:
+        """The value at a location, or `_MISSING` when only the last step leads nowhere in an object."""
+        node: Any = self.holder
+        last = len(parts) - 1
+        for i, part in enumerate(parts):
+            if type(node) is list:
+                node = node[_index(part, len(node))]
+            elif type(node) is dict and part in node:
+                node = node[part]
+            elif type(node) is dict and i == last:
+                return _MISSING
+            else:
+                raise _Inapplicable(f"{_pointer(parts[: i + 1])} does not exist")
+        return node
+
+    def insert(self, parts: list[str], value: Any) -> None:
+        """Set a member, or insert before an element of an array, or append with `-`."""
+        container = self.open(parts)
+        part = parts[-1]
+        if type(container) is dict:
+            container[part] = value
+        elif type(container) is list:
+            container.insert(len(container) if part == "-" else _index(part, len(container) + 1), value)
+        else:
+            raise _Inapplicable(f"{_pointer(parts[:-1])} holds nothing")
+
+    def take(self, parts: list[str]) -> Any:
+        """Remove a value and return it."""
+        container = self.open(parts)
+        part = parts[-1]
+        if type(container) is list:
+            return container.pop(_index(part, len(container)))
+        if type(container) is dict and part in container and len(parts) > 1:
+            return container.pop(part)
+        why = "does not exist" if len(parts) > 1 else "is the whole object"
+        raise _Inapplicable(f"{_pointer(parts)} {why}")
+
+    def duplicate(self, value: Any) -> Any:
+        """A copy that shares nothing, within the bounds of this patch."""
+        value, size = _deep_copy(value, MAX_COPIED_BYTES - self.copied, MAX_DEPTH)
+        self.copied += size
+        return value
+
+
+def _perform(document: _Document, operation: Any) -> None:
+    if type(operation) is not dict:
+        raise _Malformed("it is not an object")
+    name = operation.get("op")
+    perform = _OPERATIONS.get(name) if type(name) is str else None
+    if perform is None:
+        raise _Malformed(f"unknown op {str(name)[:50]!r}")
+    perform(document, _parts(operation, "path"), operation)
+
+
+def _add(document: _Document, parts: list[str], operation: Tree) -> None:
+    document.insert(parts, _value(operation))
+
+
+def _remove(document: _Document, parts: list[str], operation: Tree) -> None:
+    document.take(parts)
+
+
+def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
+    value = _value(operation)
+    container = document.open(parts)
+    part: Any = parts[-1]
+    if type(container) is list:
+        part = _index(part, len(container))
+    elif type(container) is not dict or part not in container:
+        raise _Inapplicable(f"{_pointer(parts)} does not exist")
+    container[part] = value
+
+
+def _move(document: _Document, parts: list[str], operation: Tree) -> None:
+    source = _parts(operation, "from")
+    if parts == source:
+        if document.get(source) is _MISSING:
+            raise _Inapplicable(f"{_pointer(source)} does not exist")
+    elif parts[: len(source)] == source:
+        raise _Inapplicable(f"{_pointer(source)} cannot move into itself")
+    else:
+        document.insert(parts, document.take(source))
+
+
+def _copy(document: _Document, parts: list[str], operation: Tree) -> None:
+    source = _parts(operation, "from")
+    value = document.get(source)
+    if value is _MISSING:
+        raise _Inapplicable(f"{_pointer(source)} does not exist")
+    document.insert(parts, document.duplicate(value))
+
+
+def _test(document: _Document, parts: list[str], operation: Tree) -> None:
+    # A member that is not there equals null, as kube-apiserver has it: clients test so that something is absent.
+    value = document.get(parts)
+    if not _equal(None if value is _MISSING else value, _value(operation)):
+        raise _Inapplicable(f"{_pointer(parts)} does not have the value it is tested for")
+
+
+_OPERATIONS: dict[str, Callable[[_Document, list[str], Tree], None]] = {
+    "add": _add,
+    "remove": _remove,
+    "replace": _replace,
+    "move": _move,
+    "copy": _copy,
+    "test": _test,
+}
+
+
+def _value(operation: Tree) -> Any:
+    value = operation.get("value", _MISSING)
+    if value is _MISSING:
+        raise _Malformed('it has no "value"')
+    return value
+
+
+def _parts(operation: Tree, member: str) -> list[str]:
+    pointer = operation.get(member)
+    if type(pointer) is not str:
+        raise _Malformed(f'it has no "{member}"')
+    if pointer and pointer[0] != "/":
+        raise _Malformed(f'"{member}" is not a JSON pointer: {pointer!r}')
+    parts = pointer.split("/")
+    if len(parts) > MAX_DEPTH:
+        raise _Malformed(f'"{member}" has more than {MAX_DEPTH} levels')
+    return parts if "~" not in pointer else [_unescape(part) for part in parts]
+
+
+def _unescape(part: str) -> str:
+    plain = part.replace("~0", "").replace("~1", "")
+    if "~" in plain:
+        raise _Malformed(f"{part!r} has a tilde that escapes nothing")
+    return part.replace("~1", "/").replace("~0", "~")
+
+
+def _index(part: str, length: int) -> int:
+    if not (part.isascii() and part.isdigit() and len(part) < 10) or (part[0] == "0" and part != "0"):
+        raise _Inapplicable(f"{part!r} is no index of an array")
+    if int(part) >= length:
+        raise _Inapplicable(f"index {part} is outside the array")
+    return int(part)
+
+
+def _pointer(parts: list[str]) -> str:
+    return '"' + "/".join(part.replace("~", "~0").replace("/", "~1") for part in parts) + '"'
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Equality of JSON values: numbers by value, objects in any order, and a boolean is no number."""
+    if type(one) is dict:
+        return (
+            type(other) is dict
+            and one.keys() == other.keys()
+            and all(_equal(value, other[name]) for name, value in one.items())
+        )
+    if type(one) is list:
+        return type(other) is list and len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one == other) and (type(one) is bool) == (type(other) is bool)
+
+
+def _deep_copy(value: Any, budget: int, depth: int) -> tuple[Any, int]:
+    """A copy and about how many bytes it has as JSON."""
+    if depth == 0:
+        raise _Inapplicable("the copy would nest too deep")
+    copy: Any
+    if type(value) is dict:
+        size = _within(2 + sum(len(name) + 4 for name in value), budget)
+        copy = value.copy()
+    elif type(value) is list:
+        size = _within(2 + len(value), budget)
+        copy = value.copy()
+    else:
+        return value, _within(len(value) + 2 if type(value) is str else 4, budget)
+    for place, item in copy.items() if type(copy) is dict else enumerate(copy):
+        copy[place], more = _deep_copy(item, budget - size, depth - 1)
+        size += more
+    return copy, size
+
+
+def _within(size: int, budget: int) -> int:
+    if size > budget:
+        raise _Inapplicable(f"its copies add more than {MAX_COPIED_BYTES} bytes")
+    return size

@@ -1,0 +1,85 @@
+"""JSON merge patch: the cases of RFC 7386, appendix A, one level down, and its algebra."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.patch import merge
+from controller_manager.api.errors import BadRequest
+
+CASES: list[tuple[Any, Any, Any]] = [
+    ({"a": "b"}, {"a": "c"}, {"a": "c"}),
+    ({"a": "b"}, {"b": "c"}, {"a": "b", "b": "c"}),
+    ({"a": "b"}, {"a": None}, {}),
+    ({"a": "b", "b": "c"}, {"a": None}, {"b": "c"}),
+    ({"a": ["b"]}, {"a": "c"}, {"a": "c"}),
+    ({"a": "c"}, {"a": ["b"]}, {"a": ["b"]}),
+    ({"a": {"b": "c"}}, {"a": {"b": "d", "c": None}}, {"a": {"b": "d"}}),
+    ({"a": [{"b": "c"}]}, {"a": [1]}, {"a": [1]}),
+    (["a", "b"], ["c", "d"], ["c", "d"]),
+    ({"a": "b"}, ["c"], ["c"]),
+    ({"a": "foo"}, "bar", "bar"),
+    ({"e": None}, {"a": 1}, {"e": None, "a": 1}),
+    ([1, 2], {"a": "b", "c": None}, {"a": "b"}),
+    ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
+    ({"a": 1}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
+    ({"a": 1}, {"a": [None]}, {"a": [None]}),
+]
+
+
+@pytest.mark.parametrize(("target", "patch", "expected"), CASES)
+def test_cases_of_the_rfc(target: Any, patch: Any, expected: Any) -> None:
+    tree = {"x": target, "y": 1}
+    before = copy.deepcopy(tree)
+    assert merge.apply(tree, {"x": patch}) == {"x": expected, "y": 1}
+    assert tree == before
+
+
+@pytest.mark.parametrize("patch", [None, [], "x", 1])
+def test_a_patch_that_is_no_object_is_a_bad_request(patch: Any) -> None:
+    with pytest.raises(BadRequest):
+        merge.apply({}, patch)
+
+
+NAMES = st.sampled_from("abcd")
+SCALARS = st.booleans() | st.integers(0, 3) | st.lists(st.integers(0, 2), max_size=2)
+TREES = st.recursive(SCALARS, lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=12)
+OBJECTS = st.dictionaries(NAMES, TREES, max_size=4)
+PATCHES = st.dictionaries(NAMES, st.recursive(SCALARS | st.none(), lambda i: st.dictionaries(NAMES, i, max_size=4)))
+
+
+def _difference(old: Any, new: Any) -> Any:
+    """The merge patch that turns one object without nulls into another."""
+    patch: dict[str, Any] = {name: None for name in old if name not in new}
+    for name, value in new.items():
+        both = isinstance(value, dict) and isinstance(old.get(name), dict)
+        if name not in old or (not both and (type(old[name]), old[name]) != (type(value), value)):
+            patch[name] = value
+        elif both:
+            patch[name] = _difference(old[name], value)
+    return patch
+
+
+@settings(max_examples=100, deadline=None)
+@given(OBJECTS, OBJECTS)
+def test_a_patch_made_from_a_difference_reaches_the_target(old: dict, new: dict) -> None:
+    assert merge.apply(old, _difference(old, new)) == new
+
+
+@settings(max_examples=100, deadline=None)
+@given(OBJECTS, PATCHES)
+def test_merging_twice_changes_no_more_than_merging_once(tree: dict, patch: dict) -> None:
+    before = copy.deepcopy((tree, patch))
+    once = merge.apply(tree, patch)
+    assert merge.apply(once, patch) == once
+    assert (tree, patch) == before
+
+
+def test_unchanged_parts_are_shared() -> None:
+    tree = {"spec": {"a": 1}, "status": {"b": 1}}
+    changed = merge.apply(tree, {"spec": {"a": 2}})
+    assert changed["status"] is tree["status"]
+    assert tree["spec"] == {"a": 1}
