@@ -9,6 +9,7 @@ from apiserver_stub.kinds.strategy import Strategy
 
 Convert = Callable[[Tree], Tree]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ class ScalePaths:
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A resource of the API. `storage` names its rows in the store; kinds that share it convert with `to_storage`
-    and `from_storage` (both return a new tree). `fields` are the selectable paths beyond name and namespace.
-    `persisted` is false for kinds that are only ever answered, never stored.
+    and `from_storage` (both return a new tree). `fields` are the selectable paths beyond name and namespace, each
+    with its path in the stored object. `persisted` is false for kinds that are only ever answered, never stored.
     """
 
     group: str
@@ -52,7 +53,7 @@ class Kind:
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=lambda: _NONE)
     scale: ScalePaths | None = None
-    fields: frozenset[str] = frozenset()
+    fields: Mapping[str, str] = field(default_factory=lambda: _NO_FIELDS)
     to_storage: Convert | None = None
     from_storage: Convert | None = None
     persisted: bool = True

@@ -26,13 +26,14 @@ class Node:
     """
 
     __slots__ = (
-        "_fields", "_items", "_raw", "_resolve", "_values", "default", "enum", "exact", "format", "list_map_keys",
-        "list_type", "map_type", "patch_merge_key", "patch_strategy", "preserve", "required", "type",
+        "_empty", "_fields", "_items", "_raw", "_resolve", "_values", "default", "enum", "exact", "format",
+        "list_map_keys", "list_type", "map_type", "patch_merge_key", "patch_strategy", "preserve", "required", "type",
     )  # fmt: skip
 
     def __init__(self, raw: Raw, resolve: Resolve) -> None:
         self._raw = raw
         self._resolve = resolve
+        self._empty: tuple[tuple[str, Any], ...] | None = None
         self._fields: Mapping[str, Node] | None = None
         self._items: Node | None = None
         self._values: Node | None = None
@@ -47,7 +48,7 @@ class Node:
         self.patch_strategy: frozenset[str] = frozenset(filter(None, raw.get("patchStrategy", "").split(",")))
         self.patch_merge_key: str = raw.get("patchMergeKey", "")
         self.preserve: bool = raw.get("preserve", False)
-        self.exact: type | None = None if self.enum else _EXACT.get(self.type)
+        self.exact: type | None = _EXACT.get(self.type)
 
     def __repr__(self) -> str:
         return f"Node({self.type})"
@@ -59,6 +60,13 @@ class Node:
             raw = self._raw.get("fields")
             self._fields = {name: self._node(field) for name, field in raw.items()} if raw else _NO_FIELDS
         return self._fields
+
+    @property
+    def always(self) -> tuple[tuple[str, Any], ...]:
+        """The fields an object of this type always has, with the value they get when absent."""
+        if self._empty is None:
+            self._empty = tuple((name, node.default) for name, node in self.fields.items() if node.default is not None)
+        return self._empty
 
     @property
     def items(self) -> "Node | None":

@@ -4,7 +4,7 @@ A kind's `Strategy` is a row of data and tiny functions (`kinds/strategies.py`);
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from apiserver_stub.kinds.schema import Tree
@@ -27,7 +27,7 @@ def nothing_owed(_new: Tree, _old: Tree) -> None:
     """The step of a kind that has none."""
 
 
-def immediately(_tree: Tree) -> int:
+def immediately(_tree: Tree, _requested: int | None) -> int:
     """The grace of a kind whose objects go at once."""
     return 0
 
@@ -39,33 +39,33 @@ class Strategy:
     `parts` names for each subresource the paths that only it may write. `generation` says whether
     `metadata.generation` counts the changes outside metadata and status. `kept` are the fields of metadata a
     subresource may not change. `born` fills what the server owns of a new object, `changed(new, old)` what it owns
-    of an update; `default_grace` is the seconds a delete waits for when it does not say; `marked` notes the
-    beginning of a graceful deletion; `finalizers` is the path of a second list that holds a deletion.
+    of an update; `patience(tree, requested)` is the seconds a delete waits; `marked` notes the beginning of a
+    deletion; `finalizers` is the path of a second list that holds a deletion.
     `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update` whether an
     update without a resourceVersion is accepted.
     """
 
-    parts: Mapping[str, tuple[Path, ...]] = NO_PARTS
+    parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
     generation: bool = False
     kept: tuple[str, ...] = ("ownerReferences",)
     born: Callable[[Tree], None] = nothing
     changed: Callable[[Tree, Tree], None] = nothing_owed
-    default_grace: Callable[[Tree], int] = immediately
+    patience: Callable[[Tree, int | None], int] = immediately
     marked: Callable[[Tree], None] = nothing
     finalizers: Path = ()
     creates_on_update: bool = False
     unconditional_update: bool = True
 
     def prepare_create(self, new: Tree) -> None:
-        """Take away what a client may not set on a new object and fill in what the server owns."""
+        """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
+        set name, uid and creationTimestamp.
+        """
         if "status" in self.parts:
-            new.pop("status", None)
+            new["status"] = {}
         metadata = new.setdefault("metadata", {})
-        for name in _FILLED:
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
             metadata.pop(name, None)
-        metadata.pop("generation", None)
-        if self.generation:
-            metadata["generation"] = 1
+        put_in(metadata, ("generation",), 1 if self.generation else None)
         self.born(new)
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
@@ -83,27 +83,27 @@ class Strategy:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
         written = [(path, get_in(new, path)) for path in self.parts.get(name, ())]
         metadata = new.get("metadata", {})
-        for field in self.kept:
-            put_in(metadata, (field,), old["metadata"].get(field))
+        for kept in self.kept:
+            put_in(metadata, (kept,), old["metadata"].get(kept))
         new.clear()
         new.update(old, metadata=metadata)
         for path, value in written:
             put_in(new, path, value)
+        self.changed(new, old)
         self._own_metadata(new, old)
 
     def grace(self, tree: Tree, requested: int | None) -> int:
         """Seconds until the object may be removed; 0 removes it now. A later delete may only shorten the grace."""
-        usual = self.default_grace(tree)
-        seconds = usual if requested is None or usual == 0 else max(requested, 0)
+        seconds = self.patience(tree, requested)
         running = tree["metadata"].get("deletionGracePeriodSeconds")
         return seconds if running is None else min(seconds, running)
 
     def mark_deleted(self, tree: Tree) -> None:
-        """Note that a deletion has begun; the caller sets `deletionTimestamp` and its grace."""
+        """Note that a deletion begins; the caller sets `deletionTimestamp` and its grace."""
         self.marked(tree)
-        metadata = tree["metadata"]
-        if self.generation and "generation" in metadata:
-            metadata["generation"] += 1
+        count = tree["metadata"].get("generation")
+        if count:
+            tree["metadata"]["generation"] = count + 1
 
     def still_held(self, tree: Tree) -> bool:
         """Whether finalizers forbid the removal."""

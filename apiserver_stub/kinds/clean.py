@@ -1,0 +1,246 @@
+"""Makes a decoded tree fit its schema in one pass, and reports what did not fit; what the values mean is not judged."""
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.schema import Node, Tree
+from controller_manager.api.timestamps import format_micro, format_time, parse_time
+
+DEEPEST = 150
+_WORDS = MappingProxyType({dict: "object", list: "array", str: "string", bool: "boolean", int: "integer"})
+_BOUNDS = MappingProxyType({"int32": 2**31, "int64": 2**63})
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII)
+_FRACTION = re.compile(r"(\.\d{6})\d+")
+
+# Where we are: the path of the parent and a field name or an index; rendered only for a report.
+_Where = tuple[Any, str | int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left alone)."""
+
+    unknown: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+
+_FITS = Report()
+
+
+class _WrongError(Exception):
+    """A value is not of its type; the message says what was expected."""
+
+
+def clean(tree: Tree, kind: Kind) -> Report:
+    """Fit an object to its kind, in place; see `clean_tree`."""
+    return clean_tree(tree, kind.schema)
+
+
+def clean_tree(tree: Tree, node: Node) -> Report:
+    """Fit `tree` to `node`, in place: unknown fields and nulls go, fields that are always there come with their empty
+    value, times and quantities take their usual form. Doing it twice changes nothing more.
+    """
+    sweep = _Sweep()
+    sweep.value(tree, node, None, 0)
+    return Report(tuple(sweep.unknown), tuple(sweep.wrong)) if sweep.unknown or sweep.wrong else _FITS
+
+
+class _Sweep:
+    """One pass over one tree."""
+
+    __slots__ = ("unknown", "wrong")
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self.wrong: list[str] = []
+
+    def value(self, value: Any, node: Node, where: _Where, depth: int) -> Any:
+        """The value to keep; what can't be kept is reported."""
+        if node.type == "object" and type(value) is dict:
+            self._enter(value, node, where, depth + 1)
+        elif node.type == "array" and type(value) is list:
+            self._array(value, node, where, depth + 1)
+        else:
+            try:
+                return _LEAVES[node.type](value, node)
+            except _WrongError as error:
+                self.wrong.append(f"{render(where)}: {error}")
+        return value
+
+    def _enter(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+        if depth > DEEPEST:
+            self.wrong.append(f"{render(where)}: nested too deeply")
+        elif node.values is not None:
+            self._map(tree, node.values, where, depth)
+        else:
+            self._object(tree, node, where, depth)
+
+    def _object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+        fields = node.fields
+        gone: list[str] = []
+        for name, value in tree.items():
+            field = fields.get(name)
+            if field is None:
+                if not node.preserve:
+                    gone.append(name)
+                    self.unknown.append(render((where, name)))
+            elif type(value) is field.exact:
+                continue
+            elif value is None:
+                gone.append(name)
+            else:
+                kept = self.value(value, field, (where, name), depth)
+                if kept is not value:
+                    tree[name] = kept
+        for name in gone:
+            del tree[name]
+        for name, empty in node.always:
+            if name not in tree:
+                tree[name] = empty.copy() if type(empty) is list else empty
+
+    def _map(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+        gone: list[str] = []
+        for name, value in tree.items():
+            if type(value) is node.exact:
+                continue
+            if value is not None:
+                tree[name] = self.value(value, node, (where, name), depth)
+            elif node.exact is str:
+                tree[name] = ""
+            else:
+                gone.append(name)
+        for name in gone:
+            del tree[name]
+
+    def _array(self, items: list[Any], node: Node, where: _Where, depth: int) -> None:
+        item = node.items
+        if item is None:
+            return
+        if None in items:
+            items[:] = [value for value in items if value is not None]
+        for index, value in enumerate(items):
+            if type(value) is not item.exact:
+                items[index] = self.value(value, item, (where, index), depth)
+
+
+def render(where: _Where) -> str:
+    """A path as messages show it: `spec.containers[0].image`, `metadata.labels[app.kubernetes.io/name]`."""
+    parts: list[str] = []
+    while where is not None:
+        where, part = where
+        plain = isinstance(part, str) and "." not in part and "/" not in part
+        parts.append(f".{part}" if plain else f"[{part}]")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def _expected(word: str, value: Any) -> _WrongError:
+    return _WrongError(f"expected {word}, got {_WORDS.get(type(value), 'number')}")
+
+
+def _same(value: Any, _node: Node) -> Any:
+    return value
+
+
+def _string(value: Any, _node: Node) -> Any:
+    if type(value) is not str:
+        raise _expected("string", value)
+    return value
+
+
+def _boolean(value: Any, _node: Node) -> Any:
+    if type(value) is not bool:
+        raise _expected("boolean", value)
+    return value
+
+
+def _integer(value: Any, node: Node) -> Any:
+    if type(value) is not int:
+        raise _expected("integer", value)
+    bound = _BOUNDS.get(node.format, 2**63)
+    if not -bound <= value < bound:
+        raise _WrongError(f"{value} does not fit {node.format or 'int64'}")
+    return value
+
+
+def _number(value: Any, _node: Node) -> Any:
+    if type(value) not in (int, float):
+        raise _expected("number", value)
+    return value
+
+
+def _int_or_string(value: Any, _node: Node) -> Any:
+    if type(value) is str:
+        return value
+    if type(value) is not int or not -(2**31) <= value < 2**31:
+        raise _expected("integer or string", value)
+    return value
+
+
+def _quantity(value: Any, _node: Node) -> Any:
+    if type(value) in (int, float):
+        value = str(value)
+    if type(value) is not str:
+        raise _expected("quantity", value)
+    if not _QUANTITY.fullmatch(value):
+        raise _WrongError(f"{value!r} is no quantity, such as 100m or 1.5Gi")
+    return value
+
+
+def _bytes(value: Any, _node: Node) -> Any:
+    if type(value) is not str:
+        raise _expected("string", value)
+    try:
+        a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=True)
+    except (Base64Error, ValueError):
+        raise _WrongError("expected base64 text") from None
+    return value
+
+
+def _time(value: Any, _node: Node) -> Any:
+    if type(value) is str and _PLAIN_TIME.fullmatch(value):
+        _moment(value)
+        return value
+    return format_time(_moment(value))
+
+
+def _micro_time(value: Any, _node: Node) -> Any:
+    text = format_micro(_moment(value))
+    return value if text == value else text
+
+
+def _moment(value: Any) -> Any:
+    if type(value) is not str:
+        raise _expected("time", value)
+    if not _TIME.fullmatch(value):
+        raise _WrongError(f"{value!r} is no RFC 3339 time")
+    try:
+        # A year before 1000 or a leap beyond the calendar is no time anybody means.
+        moment = parse_time(_FRACTION.sub(r"\1", value))
+        return _sane(moment)
+    except (ValueError, OverflowError):
+        raise _WrongError(f"{value!r} is no RFC 3339 time") from None
+
+
+def _sane(moment: Any) -> Any:
+    if not 1000 < moment.year < 9999:
+        raise ValueError
+    return moment
+
+
+def _container(value: Any, node: Node) -> Any:
+    raise _expected(node.type, value)
+
+
+_LEAVES: Mapping[str, Callable[[Any, Node], Any]] = MappingProxyType({
+    "any": _same, "string": _string, "boolean": _boolean, "integer": _integer, "number": _number,
+    "int-or-string": _int_or_string, "quantity": _quantity, "bytes": _bytes, "time": _time,
+    "micro-time": _micro_time, "object": _container, "array": _container,
+})  # fmt: skip

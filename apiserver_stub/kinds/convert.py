@@ -1,0 +1,139 @@
+"""Conversions between versions that share storage: the two Event groups, and the two autoscaler versions.
+
+Events are stored as the core group has them, autoscalers as autoscaling/v2. Every function returns a new tree;
+going there and back loses nothing.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.kinds.schema import Tree
+
+_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
+_CURRENT = "autoscaling.alpha.kubernetes.io/current-metrics"
+_CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
+_BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
+
+# events.k8s.io -> core
+_EVENT_NAMES: Mapping[str, str] = MappingProxyType({
+    "deprecatedCount": "count",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedSource": "source",
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+})  # fmt: skip
+_CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _EVENT_NAMES.items()})
+
+
+def event_to_core(event: Tree) -> Tree:
+    """An Event of events.k8s.io/v1 as the core group has it."""
+    core = _renamed(event, _EVENT_NAMES, "v1")
+    core.setdefault("involvedObject", {})
+    return core
+
+
+def event_from_core(event: Tree) -> Tree:
+    """A core Event as events.k8s.io/v1 has it."""
+    return _renamed(event, _CORE_NAMES, "events.k8s.io/v1")
+
+
+def autoscaler_to_v2(old: Tree) -> Tree:
+    """An autoscaler of autoscaling/v1 as v2 has it; what v1 can't say it carries in annotations."""
+    metadata, annotations = _annotations(old)
+    spec, status = dict(old.get("spec", {})), dict(old.get("status", {}))
+    metrics = _taken(annotations, _METRICS, [])
+    target = spec.pop("targetCPUUtilizationPercentage", None)
+    if target is not None:
+        metrics = [_cpu(target), *metrics]
+    _put(spec, metrics=metrics, behavior=_taken(annotations, _BEHAVIOR, None))
+    current = _taken(annotations, _CURRENT, [])
+    seen = status.pop("currentCPUUtilizationPercentage", None)
+    if seen is not None and not any(map(_current_cpu, current)):
+        current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": seen}}}, *current]
+    _put(status, currentMetrics=current, conditions=_taken(annotations, _CONDITIONS, []))
+    return _whole(old, "autoscaling/v2", _with_annotations(metadata, annotations), spec, status)
+
+
+def autoscaler_from_v2(new: Tree) -> Tree:
+    """An autoscaler of autoscaling/v2 as v1 has it."""
+    metadata, annotations = _annotations(new)
+    spec, status = dict(new.get("spec", {})), dict(new.get("status", {}))
+    metrics = list(spec.pop("metrics", ()))
+    first = next((i for i, metric in enumerate(metrics) if _cpu_target(metric) is not None), None)
+    # Only a first metric can go back to where it was.
+    if first == 0:
+        spec["targetCPUUtilizationPercentage"] = _cpu_target(metrics.pop(0))
+    _kept(annotations, _METRICS, metrics)
+    _kept(annotations, _BEHAVIOR, spec.pop("behavior", None))
+    current = list(status.pop("currentMetrics", ()))
+    seen = next((cpu for cpu in map(_current_cpu, current) if cpu is not None), None)
+    if seen is not None:
+        status["currentCPUUtilizationPercentage"] = seen
+    _kept(annotations, _CURRENT, current)
+    _kept(annotations, _CONDITIONS, status.pop("conditions", None))
+    return _whole(new, "autoscaling/v1", _with_annotations(metadata, annotations), spec, status)
+
+
+def _renamed(event: Tree, names: Mapping[str, str], api_version: str) -> Tree:
+    found = {names.get(name, name): value for name, value in event.items()}
+    found["apiVersion"] = api_version
+    return found
+
+
+def _cpu(target: int) -> Tree:
+    return {
+        "type": "Resource",
+        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}},
+    }
+
+
+def _cpu_target(metric: Tree) -> Any:
+    target = metric.get("resource", {}).get("target", {}).get("averageUtilization")
+    return target if target is not None and metric == _cpu(target) else None
+
+
+def _current_cpu(metric: Tree) -> Any:
+    resource = metric.get("resource", {})
+    return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
+
+
+def _annotations(tree: Tree) -> tuple[Tree, dict[str, str]]:
+    metadata = dict(tree.get("metadata", {}))
+    return metadata, dict(metadata.pop("annotations", None) or {})
+
+
+def _with_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
+    return {**metadata, "annotations": annotations} if annotations else metadata
+
+
+def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
+    """The value an annotation carries, which is then gone; text that is no JSON of that shape stays an annotation."""
+    try:
+        found = msgspec.json.decode(annotations.get(name, ""))
+    except msgspec.DecodeError:
+        return otherwise
+    shape = dict if otherwise is None else list
+    fits = isinstance(found, shape) and (shape is dict or all(isinstance(item, dict) for item in found))
+    if not fits:
+        return otherwise
+    del annotations[name]
+    return found
+
+
+def _kept(annotations: dict[str, str], name: str, value: Any) -> None:
+    if value:
+        annotations[name] = msgspec.json.encode(value).decode()
+
+
+def _put(tree: Tree, **values: Any) -> None:
+    tree.update({name: value for name, value in values.items() if value})
+
+
+def _whole(tree: Tree, api_version: str, metadata: Tree, spec: Tree, status: Tree) -> Tree:
+    parts = {"metadata": metadata, "spec": spec, "status": status}
+    return {**tree, "apiVersion": api_version, **{name: part for name, part in parts.items() if part or name in tree}}

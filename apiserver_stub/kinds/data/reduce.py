@@ -1,0 +1,151 @@
+"""Reduces a folder of facts about the API (schemas, resources, table columns) to what the server reads at start.
+
+Run as `python -m apiserver_stub.kinds.data.reduce FOLDER`; writes the JSON files beside this one.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+Raw = dict[str, Any]
+
+_SERVED = {("autoscaling", "v2")}
+_BODIES = (
+    ("", "v1", "DeleteOptions"), ("autoscaling", "v1", "Scale"), ("policy", "v1", "Eviction"),
+    ("authentication.k8s.io", "v1", "TokenRequest"),
+)  # fmt: skip
+_PREFIXES = (
+    ("io.k8s.apimachinery.pkg.apis.", ""),
+    ("io.k8s.apiextensions-apiserver.pkg.apis.", ""),
+    ("io.k8s.kube-aggregator.pkg.apis.", ""),
+    ("io.k8s.api.", ""),
+)
+_LEAVES: Mapping[str, Raw] = {
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": {"type": "quantity"},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1": {"type": "any"},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime": {"type": "micro-time"},
+    "io.k8s.apimachinery.pkg.apis.meta.v1.Time": {"type": "time"},
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": {"type": "any"},
+    "io.k8s.apimachinery.pkg.util.intstr.IntOrString": {"type": "int-or-string"},
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON": {"type": "any"},
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrArray": {"type": "any"},
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrBool": {"type": "any"},
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": {"type": "any"},
+}
+_KEPT = ("type", "format", "enum", "default", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey")
+# Required by the description, yet an absent value has always been stored as the empty one.
+_EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
+    "core.v1.HTTPHeader": {"value": ""},
+    "core.v1.Sysctl": {"value": ""},
+    "storage.v1.CSINodeSpec": {"drivers": []},
+    "meta.v1.Condition": {"message": "", "reason": ""},
+    "storage.v1.TokenRequest": {"audience": ""},
+}
+# Defaults that are only the zero of their type, where the real one depends on more (kinds/defaults.py).
+_NO_DEFAULT = ("flowcontrol.v1.", "core.v1.ReplicationControllerSpec")
+_ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+
+
+def main(folder: str) -> None:
+    """Write `resources.json`, `schema.json` and `columns.json`."""
+    source, target = Path(folder), Path(__file__).parent
+    resources = [r for r in _lines(source / "resources.jsonl") if _is_served(r)]
+    _write(target / "resources.json", resources)
+    _write(target / "schema.json", _schema(resources, {d["name"]: d for d in _lines(source / "schema.jsonl")}))
+    _write(target / "columns.json", msgspec.json.decode((source / "table-columns.json").read_bytes()))
+
+
+def _schema(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> Raw:
+    by_kind = {tuple(gvk): name for name, found in definitions.items() for gvk in found.get("gvk", ())}
+    roots = dict.fromkeys([(r["group"], r["version"], r["kind"]) for r in resources])
+    roots.update(dict.fromkeys(_BODIES))
+    kinds = {"/".join(gvk): by_kind[gvk] for gvk in roots}
+    used = _reachable(kinds.values(), definitions, skip="")
+    desired = _reachable(kinds.values(), definitions, skip="status")
+    reduced = {
+        _short(name): _definition(_short(name), definitions[name], observed=name not in desired)
+        for name in sorted(used)
+    }
+    return {"kinds": {kind: _short(name) for kind, name in kinds.items()}, "definitions": reduced}
+
+
+def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
+    """A definition; `observed` says that it is found only below a status, where nothing is demanded of a client."""
+    fields = {field: _field(found) for field, found in raw.get("fields", {}).items()}
+    if full.startswith(_NO_DEFAULT):
+        for found in fields.values():
+            found.pop("default", None)
+    required = tuple(field for field in raw.get("required", ()) if "default" not in fields[field])
+    empty = dict(_EMPTY_IS_FINE.get(full, {}))
+    if observed:
+        empty = {field: _ZEROS[fields[field]["type"]] for field in required if fields[field].get("type") in _ZEROS}
+    for name, value in empty.items():
+        fields[name]["default"] = value
+    demanded = () if observed else tuple(field for field in required if field not in empty)
+    return {
+        "type": "object",
+        **({"mapType": raw["mapType"]} if "mapType" in raw else {}),
+        **({"required": demanded} if demanded else {}),
+        "fields": fields,
+    }
+
+
+def _field(raw: Raw) -> Raw:
+    found: Raw = {key: raw[key] for key in _KEPT if key in raw}
+    if "ref" in raw:
+        found.update(_LEAVES.get(raw["ref"]) or {"ref": _short(raw["ref"])})
+    if found.get("format") == "byte":
+        found = {**found, "type": "bytes"}
+        del found["format"]
+    for part in ("items", "values"):
+        if part in raw:
+            found[part] = _field(raw[part])
+    return found
+
+
+def _reachable(roots: Iterable[str], definitions: Mapping[str, Raw], skip: str) -> set[str]:
+    """The definitions reached from `roots` without going through a root's field `skip`."""
+    found: set[str] = set()
+    waiting = [ref for name in roots for ref in _refs(definitions[name], skip)]
+    found.update(roots)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(_refs(definitions[name], ""))
+    return found
+
+
+def _refs(definition: Raw, skip: str) -> Iterator[str]:
+    for name, field in definition.get("fields", {}).items():
+        found: Raw | None = None if name == skip else field
+        while found is not None:
+            if found.get("ref", "") not in ("", *_LEAVES):
+                yield found["ref"]
+            found = found.get("items") or found.get("values")
+
+
+def _short(name: str) -> str:
+    for prefix, instead in _PREFIXES:
+        if name.startswith(prefix):
+            return instead + name[len(prefix) :]
+    return name
+
+
+def _is_served(resource: Raw) -> bool:
+    return resource["version"] == "v1" or (resource["group"], resource["version"]) in _SERVED
+
+
+def _lines(path: Path) -> list[Raw]:
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def _write(path: Path, content: Any) -> None:
+    path.write_bytes(msgspec.json.encode(content) + b"\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,57 @@
+"""The `scale` subresource: a view of any kind that says where its replica counts and selector are."""
+
+from typing import Any
+
+from apiserver_stub.kinds.kind import Kind, ScalePaths
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, put_in
+
+_CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+
+
+def to_scale(tree: Tree, kind: Kind) -> Tree:
+    """The Scale (autoscaling/v1) of an object of a kind that has one."""
+    paths = kind.scale or ScalePaths()
+    status: Tree = {"replicas": get_in(tree, paths.status) or 0}
+    selector = selector_text(get_in(tree, paths.selector))
+    if selector:
+        status["selector"] = selector
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {name: tree["metadata"][name] for name in _CARRIED if name in tree["metadata"]},
+        "spec": {"replicas": get_in(tree, paths.spec) or 0},
+        "status": status,
+    }
+
+
+def from_scale(tree: Tree, scale: Tree, kind: Kind) -> Tree:
+    """A copy of the object with the replica count that the Scale asks for."""
+    paths = kind.scale or ScalePaths()
+    scaled = dict(tree)
+    put_in(scaled, paths.spec, get_in(scale, ("spec", "replicas")) or 0)
+    return scaled
+
+
+def selector_text(selector: Any) -> str:
+    """A selector as text: given as text already, as a map of labels, or as a LabelSelector."""
+    if isinstance(selector, str):
+        return selector
+    if not isinstance(selector, dict):
+        return ""
+    if "matchLabels" not in selector and "matchExpressions" not in selector:
+        return ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+    terms = [(key, f"{key}={value}") for key, value in selector.get("matchLabels", {}).items()]
+    terms += [(e.get("key", ""), _expression(e)) for e in selector.get("matchExpressions", ())]
+    return ",".join(text for _, text in sorted(terms))
+
+
+def _expression(raw: Tree) -> str:
+    key, operator, values = raw.get("key", ""), raw.get("operator"), sorted(raw.get("values", ()))
+    match operator:
+        case "Exists":
+            return str(key)
+        case "DoesNotExist":
+            return f"!{key}"
+        case _:
+            return f"{key} {'in' if operator == 'In' else 'notin'} ({','.join(values)})"

@@ -1,0 +1,163 @@
+"""The strategy of each kind, as rows; a kind without a row has the plain strategy with its status split off."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.strategy import NO_PARTS, STATUS, Path, Strategy
+from apiserver_stub.kinds.trees import dicts, get_in, put_in
+
+_METADATA_OWNED = ("labels", "annotations", "finalizers", "ownerReferences")
+_USUAL_GRACE = 30
+_ENDED = frozenset({"Succeeded", "Failed"})
+_FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
+    "status": (("status",),), "finalize": (("spec", "finalizers"),),
+})  # fmt: skip
+_APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
+    "status": (("status",),), "approval": (("status", "conditions"),),
+})  # fmt: skip
+_UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
+_NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+
+
+def strategy_of(name: str, group: str, subresources: Iterable[str]) -> Strategy:
+    """The strategy of the kind called `plural.group`."""
+    row = _ROWS.get(name)
+    if row is not None:
+        return row
+    parts = STATUS if "status" in subresources else NO_PARTS
+    kept = ("ownerReferences",) if group in _OPEN_METADATA else _METADATA_OWNED
+    return Strategy(parts, generation=name in _COUNTED, kept=kept, creates_on_update=name in _PUT_CREATES)
+
+
+def _pod_born(pod: Tree) -> None:
+    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod.get("spec", {}))}
+
+
+def quality_of_service(spec: Tree) -> str:
+    """The class of a Pod: Guaranteed when each container limits what it requests, BestEffort when none asks."""
+    asks = [c.get("resources", {}) for key in ("initContainers", "containers") for _, c in dicts(spec.get(key))]
+    wanted = [(a.get("requests", {}).get(k), a.get("limits", {}).get(k)) for a in asks for k in ("cpu", "memory")]
+    if not any(request or limit for request, limit in wanted):
+        return "BestEffort"
+    return "Guaranteed" if all(limit and request in (None, limit) for request, limit in wanted) else "Burstable"
+
+
+def _pod_changed(new: Tree, old: Tree) -> None:
+    # The quality of service of a Pod is decided once.
+    put_in(new, ("status", "qosClass"), get_in(old, ("status", "qosClass")))
+
+
+def _pod_patience(pod: Tree, requested: int | None) -> int:
+    """A Pod on a node is given the time asked for; one that nobody runs goes at once."""
+    if not get_in(pod, ("spec", "nodeName")) or get_in(pod, ("status", "phase")) in _ENDED:
+        return 0
+    asked = get_in(pod, ("spec", "terminationGracePeriodSeconds")) if requested is None else requested
+    return _USUAL_GRACE if asked is None else 1 if asked < 0 else asked
+
+
+def _namespace_born(namespace: Tree) -> None:
+    namespace["status"] = {"phase": "Active"}
+    held = get_in(namespace, ("spec", "finalizers")) or []
+    put_in(namespace, ("spec", "finalizers"), held if "kubernetes" in held else [*held, "kubernetes"])
+
+
+def _namespace_marked(namespace: Tree) -> None:
+    put_in(namespace, ("status", "phase"), "Terminating")
+
+
+def _volume_born(volume: Tree) -> None:
+    volume["status"] = {"phase": "Pending"}
+
+
+def _node_changed(new: Tree, old: Tree) -> None:
+    # What was given to a node stays with it.
+    for name in ("podCIDR", "podCIDRs", "providerID"):
+        if get_in(new, ("spec", name)) is None:
+            put_in(new, ("spec", name), get_in(old, ("spec", name)))
+
+
+def _service_changed(new: Tree, old: Tree) -> None:
+    """Keep the addresses and ports a service was given when an update leaves them out."""
+    if get_in(new, ("spec", "type")) == "ExternalName":
+        return
+    for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"):
+        if not get_in(new, ("spec", name)):
+            put_in(new, ("spec", name), get_in(old, ("spec", name)))
+    internal = get_in(new, ("spec", "type")) == "ClusterIP"
+    given = {(p.get("port"), p.get("protocol")): p.get("nodePort") for _, p in dicts(get_in(old, ("spec", "ports")))}
+    for _, port in dicts(get_in(new, ("spec", "ports"))):
+        known = given.get((port.get("port"), port.get("protocol")))
+        if not known:
+            continue
+        if internal and port.get("nodePort") == known:
+            del port["nodePort"]
+        elif not internal and not port.get("nodePort"):
+            port["nodePort"] = known
+
+
+def _job_born(job: Tree) -> None:
+    """Give the Pods of a job labels of their own and select by them, unless its owner does that by hand."""
+    if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
+        return
+    metadata = job["metadata"]
+    uid, name = metadata.get("uid", ""), metadata.get("name", "")
+    ours = {**dict.fromkeys(_UID_LABELS, uid), **dict.fromkeys(_NAME_LABELS, name)}
+    labels = get_in(job, ("spec", "template", "metadata", "labels")) or {}
+    put_in(job, ("spec", "template", "metadata", "labels"), {**labels, **ours})
+    if get_in(job, ("spec", "selector")) is None:
+        put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
+
+
+def _crd_born(definition: Tree) -> None:
+    stored = [v.get("name") for _, v in dicts(get_in(definition, ("spec", "versions"))) if v.get("storage")]
+    definition["status"] = {"storedVersions": stored}
+
+
+# Groups whose status writers may also change metadata, as their agents always did.
+_OPEN_METADATA = frozenset({"", "apps", "batch"})
+
+_COUNTED = frozenset({
+    "cronjobs.batch", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+    "replicationcontrollers", "podtemplates", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io",
+    "networkpolicies.networking.k8s.io", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io",
+    "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io", "flowschemas.flowcontrol.apiserver.k8s.io",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", "priorityclasses.scheduling.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io",
+    "mutatingadmissionpolicies.admissionregistration.k8s.io",
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io", "csidrivers.storage.k8s.io",
+})  # fmt: skip
+
+_PUT_CREATES = frozenset({
+    "endpoints", "events", "events.events.k8s.io", "leases.coordination.k8s.io", "limitranges",
+    "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
+    "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+})  # fmt: skip
+
+_ROWS: Mapping[str, Strategy] = MappingProxyType({
+    "pods": Strategy(
+        MappingProxyType({
+            "status": (("status",),),
+            "ephemeralcontainers": (("spec", "ephemeralContainers"),),
+        }),
+        generation=True, born=_pod_born, changed=_pod_changed, patience=_pod_patience,
+    ),
+    "namespaces": Strategy(
+        _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
+    ),
+    "nodes": Strategy(STATUS, changed=_node_changed),
+    "services": Strategy(STATUS, changed=_service_changed, creates_on_update=True),
+    "persistentvolumes": Strategy(STATUS, born=_volume_born),
+    "persistentvolumeclaims": Strategy(STATUS, born=_volume_born),
+    "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),
+    "certificatesigningrequests.certificates.k8s.io": Strategy(_APPROVAL, kept=_METADATA_OWNED),
+    "customresourcedefinitions.apiextensions.k8s.io": Strategy(
+        STATUS, generation=True, kept=_METADATA_OWNED, born=_crd_born, unconditional_update=False,
+    ),
+    "apiservices.apiregistration.k8s.io": Strategy(STATUS, kept=_METADATA_OWNED, unconditional_update=False),
+    "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
+})  # fmt: skip
