@@ -1,0 +1,311 @@
+"""The typed client: one method per verb, each on a `Resource`; nothing here knows how requests travel."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from controller_manager.api import errors
+from controller_manager.api.diff import overlay
+from controller_manager.api.model import Object, PartialObject
+from controller_manager.api.resource import Key, Resource, key_of
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.clock import monotonic
+from controller_manager.client.codec import Codec, Lines, Listing, WatchEvent, version_in
+from controller_manager.client.metrics import ClientMetrics
+from controller_manager.client.throttle import Throttle
+from controller_manager.client.transport import Transport, TransportError, close_body, whole_body
+
+T = TypeVar("T", bound=Object)
+OnWrite = Callable[[Resource[Any], Key, str], None]
+Query = tuple[tuple[str, str], ...]
+
+JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+USER_AGENT = "cluster-controller-manager"
+
+_ATTEMPTS = 10
+_LONGEST_RETRY = 60.0
+_DECODED_AT_ONCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request before it has headers: what to do, where, and what to send and accept."""
+
+    method: str
+    path: str
+    query: Query = ()
+    body: bytes = b""
+    content_type: str = JSON
+    accept: str = JSON
+
+
+class Client:
+    """Talks to one API server through `transport`; `on_write` is told the version of each object it wrote.
+
+    Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
+    that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        throttle: Throttle | None = None,
+        metrics: ClientMetrics | None = None,
+        user_agent: str = USER_AGENT,
+        on_write: OnWrite | None = None,
+    ) -> None:
+        self._transport = transport
+        self._throttle = throttle or Throttle(0, 0)
+        self._metrics = metrics or ClientMetrics(None)
+        self._user_agent = user_agent
+        self._on_write = on_write
+        self._codecs: dict[Resource[Any], Codec[Any]] = {}
+
+    def derive(self, *, user_agent: str = "", on_write: OnWrite | None = None) -> "Client":
+        """A client on the same transport, limit and metrics, with another name and its own `on_write`."""
+        return Client(
+            self._transport,
+            throttle=self._throttle,
+            metrics=self._metrics,
+            user_agent=user_agent or self._user_agent,
+            on_write=on_write,
+        )
+
+    async def close(self) -> None:
+        """Close the transport."""
+        await self._transport.close()
+
+    async def get(self, resource: Resource[T], key: Key, *, resource_version: str = "", subresource: str = "") -> T:
+        """One object; with a `resource_version`, one at least that new."""
+        codec = self._codec(resource)
+        query = _query(resourceVersion=resource_version)
+        call = Call("GET", _path(resource, key, subresource), query, accept=codec.accept)
+        return codec.one(await self._answer(call))
+
+    async def list(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        limit: int = 0,
+        continue_token: str = "",
+        resource_version: str = "",
+        match: str = "",
+    ) -> Listing[T]:
+        """One page of a collection (the whole without `limit`); `match` is `resourceVersionMatch`."""
+        codec = self._codec(resource)
+        query = _query(
+            **_selection(labels, fields),
+            limit=limit,
+            **{"continue": continue_token},
+            resourceVersion=resource_version,
+            resourceVersionMatch=match,
+        )
+        head = codec.head(await self._answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list)))
+        raws, items = head.items or [], list[T]()
+        for start in range(0, len(raws), _DECODED_AT_ONCE):
+            items += codec.items(raws[start : start + _DECODED_AT_ONCE])
+            await asyncio.sleep(0)
+        meta = head.metadata
+        return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count)
+
+    async def watch(
+        self,
+        resource: Resource[T],
+        namespace: str = "",
+        *,
+        resource_version: str = "",
+        labels: str = "",
+        fields: str = "",
+        bookmarks: bool = True,
+        send_initial_events: bool = False,
+        timeout: float = 0.0,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """The changes of a collection after `resource_version`; ends when the server ends it, close it otherwise.
+
+        Raises the `ApiError` of an ERROR event (`Expired` when the version is too old), and `TransportError` when
+        the connection breaks: an event is whole or not there.
+        """
+        codec = self._codec(resource)
+        query = _query(
+            watch="true",
+            **_selection(labels, fields),
+            resourceVersion=resource_version,
+            allowWatchBookmarks=bookmarks,
+            sendInitialEvents=send_initial_events,
+            resourceVersionMatch="NotOlderThan" if send_initial_events else "",
+            timeoutSeconds=int(timeout),
+        )
+        response = await self._send(Call("GET", resource.path(namespace), query, accept=codec.accept))
+        lines = Lines()
+        try:
+            if isinstance(response.body, bytes):
+                raise TransportError(f"the server answered a watch of {resource.name} with a single document")
+            async for chunk in response.body:
+                for line in lines.feed(chunk):
+                    yield codec.event(line)
+        finally:
+            await close_body(response)
+        if lines.unfinished:
+            raise TransportError(f"the watch of {resource.name} ended in the middle of an event")
+
+    async def create(self, resource: Resource[T], obj: T) -> T:
+        """Create `obj`; its name may be left to `generate_name`."""
+        if resource.namespaced and not obj.metadata.namespace:
+            raise errors.BadRequest(f"a {resource.kind} needs a namespace")
+        body = _body(resource, obj)
+        return await self._write(resource, Call("POST", resource.path(obj.metadata.namespace), body=body))
+
+    async def update(self, resource: Resource[T], obj: T, *, subresource: str = "") -> T:
+        """Replace an object, or one part of it; what the model does not know is sent back as it came."""
+        path = _path(resource, key_of(obj), subresource)
+        return await self._write(resource, Call("PUT", path, body=_body(resource, obj)))
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        key: Key,
+        body: bytes | Mapping[str, Any] | Sequence[Any],
+        content_type: str = MERGE_PATCH,
+        *,
+        subresource: str = "",
+    ) -> T:
+        """Change an object by a patch document of the given media type."""
+        data = body if isinstance(body, bytes) else msgspec.json.encode(body)
+        path = _path(resource, key, subresource)
+        return await self._write(resource, Call("PATCH", path, body=data, content_type=content_type))
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        key: Key,
+        *,
+        grace: int | None = None,
+        propagation: str = "",
+        uid: str = "",
+        resource_version: str = "",
+    ) -> None:
+        """Ask for an object's deletion; `uid` and `resource_version` are preconditions (409 when not met)."""
+        options = _delete_options(grace, propagation, uid, resource_version)
+        body = await self._answer(Call("DELETE", _path(resource, key), body=options))
+        self._note(resource, key, version_in(body))
+
+    async def delete_collection(
+        self,
+        resource: Resource[Any],
+        namespace: str = "",
+        *,
+        labels: str = "",
+        fields: str = "",
+        grace: int | None = None,
+        propagation: str = "",
+    ) -> None:
+        """Ask for the deletion of every selected object of a collection."""
+        options = _delete_options(grace, propagation, "", "")
+        query = _query(**_selection(labels, fields))
+        await self._answer(Call("DELETE", resource.path(namespace), query, options))
+
+    async def raw(self, call: Call) -> bytes:
+        """The whole body of the answer to any request, for what is no resource: discovery, health, versions."""
+        return await self._answer(call)
+
+    def _codec(self, resource: Resource[T]) -> Codec[T]:
+        codec = self._codecs.get(resource)
+        if codec is None:
+            codec = self._codecs[resource] = Codec(resource)
+        return codec
+
+    async def _write(self, resource: Resource[T], call: Call) -> T:
+        written = self._codec(resource).one(await self._answer(call))
+        self._note(resource, key_of(written), written.metadata.resource_version)
+        return written
+
+    def _note(self, resource: Resource[Any], key: Key, version: str) -> None:
+        if self._on_write is not None and version:
+            self._on_write(resource, key, version)
+
+    async def _answer(self, call: Call) -> bytes:
+        return await whole_body(await self._send(call))
+
+    async def _send(self, call: Call) -> Response:
+        """The answer, once it is neither a refusal nor a request to come back later."""
+        for attempt in range(1, _ATTEMPTS + 1):
+            response = await self._exchange(call)
+            if response.status < 300:
+                return response
+            body = await whole_body(response)
+            pause = _retry_after(response)
+            if pause is None or attempt == _ATTEMPTS:
+                break
+            await asyncio.sleep(pause)
+        raise errors.from_response(response.status, body)
+
+    async def _exchange(self, call: Call) -> Response:
+        host = self._transport.host
+        self._metrics.limiter.labels(call.method, host).observe(await self._throttle.wait())
+        headers = {"accept": call.accept, "user-agent": self._user_agent}
+        if call.body:
+            headers["content-type"] = call.content_type
+        began, code = monotonic(), "<error>"
+        try:
+            response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))
+            code = str(response.status)
+        finally:
+            self._metrics.requests.labels(code, call.method, host).inc()
+            self._metrics.duration.labels(call.method, host).observe(monotonic() - began)
+        return response
+
+
+def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:
+    if not key.name or key.name in (".", "..") or "/" in key.name or "%" in key.name:
+        raise errors.BadRequest(f"{key.name!r} can't be the name of a {resource.kind}")
+    if resource.namespaced and not key.namespace:
+        raise errors.BadRequest(f"the {resource.kind} {key.name!r} needs a namespace")
+    return resource.path(key.namespace, key.name, subresource)
+
+
+def _query(**parameters: str | int | bool) -> Query:
+    """Those parameters that say something."""
+    return tuple((name, "true" if value is True else str(value)) for name, value in parameters.items() if value)
+
+
+def _selection(labels: str, fields: str) -> dict[str, str]:
+    return {"labelSelector": labels, "fieldSelector": fields}
+
+
+def _body(resource: Resource[T], obj: T) -> bytes:
+    if isinstance(obj, PartialObject):
+        raise TypeError(f"{resource.kind} {key_of(obj)} was read as metadata only and can't be written; patch it")
+    full = msgspec.structs.replace(obj, api_version=resource.api_version, kind=resource.kind)
+    if not obj.raw:
+        return full.encode()
+    return overlay(obj.raw, type(obj).decode(obj.raw, keep=False), full)
+
+
+def _delete_options(grace: int | None, propagation: str, uid: str, resource_version: str) -> bytes:
+    wanted = {"uid": uid, "resourceVersion": resource_version}
+    preconditions = {name: value for name, value in wanted.items() if value}
+    options: dict[str, Any] = {"propagationPolicy": propagation} if propagation else {}
+    if grace is not None:
+        options["gracePeriodSeconds"] = grace
+    if preconditions:
+        options["preconditions"] = preconditions
+    return msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", **options}) if options else b""
+
+
+def _retry_after(response: Response) -> float | None:
+    """Seconds to wait before asking again, if the server says so and means a minute at most."""
+    text = response.headers.get("retry-after", "")
+    if (response.status != 429 and response.status < 500) or not text.isdecimal():
+        return None
+    seconds = float(text)
+    return seconds if seconds <= _LONGEST_RETRY else None

@@ -1,0 +1,164 @@
+"""From JSON bytes to typed objects, lists and watch events; pure, and what decides how fast an informer is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+import msgspec
+from msgspec.structs import force_setattr
+
+from controller_manager.api import errors
+from controller_manager.api.model import Model, Object, PartialObject
+from controller_manager.api.resource import Resource
+from controller_manager.client.transport import TransportError
+
+T = TypeVar("T", bound=Object)
+
+LONGEST_LINE = 64 << 20
+_PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A page of a collection; an empty `continue_token` means that it is the last one."""
+
+    items: list[T]
+    resource_version: str
+    continue_token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only."""
+
+    type: str
+    object: T
+
+
+class ListMeta(Model):
+    """`metadata` of a collection."""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+
+
+class RawList(Model):
+    """A collection whose items are not decoded yet."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] | None = None
+
+
+class _RawEvent(Model):
+    type: str
+    object: msgspec.Raw
+
+
+class _Version(Model):
+    resource_version: str = ""
+
+
+class _Kind(Model):
+    kind: str = ""
+    metadata: _Version | None = None
+
+
+_LIST = msgspec.json.Decoder(RawList)
+_EVENT = msgspec.json.Decoder(_RawEvent)
+_BOOKMARK = msgspec.json.Decoder(PartialObject)
+_STATUS = msgspec.json.Decoder(errors.Status)
+_KIND = msgspec.json.Decoder(_Kind)
+
+
+class Codec(Generic[T]):
+    """Decodes the objects of one resource. A metadata-only resource keeps no bytes."""
+
+    def __init__(self, resource: Resource[T]) -> None:
+        self._resource = resource
+        self._keep = not issubclass(resource.type, PartialObject)
+        self._decoder = msgspec.json.Decoder(resource.type)
+        self.accept = "application/json" if self._keep else _PARTIAL
+        self.accept_list = "application/json" if self._keep else _PARTIAL_LIST
+
+    def one(self, body: bytes) -> T:
+        """The object of an answer."""
+        try:
+            return self._object(body)
+        except msgspec.DecodeError as error:
+            raise self._unreadable(error) from error
+
+    def head(self, body: bytes) -> RawList:
+        """A collection, its items still as bytes within `body`."""
+        try:
+            return _LIST.decode(body)
+        except msgspec.DecodeError as error:
+            raise self._unreadable(error) from error
+
+    def items(self, raws: Sequence[msgspec.Raw]) -> list[T]:
+        """The objects of a part of a collection; each has its own copy of its bytes, so the body can be freed."""
+        try:
+            return [self._object(raw) for raw in raws]
+        except msgspec.DecodeError as error:
+            raise self._unreadable(error) from error
+
+    def event(self, line: bytes) -> WatchEvent[T]:
+        """One line of a watch; raises the `ApiError` of an ERROR event."""
+        try:
+            event = _EVENT.decode(line)
+            if event.type == "BOOKMARK":
+                return WatchEvent("BOOKMARK", cast("T", _BOOKMARK.decode(event.object)))
+            if event.type != "ERROR":
+                return WatchEvent(event.type, self._object(event.object))
+            code = _STATUS.decode(event.object).code or 500
+        except msgspec.DecodeError as error:
+            raise self._unreadable(error) from error
+        raise errors.from_response(code, bytes(event.object))
+
+    def _object(self, raw: bytes | msgspec.Raw) -> T:
+        found = self._decoder.decode(raw)
+        # Items of a list come without them; and a shared string is smaller than one per object.
+        force_setattr(found, "api_version", self._resource.api_version)
+        force_setattr(found, "kind", self._resource.kind)
+        force_setattr(found, "raw", bytes(raw) if self._keep else b"")
+        return found
+
+    def _unreadable(self, error: msgspec.DecodeError) -> errors.InternalError:
+        return errors.InternalError(f"the server's answer for {self._resource.name} is unreadable: {error}")
+
+
+def version_in(body: bytes) -> str:
+    """The version of the object an answer holds; empty when it is a `Status` or nothing of the kind."""
+    try:
+        found = _KIND.decode(body)
+    except msgspec.DecodeError:
+        return ""
+    return found.metadata.resource_version if found.metadata and found.kind != "Status" else ""
+
+
+class Lines:
+    """Cuts a stream of chunks into lines; holds at most one unfinished line of at most 64 MiB."""
+
+    def __init__(self, longest: int = LONGEST_LINE) -> None:
+        self._longest = longest
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a line has begun and not ended."""
+        return self._size > 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes."""
+        *complete, rest = chunk.split(b"\n")
+        if complete:
+            complete[0] = b"".join((*self._parts, complete[0]))
+            self._parts, self._size = [], 0
+        self._parts.append(rest)
+        self._size += len(rest)
+        if self._size > self._longest:
+            raise TransportError(f"the watch sent a line longer than {self._longest} bytes")
+        return [line for line in complete if line.strip()]

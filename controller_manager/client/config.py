@@ -1,0 +1,46 @@
+"""How to reach an API server and as whom, as plain values; where they come from is `kubeconfig`'s business."""
+
+from dataclasses import dataclass, field
+
+
+class ConfigError(ValueError):
+    """The client configuration is unusable; the message is one sentence naming the file and the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecPlugin:
+    """A program that prints credentials (KEP-541, `client.authentication.k8s.io`)."""
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    api_version: str = "client.authentication.k8s.io/v1"
+    interactive_mode: str = "IfAvailable"
+    provide_cluster_info: bool = False
+    install_hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Where the credentials come from; certificate and key are PEM, and a file goes before data."""
+
+    token: str = field(default="", repr=False)
+    token_file: str = ""
+    certificate: bytes = field(default=b"", repr=False)
+    certificate_file: str = ""
+    key: bytes = field(default=b"", repr=False)
+    key_file: str = ""
+    plugin: ExecPlugin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """One API server and one identity; an empty `ca` (PEM) means the authorities of the system."""
+
+    server: str
+    ca: bytes = field(default=b"", repr=False)
+    insecure: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = field(default="", repr=False)
+    namespace: str = ""
+    identity: Identity = Identity()

@@ -1,0 +1,158 @@
+"""The transport over HTTP and TLS; the only module of the client that knows aiohttp."""
+
+import asyncio
+import ssl
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import aiohttp
+from yarl import URL
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.client.config import ClientConfig
+from controller_manager.client.credentials import Credential, Credentials, from_identity
+from controller_manager.client.plugin import from_plugin
+from controller_manager.client.tls import client_context
+from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
+
+_FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
+_READ_BUFFER = 1 << 20
+
+
+class HttpTransport:
+    """Sends requests to one server; watches have connections of their own, so they never hold up a request.
+
+    A request fails after `connect` seconds without a connection or `silence` seconds without a byte; of a watch
+    that holds until it has begun. An answer of 401 is asked for again once, with renewed credentials.
+    """
+
+    def __init__(
+        self, config: ClientConfig, *, connections: int = 64, connect: float = 10.0, silence: float = 60.0
+    ) -> None:
+        url = urlsplit(config.server)
+        self.host = url.netloc.rpartition("@")[2]
+        self._config = config
+        self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
+        plugin = config.identity.plugin
+        self._credentials = Credentials(from_plugin(config, plugin) if plugin else from_identity(config.identity))
+        self._tls: tuple[Credential, ssl.SSLContext | bool] | None = None
+        self._limits = (connections, connect, silence)
+        self._requests: aiohttp.ClientSession | None = None
+        self._watches: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Response:
+        """The answer; raises `TransportError`, or `ConfigError` when there are no credentials to be had."""
+        credential = await self._credentials.current()
+        response = await self._exchange(request, credential)
+        if response.status != 401:
+            return response
+        renewed = await self._credentials.after_refusal(credential)
+        return response if renewed == credential else await self._exchange(request, renewed)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for session in (self._requests, self._watches):
+            if session is not None:
+                await session.close()
+        self._requests = self._watches = None
+
+    async def _exchange(self, request: Request, credential: Credential) -> Response:
+        origin = f"{request.method} {self._root}{request.path}"
+        try:
+            if is_watch(request):
+                return await self._open(request, credential, origin)
+            return await self._ask(request, credential)
+        except _FAILURES as error:
+            raise TransportError(f"{origin}: {_reason(error)}") from error
+
+    async def _ask(self, request: Request, credential: Credential) -> Response:
+        if self._requests is None:
+            connections, connect, silence = self._limits
+            self._requests = _session(connections, aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence))
+        async with self._requests.request(**self._arguments(request, credential)) as answer:
+            if (answer.content_length or 0) > LARGEST_BODY:
+                raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
+            return Response(answer.status, _lower(answer), await answer.read())
+
+    async def _open(self, request: Request, credential: Credential, origin: str) -> Response:
+        _, connect, silence = self._limits
+        if self._watches is None:
+            self._watches = _session(0, aiohttp.ClientTimeout(sock_connect=connect))
+        async with asyncio.timeout(silence):
+            answer = await self._watches.request(**self._arguments(request, credential))
+            if answer.status == 200:
+                return Response(200, _lower(answer), _Chunks(answer, origin))
+            async with answer:
+                return Response(answer.status, _lower(answer), await answer.read())
+
+    def _arguments(self, request: Request, credential: Credential) -> dict[str, Any]:
+        headers = dict(request.headers)
+        if credential.token:
+            headers["authorization"] = f"Bearer {credential.token}"
+        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
+        return {
+            "method": request.method,
+            "url": URL(self._root + quote(request.path, safe="/:") + query, encoded=True),
+            "headers": headers,
+            "data": request.body or None,
+            "ssl": self._context(credential),
+            "server_hostname": self._config.tls_server_name or None,
+            "proxy": self._config.proxy_url or None,
+            "allow_redirects": False,
+        }
+
+    def _context(self, credential: Credential) -> ssl.SSLContext | bool:
+        """One context per certificate: a new one also means new connections, the old ones run out."""
+        if not self._root.startswith("https:"):
+            return True
+        if self._tls is None or (credential.certificate, credential.key) != (
+            self._tls[0].certificate,
+            self._tls[0].key,
+        ):
+            self._tls = credential, client_context(self._config, credential.certificate, credential.key)
+        return self._tls[1]
+
+
+class _Chunks:
+    """The body of a watch as it comes in; `aclose()` drops the connection at once."""
+
+    def __init__(self, answer: aiohttp.ClientResponse, origin: str) -> None:
+        self._answer = answer
+        self._origin = origin
+
+    def __aiter__(self) -> "_Chunks":
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await self._answer.content.readany()
+        except _FAILURES as error:
+            self._answer.close()
+            raise TransportError(f"{self._origin}: {_reason(error)}") from error
+        if not chunk:
+            raise StopAsyncIteration
+        return chunk
+
+    async def aclose(self) -> None:
+        self._answer.close()
+
+
+def _session(connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections),
+        timeout=timeout,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+        read_bufsize=_READ_BUFFER,
+        trust_env=False,
+    )
+
+
+def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    return str(error) or type(error).__name__

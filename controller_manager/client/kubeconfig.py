@@ -1,0 +1,169 @@
+"""Finds client configuration: in kubeconfig files, in the flags of a process, or in the pod it runs in."""
+
+import base64
+import binascii
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from controller_manager.client.config import ClientConfig, ConfigError, ExecPlugin, Identity
+from controller_manager.client.kubefile import Cluster, Context, Exec, Found, User, read
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+_PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+
+
+def from_flags(path: str, master: str = "", *, environ: Mapping[str, str] = os.environ) -> ClientConfig:
+    """What `--clusterconfig` and `--master` say; the pod's own service account when both are empty."""
+    if path:
+        return load(path, master=master)
+    return ClientConfig(server=_server(master, "--master", secure=False)) if master else in_cluster(environ)
+
+
+def load(
+    path: str | Path | None = None,
+    *,
+    context: str = "",
+    master: str = "",
+    environ: Mapping[str, str] = os.environ,
+) -> ClientConfig:
+    """The configuration of one context, of a file or else of `$KUBECONFIG` or `~/.kube/config`.
+
+    `master` replaces the server. Raises `ConfigError` naming the file and the field.
+    """
+    files = [Path(path)] if path else _usual_files(environ)
+    merged = read(files)
+    listed = ", ".join(map(str, files))
+    name = context or merged.current_context
+    if not name and len(merged.clusters) == 1 and not merged.contexts:
+        chosen = Found(Context(cluster=next(iter(merged.clusters))), files[0], "contexts[]")
+    elif name in merged.contexts:
+        chosen = merged.contexts[name]
+    else:
+        raise ConfigError(f"{listed}: " + (f"there is no context {name!r}" if name else "current-context is not set"))
+    cluster = merged.clusters.get(chosen.value.cluster)
+    if cluster is None:
+        raise chosen.error("cluster", f"names no cluster: {chosen.value.cluster!r}")
+    user = merged.users.get(chosen.value.user) if chosen.value.user else None
+    if user is None and chosen.value.user:
+        raise chosen.error("user", f"names no user: {chosen.value.user!r}")
+    identity = _identity(user) if user else Identity()
+    return _config(cluster, identity, chosen.value.namespace, master)
+
+
+def in_cluster(environ: Mapping[str, str] = os.environ, root: Path = SERVICE_ACCOUNT) -> ClientConfig:
+    """The configuration of a pod; its token is read again at least once a minute."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "")
+    if not host or not port:
+        raise ConfigError(
+            "no client configuration is given, and KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"
+        )
+    token, authority, namespace = root / "token", root / "ca.crt", root / "namespace"
+    if not token.is_file():
+        raise ConfigError(f"{token} can't be read: there is no such file")
+    return ClientConfig(
+        server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
+        ca=authority.read_bytes() if authority.is_file() else b"",
+        namespace=namespace.read_text().strip() if namespace.is_file() else "",
+        identity=Identity(token_file=str(token)),
+    )
+
+
+def _usual_files(environ: Mapping[str, str]) -> list[Path]:
+    listed = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
+    usual = listed or [Path(environ.get("HOME", "/"), ".kube", "config")]
+    found = [path for path in usual if path.exists()]
+    if not found:
+        raise ConfigError(f"there is no client configuration: {', '.join(map(str, usual))} do not exist")
+    return found
+
+
+def _config(found: Found[Cluster], identity: Identity, namespace: str, master: str) -> ClientConfig:
+    cluster = found.value
+    authority = _data(found, "certificate-authority-data", cluster.certificate_authority_data)
+    if not authority and cluster.certificate_authority:
+        authority = _file(found, "certificate-authority", cluster.certificate_authority)
+    if authority and cluster.insecure_skip_tls_verify:
+        raise found.error("insecure-skip-tls-verify", "contradicts certificate-authority")
+    shows_certificate = bool(identity.certificate or identity.certificate_file)
+    secure = bool(authority or cluster.insecure_skip_tls_verify or shows_certificate)
+    where = "--master" if master else f"{found.file}: {found.field}.server"
+    return ClientConfig(
+        server=_server(master or cluster.server, where, secure=secure),
+        ca=authority,
+        insecure=cluster.insecure_skip_tls_verify,
+        tls_server_name=cluster.tls_server_name,
+        proxy_url=cluster.proxy_url,
+        namespace=namespace,
+        identity=identity,
+    )
+
+
+def _server(text: str, where: str, *, secure: bool) -> str:
+    server = text if "://" in text else f"{'https' if secure else 'http'}://{text}"
+    url = urlsplit(server)
+    try:
+        usable = url.scheme in ("http", "https") and bool(url.hostname) and (url.port or 1) > 0 and not url.username
+    except ValueError:
+        usable = False
+    if not text or not usable:
+        raise ConfigError(f"{where} is not the http or https URL of a server")
+    return server
+
+
+def _identity(found: Found[User]) -> Identity:
+    user = found.value
+    if user.username:
+        raise found.error("username", "asks for basic authentication, which is not supported")
+    if user.auth_provider is not None:
+        raise found.error("auth-provider", "is not supported; an exec plugin does the same")
+    identity = Identity(
+        token=user.token,
+        token_file=_path(found, user.token_file),
+        certificate=_data(found, "client-certificate-data", user.client_certificate_data),
+        certificate_file="" if user.client_certificate_data else _path(found, user.client_certificate),
+        key=_data(found, "client-key-data", user.client_key_data),
+        key_file="" if user.client_key_data else _path(found, user.client_key),
+        plugin=_plugin(found, user.exec) if user.exec else None,
+    )
+    if bool(identity.certificate or identity.certificate_file) != bool(identity.key or identity.key_file):
+        raise found.error("client-certificate", "and client-key must be given together")
+    return replace(identity, plugin=None) if identity.token or identity.token_file else identity
+
+
+def _plugin(found: Found[User], plugin: Exec) -> ExecPlugin:
+    if plugin.api_version not in _PLUGIN_VERSIONS:
+        raise found.error("exec.apiVersion", f"is not one of {', '.join(_PLUGIN_VERSIONS)}")
+    if plugin.interactive_mode not in ("Never", "IfAvailable"):
+        raise found.error("exec.interactiveMode", "is neither Never nor IfAvailable, and there is no terminal here")
+    # A command with a slash is a path beside the file; one without is looked up in $PATH.
+    command = _path(found, plugin.command) if os.sep in plugin.command else plugin.command
+    return ExecPlugin(
+        command=command,
+        args=plugin.args,
+        env=tuple((variable.name, variable.value) for variable in plugin.env),
+        api_version=plugin.api_version,
+        interactive_mode=plugin.interactive_mode,
+        provide_cluster_info=plugin.provide_cluster_info,
+        install_hint=plugin.install_hint,
+    )
+
+
+def _path(found: Found[User], text: str) -> str:
+    return str(found.file.parent.absolute() / text) if text else ""
+
+
+def _file(found: Found[Cluster], field: str, text: str) -> bytes:
+    try:
+        return (found.file.parent / text).read_bytes()
+    except OSError as error:
+        raise found.error(field, f"{text} can't be read: {error.strerror}") from error
+
+
+def _data(found: Found[Cluster] | Found[User], field: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise found.error(field, "is not base64") from None

@@ -1,0 +1,53 @@
+"""The seam between the client and whatever carries its requests: a network, or a server in the same process."""
+
+from typing import Protocol
+
+from controller_manager.api.wire import Request, Response
+
+LARGEST_BODY = 1 << 30
+
+
+class TransportError(ConnectionError):
+    """No whole answer arrived: the server can't be reached, hung up early, took too long or sent nonsense."""
+
+
+class Transport(Protocol):
+    """Carries one request and brings back the answer; a refusal of the API is an answer too."""
+
+    @property
+    def host(self) -> str:
+        """Whom it talks to, for metrics."""
+
+    async def send(self, request: Request) -> Response:
+        """The answer; the body of a watch is a stream. Raises `TransportError`."""
+
+    async def close(self) -> None:
+        """Give back every connection; running requests fail."""
+
+
+def is_watch(request: Request) -> bool:
+    """Whether the answer is an endless stream."""
+    return any(name == "watch" and value not in ("0", "false") for name, value in request.query)
+
+
+async def whole_body(response: Response) -> bytes:
+    """The body of an answer in one piece, at most 1 GiB."""
+    if isinstance(response.body, bytes):
+        return response.body
+    chunks, size = [], 0
+    try:
+        async for chunk in response.body:
+            size += len(chunk)
+            if size > LARGEST_BODY:
+                raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
+            chunks.append(chunk)
+    finally:
+        await close_body(response)
+    return b"".join(chunks)
+
+
+async def close_body(response: Response) -> None:
+    """Tell the sender of a streamed body that nobody reads on."""
+    close = getattr(response.body, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,0 +1,423 @@
+"""The typed client against a small handler in the same process."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controller_manager.api import errors
+from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Namespace, NamespaceSpec, Pod
+from controller_manager.api.model import Object, ObjectMeta, PartialObject
+from controller_manager.api.resource import Key, Resource
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import monotonic
+from controller_manager.client import Client, ClientMetrics, InProcessTransport, Throttle, TransportError
+from controller_manager.client.client import JSON_PATCH
+
+pytestmark = pytest.mark.virtual
+
+KEY = Key("default", "a")
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "a", "namespace": "default", "resourceVersion": "7", "odd": 1},
+    "spec": {"nodeName": "n1", "priority": 5},
+}
+
+
+class Script:
+    """Answers requests in order, and remembers them."""
+
+    def __init__(self, *answers: Response | Callable[[Request], Response]) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+
+    async def __call__(self, request: Request) -> Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0)
+        return answer if isinstance(answer, Response) else answer(request)
+
+
+def answer(tree: Any, status: int = 200, **headers: str) -> Response:
+    return Response(
+        status, {name.replace("_", "-"): value for name, value in headers.items()}, msgspec.json.encode(tree)
+    )
+
+
+def echo(request: Request) -> Response:
+    return Response(200, {}, request.body)
+
+
+def refusal(error: errors.ApiError, **headers: str) -> Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Response(error.code, named, error.status().encode())
+
+
+def client_of(script: Script, **options: Any) -> Client:
+    return Client(InProcessTransport(script), **options)
+
+
+class Chunks:
+    """A streamed body that knows whether it was closed."""
+
+    def __init__(self, *chunks: bytes, forever: bool = False) -> None:
+        self.chunks = list(chunks)
+        self.forever = forever
+        self.closed = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self.chunks:
+            return self.chunks.pop(0)
+        if self.forever:
+            await asyncio.sleep(1e9)
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+async def test_get_decodes_and_remembers_the_bytes() -> None:
+    script = Script(answer(POD))
+    pod = await client_of(script).get(PODS, KEY, resource_version="3")
+    assert (pod.metadata.name, pod.spec.node_name, msgspec.json.decode(pod.raw)) == ("a", "n1", POD)
+    [request] = script.requests
+    assert (request.method, request.path) == ("GET", "/api/v1/namespaces/default/pods/a")
+    assert request.query == (("resourceVersion", "3"),)
+    assert request.headers["accept"] == "application/json"
+    assert "content-type" not in request.headers
+
+
+async def test_a_refusal_is_raised_as_its_class() -> None:
+    script = Script(refusal(errors.not_found("", "pods", "a")))
+    with pytest.raises(errors.NotFound, match='pods "a" not found') as caught:
+        await client_of(script).get(PODS, KEY)
+    assert caught.value.details is not None
+    assert caught.value.details.name == "a"
+
+
+async def test_list_gives_a_page_whose_items_know_their_type() -> None:
+    items = [{key: value for key, value in POD.items() if key not in ("apiVersion", "kind")}]
+    meta = {"resourceVersion": "9", "continue": "next", "remainingItemCount": 4}
+    script = Script(answer({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}))
+    page = await client_of(script).list(
+        PODS, "default", labels="a=b", fields="spec.nodeName=n1", limit=1, continue_token="t", resource_version="1", match="Exact"
+    )  # fmt: skip
+    assert (page.resource_version, page.continue_token, page.remaining) == ("9", "next", 4)
+    [pod] = page.items
+    assert (pod.api_version, pod.kind, pod.raw) == ("v1", "Pod", msgspec.json.encode(items[0]))
+    assert script.requests[0].query == (
+        ("labelSelector", "a=b"),
+        ("fieldSelector", "spec.nodeName=n1"),
+        ("limit", "1"),
+        ("continue", "t"),
+        ("resourceVersion", "1"),
+        ("resourceVersionMatch", "Exact"),
+    )
+
+
+async def test_list_of_nothing_may_say_null_and_may_be_streamed() -> None:
+    body = Chunks(b'{"metadata":{"resourceVersion":', b'"9"},"items":null}')
+    page = await client_of(Script(Response(200, {}, body))).list(PODS)
+    assert (page.items, page.resource_version, page.continue_token) == ([], "9", "")
+    assert body.closed
+
+
+async def test_a_long_list_is_decoded_whole_and_lets_others_run() -> None:
+    items = [{"metadata": {"name": f"p{number}"}} for number in range(2000)]
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(count())
+        page = await client_of(Script(answer({"items": items}))).list(PODS)
+        counting.cancel()
+    assert [pod.metadata.name for pod in page.items] == [f"p{number}" for number in range(2000)]
+    assert turns >= 3
+
+
+async def test_metadata_only_asks_for_it_and_keeps_no_bytes() -> None:
+    script = Script(answer({"items": [{"metadata": {"name": "a"}, "kind": "PartialObjectMetadata"}]}), answer(POD))
+    client, partial = client_of(script), PODS.metadata_only()
+    [found] = (await client.list(partial)).items
+    assert (found.raw, found.kind, found.metadata.name) == (b"", "Pod", "a")
+    assert (await client.get(partial, KEY)).raw == b""
+    accepted = [request.headers["accept"].partition(",")[0] for request in script.requests]
+    assert accepted == [
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    ]
+
+
+async def test_metadata_only_objects_are_never_written_back() -> None:
+    with pytest.raises(TypeError, match="metadata only"):
+        await client_of(Script()).update(
+            PODS.metadata_only(), PartialObject(metadata=ObjectMeta(name="a", namespace="b"))
+        )
+
+
+async def test_update_sends_back_what_the_model_does_not_know() -> None:
+    script = Script(answer({"items": [{key: POD[key] for key in ("metadata", "spec")}]}), echo)
+    client = client_of(script)
+    [pod] = (await client.list(PODS)).items
+    spec = msgspec.structs.replace(pod.spec, node_name="n2")
+    await client.update(PODS, msgspec.structs.replace(pod, spec=spec), subresource="status")
+    request = script.requests[1]
+    assert (request.method, request.path) == ("PUT", "/api/v1/namespaces/default/pods/a/status")
+    assert request.headers["content-type"] == "application/json"
+    assert msgspec.json.decode(request.body) == {**POD, "spec": {"nodeName": "n2", "priority": 5}}
+
+
+async def test_create_names_the_type_and_posts_to_the_collection() -> None:
+    script = Script(echo, echo)
+    client = client_of(script)
+    await client.create(PODS, Pod(metadata=ObjectMeta(generate_name="a-", namespace="default")))
+    await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n"), spec=NamespaceSpec(finalizers=("k",))))
+    assert [request.path for request in script.requests] == ["/api/v1/namespaces/default/pods", "/api/v1/namespaces"]
+    assert msgspec.json.decode(script.requests[0].body) == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "a-", "namespace": "default"},
+    }
+
+
+async def test_patch_sends_the_document_with_its_media_type() -> None:
+    script = Script(answer(POD), answer(POD))
+    client = client_of(script)
+    await client.patch(PODS, KEY, {"spec": {"x": None}}, subresource="status")
+    await client.patch(PODS, KEY, [{"op": "remove", "path": "/x"}], JSON_PATCH)
+    assert [request.body for request in script.requests] == [b'{"spec":{"x":null}}', b'[{"op":"remove","path":"/x"}]']
+    assert [request.headers["content-type"] for request in script.requests] == [
+        "application/merge-patch+json",
+        "application/json-patch+json",
+    ]
+
+
+async def test_delete_sends_options_only_when_there_are_some() -> None:
+    script = Script(answer({"kind": "Status"}), answer({"kind": "Status"}), answer({"kind": "Status"}))
+    client = client_of(script)
+    await client.delete(PODS, KEY)
+    await client.delete(PODS, KEY, grace=0, propagation="Orphan", uid="u", resource_version="5")
+    await client.delete_collection(PODS, "default", labels="a=b", grace=0)
+    assert script.requests[0].body == b""
+    assert msgspec.json.decode(script.requests[1].body) == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "propagationPolicy": "Orphan",
+        "gracePeriodSeconds": 0,
+        "preconditions": {"uid": "u", "resourceVersion": "5"},
+    }
+    assert (script.requests[2].path, script.requests[2].query) == (
+        "/api/v1/namespaces/default/pods",
+        (("labelSelector", "a=b"),),
+    )
+
+
+async def test_the_version_of_every_write_is_told() -> None:
+    told: list[tuple[str, str, str]] = []
+    script = Script(answer(POD), answer(POD), answer(POD), answer(POD), answer({"kind": "Status"}), answer(POD))
+    client = client_of(script).derive(on_write=lambda *args: told.append((args[0].plural, str(args[1]), args[2])))
+    pod = Pod(metadata=ObjectMeta(name="a", namespace="default"))
+    await client.create(PODS, pod)
+    await client.update(PODS, pod)
+    await client.patch(PODS, KEY, {})
+    await client.delete(PODS, KEY)
+    await client.delete(PODS, KEY)
+    await client.get(PODS, KEY)
+    assert told == [("pods", "default/a", "7")] * 4
+
+
+@pytest.mark.parametrize("key", [Key("default", ""), Key("default", "a/b"), Key("default", ".."), Key("", "a")])
+async def test_a_key_that_would_address_something_else_is_refused_here(key: Key) -> None:
+    with pytest.raises(errors.BadRequest):
+        await client_of(Script()).delete(PODS, key)
+
+
+async def test_a_namespaced_object_without_namespace_is_refused_here() -> None:
+    with pytest.raises(errors.BadRequest):
+        await client_of(Script()).create(PODS, Pod(metadata=ObjectMeta(name="a")))
+
+
+async def test_an_unreadable_answer_is_an_error_that_names_the_path() -> None:
+    script = Script(answer({"metadata": {"name": 3}}), Response(200, {}, b"{"), answer({"items": [{"spec": 3}]}))
+    client = client_of(script)
+    with pytest.raises(errors.InternalError, match=r"pods is unreadable.*metadata\.name"):
+        await client.get(PODS, KEY)
+    with pytest.raises(errors.InternalError):
+        await client.get(PODS, KEY)
+    with pytest.raises(errors.InternalError):
+        await client.list(PODS)
+
+
+async def test_the_server_is_asked_again_when_it_says_so() -> None:
+    slow = errors.TooManyRequests("slow down")
+    script = Script(
+        refusal(slow, retry_after="3"), refusal(errors.ServiceUnavailable("x"), retry_after="4"), answer(POD)
+    )
+    began = monotonic()
+    await client_of(script).get(PODS, KEY)
+    assert monotonic() - began == pytest.approx(7)
+
+
+@pytest.mark.parametrize("headers", [{}, {"retry_after": "61"}, {"retry_after": "Wed, 21 Oct 2026 07:28:00 GMT"}])
+async def test_the_server_is_not_asked_again_otherwise(headers: dict[str, str]) -> None:
+    script = Script(refusal(errors.ServiceUnavailable("down"), **headers))
+    with pytest.raises(errors.ServiceUnavailable, match="down"):
+        await client_of(script).get(PODS, KEY)
+
+
+async def test_a_conflict_is_never_retried_and_retries_end() -> None:
+    script = Script(refusal(errors.conflict("", "pods", "a", "changed"), retry_after="1"))
+    with pytest.raises(errors.Conflict):
+        await client_of(script).update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="b")))
+    script = Script(*[refusal(errors.TooManyRequests("no"), retry_after="1")] * 20)
+    with pytest.raises(errors.TooManyRequests):
+        await client_of(script).get(PODS, KEY)
+    assert len(script.requests) == 10
+
+
+async def test_requests_wait_for_the_clients_own_limit_and_are_counted() -> None:
+    registry = CollectorRegistry()
+    client = client_of(Script(*[answer(POD)] * 5), throttle=Throttle(2, 3), metrics=ClientMetrics(registry))
+    began = monotonic()
+    for _ in range(5):
+        await client.get(PODS, KEY)
+    assert monotonic() - began == pytest.approx(1.0)
+    labels = {"code": "200", "method": "GET", "host": "in-process"}
+    assert registry.get_sample_value("rest_client_requests_total", labels) == 5
+    waited = registry.get_sample_value(
+        "rest_client_rate_limiter_duration_seconds_sum", {"verb": "GET", "host": "in-process"}
+    )
+    assert waited == pytest.approx(1.0)
+    asked = {"verb": "GET", "host": "in-process"}
+    assert registry.get_sample_value("rest_client_request_duration_seconds_count", asked) == 5
+
+
+async def test_a_request_without_an_answer_is_counted_as_an_error() -> None:
+    registry = CollectorRegistry()
+
+    async def down(_: Request) -> Response:
+        raise TransportError("no")
+
+    with pytest.raises(TransportError):
+        await Client(InProcessTransport(down), metrics=ClientMetrics(registry)).get(PODS, KEY)
+    labels = {"code": "<error>", "method": "GET", "host": "in-process"}
+    assert registry.get_sample_value("rest_client_requests_total", labels) == 1
+
+
+async def test_the_identity_of_the_caller_travels_in_process() -> None:
+    script = Script(answer(POD))
+    transport = InProcessTransport(script, token="secret", certificate=Certificate("me"))
+    await Client(transport, user_agent="tester").get(PODS, KEY)
+    [request] = script.requests
+    assert request.certificate == Certificate("me")
+    assert (request.headers["authorization"], request.headers["user-agent"]) == ("Bearer secret", "tester")
+
+
+def event(kind: str, tree: Any) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": tree}) + b"\n"
+
+
+async def take_all(events: AsyncGenerator[Any, None]) -> list[Any]:
+    return [one async for one in events]
+
+
+async def test_watch_yields_events_however_they_are_cut() -> None:
+    bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "12"}, "spec": {"containers": None}}
+    stream = event("ADDED", POD) + event("DELETED", POD) + b"\n" + event("BOOKMARK", bookmark)
+    for size in (1, 7, 100, len(stream)):
+        body = Chunks(*(stream[at : at + size] for at in range(0, len(stream), size)))
+        script = Script(Response(200, {}, body))
+        events = await take_all(client_of(script).watch(PODS, resource_version="5", timeout=30))
+        assert [one.type for one in events] == ["ADDED", "DELETED", "BOOKMARK"]
+        assert msgspec.json.decode(events[0].object.raw) == POD
+        assert events[2].object.metadata.resource_version == "12"
+        assert body.closed
+    assert script.requests[0].query == (
+        ("watch", "true"),
+        ("resourceVersion", "5"),
+        ("allowWatchBookmarks", "true"),
+        ("timeoutSeconds", "30"),
+    )
+
+
+async def test_watch_can_begin_with_the_present_state() -> None:
+    script = Script(Response(200, {}, Chunks()))
+    await take_all(client_of(script).watch(PODS, "default", send_initial_events=True, labels="a=b"))
+    assert script.requests[0].query == (
+        ("watch", "true"),
+        ("labelSelector", "a=b"),
+        ("allowWatchBookmarks", "true"),
+        ("sendInitialEvents", "true"),
+        ("resourceVersionMatch", "NotOlderThan"),
+    )
+
+
+async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
+    status = msgspec.json.decode(errors.Expired("too old").status().encode())
+    body = Chunks(event("ADDED", POD) + event("ERROR", status), forever=True)
+    seen = []
+    with pytest.raises(errors.Expired, match="too old"):
+        async for one in client_of(Script(Response(200, {}, body))).watch(PODS):
+            seen.append(one.type)
+    assert seen == ["ADDED"]
+    assert body.closed
+
+
+async def test_a_refused_watch_raises_at_the_first_step() -> None:
+    with pytest.raises(errors.Expired):
+        await take_all(client_of(Script(refusal(errors.Expired("gone")))).watch(PODS))
+
+
+async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
+    whole = event("ADDED", POD)
+    seen = []
+    with pytest.raises(TransportError, match="middle of an event"):
+        async for one in client_of(Script(Response(200, {}, Chunks(whole + whole[:-1])))).watch(PODS):
+            seen.append(one.type)
+    assert seen == ["ADDED"]
+
+
+async def test_closing_the_iterator_closes_the_stream_at_once() -> None:
+    body = Chunks(event("ADDED", POD), forever=True)
+    async with aclosing(client_of(Script(Response(200, {}, body))).watch(PODS)) as events:
+        async for one in events:
+            assert one.type == "ADDED"
+            break
+    assert body.closed
+
+
+async def test_cancelling_the_reader_closes_the_stream() -> None:
+    body = Chunks(event("ADDED", POD), forever=True)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await take_all(client_of(Script(Response(200, {}, body))).watch(PODS))
+    assert body.closed
+
+
+async def test_a_watch_answered_by_a_document_is_refused() -> None:
+    with pytest.raises(TransportError, match="single document"):
+        await take_all(client_of(Script(answer(POD))).watch(PODS))
+
+
+async def test_another_model_may_read_the_same_resource() -> None:
+    class Scale(Object):
+        pass
+
+    scale = Resource("apps", "v1", "deployments", "Scale", True, Scale)
+    script = Script(answer({"metadata": {"name": "a"}}))
+    found = await client_of(script).get(scale, KEY, subresource="scale")
+    assert isinstance(found, Scale)
+    assert script.requests[0].path == "/apis/apps/v1/namespaces/default/deployments/a/scale"
+    assert EVENTS.path("x") == "/api/v1/namespaces/x/events"
