@@ -1,0 +1,79 @@
+"""Health endpoints: named checks answered at /healthz, /livez and /readyz (document 1, Health endpoints)."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.log import Logger
+
+Check = Callable[[], str]
+"""Returns why the component is unhealthy, for the log; an empty text is healthy."""
+
+ENDPOINTS = ("healthz", "livez", "readyz")
+_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "content-type": "text/plain; charset=utf-8",
+        "cache-control": "no-cache, private",
+        "x-content-type-options": "nosniff",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    name: str
+    check: Check
+    endpoints: frozenset[str]
+
+
+class Health:
+    """The checks of one process, in order of addition; `ping` is always there and always well."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
+
+    def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS) -> None:
+        """Include a check in some endpoints; its name must be new."""
+        if any(one.name == name for one in self._checks):
+            raise ValueError(f"there is a health check {name!r} already")
+        self._checks.append(_Named(name, check, frozenset(endpoints)))
+
+    def answer(self, request: Request) -> Response | None:
+        """The answer if the path is a health path, otherwise None."""
+        endpoint, _, name = request.path.removeprefix("/").partition("/")
+        if endpoint not in ENDPOINTS:
+            return None
+        if request.method != "GET":
+            return Response(405, {**_HEADERS, "allow": "GET, HEAD"}, b"method not allowed\n")
+        checks = [one for one in self._checks if endpoint in one.endpoints]
+        verbose = any(key == "verbose" for key, _ in request.query)
+        if not name:
+            excluded = [value for key, value in request.query if key == "exclude" and value]
+            return self._all(endpoint, checks, excluded, verbose=verbose)
+        found = [one for one in checks if one.name == name]
+        return self._all(name, found, [], verbose=verbose) if found else Response(404, _HEADERS, b"no such check\n")
+
+    def _all(self, title: str, checks: Sequence[_Named], excluded: Sequence[str], *, verbose: bool) -> Response:
+        lines, failed = [], {}
+        for one in checks:
+            if one.name in excluded:
+                lines.append(f"[+]{one.name} excluded: ok")
+            elif why := one.check():
+                failed[one.name] = why
+                lines.append(f"[-]{one.name} failed: reason withheld")
+            else:
+                lines.append(f"[+]{one.name} ok")
+        unknown = sorted(set(excluded) - {one.name for one in checks})
+        if unknown:
+            quoted = ", ".join(f'"{name}"' for name in unknown)
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+        if failed:
+            self._log.info("health check failed", check=title, failed=failed)
+            return _text(500, [*lines, f"{title} check failed"])
+        return _text(200, [*lines, f"{title} check passed"]) if verbose else Response(200, _HEADERS, b"ok")
+
+
+def _text(status: int, lines: Sequence[str]) -> Response:
+    return Response(status, _HEADERS, "".join(f"{line}\n" for line in lines).encode())

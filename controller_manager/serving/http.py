@@ -1,0 +1,88 @@
+"""HTTP/1.1 on the wire as pure functions: targets and headers into values, status and headers into bytes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from controller_manager.api.errors import ApiError
+from controller_manager.api.wire import Certificate, Response
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+CHUNKED = "transfer-encoding: chunked\r\n"
+UNTIL_CLOSE = ""
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
+_ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+def parse_target(target: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The decoded path and the query of a request target.
+
+    An encoded slash stays `%2F`: it is part of a segment and never becomes a separator.
+    """
+    path, _, query = target.partition("?")
+    if "%" in path:
+        path = unquote(_ENCODED_SLASH.sub("%252F", path))
+    return path, tuple(parse_qsl(query, keep_blank_values=True)) if query else ()
+
+
+def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers by lower-case name; the values of a repeated name are joined with commas (RFC 9110, section 5.3)."""
+    folded: dict[str, str] = {}
+    for name, value in items:
+        name = name.lower()
+        folded[name] = f"{folded[name]}, {value}" if name in folded else value
+    return folded
+
+
+def certificate_of(peer: Mapping[str, Any] | None) -> Certificate | None:
+    """The subject of a verified peer certificate, as `ssl` describes it; None without a common name."""
+    pairs = [pair for part in (peer or {}).get("subject", ()) for pair in part]
+    names = [value for key, value in pairs if key == "commonName"]
+    if not names:
+        return None
+    return Certificate(names[-1], tuple(value for key, value in pairs if key == "organizationName"))
+
+
+def content_length(status: int, size: int) -> str:
+    """The header line that frames a body of known size; 204 and 304 have none."""
+    return "" if status in (204, 304) else f"content-length: {size}\r\n"
+
+
+def head(status: int, headers: Mapping[str, str], date: str, framing: str, *, keep: bool) -> bytes:
+    """Status line and headers; `framing` is the header line that says how long the body is.
+
+    Control characters in values become spaces, so that no value can start a header of its own.
+    """
+    lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n", date]
+    lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
+    lines.append(framing if keep else f"{framing}connection: close\r\n")
+    text = "".join(lines)
+    expected = len(headers) + 2 + bool(framing) + (not keep)
+    if text.count("\n") != expected or text.count("\r") != expected:
+        return head(status, _without_control(headers), date, framing, keep=keep)
+    return f"{text}\r\n".encode("utf-8", "replace")
+
+
+def date_line(seconds: float) -> str:
+    """The Date header for a wall time in seconds."""
+    return f"date: {formatdate(seconds, usegmt=True)}\r\n"
+
+
+def chunk_size(size: int) -> bytes:
+    """The line before a chunk."""
+    return b"%x\r\n" % size
+
+
+def refusal(error: ApiError) -> Response:
+    """A refusal as an answer with its Status."""
+    return Response(error.code, {"content-type": "application/json"}, error.status().encode())
+
+
+def _without_control(headers: Mapping[str, str]) -> dict[str, str]:
+    return {_CONTROL.sub(" ", name): _CONTROL.sub(" ", value) for name, value in headers.items()}

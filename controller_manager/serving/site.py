@@ -1,0 +1,265 @@
+"""A listening socket in front of `handle(Request) -> Response`; the only module that knows aiohttp's server.
+
+aiohttp parses requests and keeps connections; answers are written here as bytes, without its response classes,
+because that is half the cost of a small answer.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
+
+from aiohttp import HttpVersion11, web
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.web_protocol import RequestHandler
+
+from controller_manager.api import errors
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.log import get_logger
+from controller_manager.serving import http
+
+_BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
+_IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
+_LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
+_PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
+_ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
+
+
+class CannotListen(OSError):
+    """The address is taken or not ours; the message is one sentence."""
+
+
+class Site:
+    """Serves `handle` on one address until stopped; bodies above `max_body` bytes are refused with 413.
+
+    `handle` answers refusals itself; an exception it raises is logged and becomes a plain 500. It sees HEAD as
+    GET, and is cancelled when its client goes away.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Request], Awaitable[Response]],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        *,
+        max_body: int = 3 * 1024 * 1024,
+    ) -> None:
+        self.port = port
+        self._handle = handle
+        self._host = host
+        self._tls = tls
+        self._max_body = max_body
+        self._server: asyncio.Server | None = None
+        self._web: web.Server | None = None
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self._date = (0, "")
+
+    async def start(self) -> None:
+        """Listen; `port` then is the port in use. Raises CannotListen."""
+        loop = asyncio.get_running_loop()
+        manager = self._web = web.Server(self._serve, handler_cancellation=True)
+
+        def connect() -> _Connection:
+            return _Connection(
+                manager,
+                loop=loop,
+                access_log=None,  # type: ignore[arg-type]
+                keepalive_timeout=_IDLE_TIMEOUT,
+                lingering_time=2.0,
+                max_line_size=_LINE_LIMIT,
+                max_field_size=_LINE_LIMIT,
+            )
+
+        host = None if self._host in _ALL_INTERFACES else self._host
+        try:
+            self._server = await loop.create_server(connect, host, self.port, ssl=self._tls, backlog=1024)
+        except OSError as error:
+            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
+            raise CannotListen(f"cannot listen on {self._host or '*'}:{self.port}: {why}") from error
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
+        self._stopping = True
+        if self._server is None or self._web is None:
+            return
+        self._server.close()
+        self._web.pre_shutdown()
+        for stream in tuple(self._streams):
+            stream.cancel()
+        await self._web.shutdown(grace / 2)  # applied twice: to finish, then to end when cancelled
+        self._server = None
+
+    async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("_Connection", incoming.protocol)
+        connection.answering = False
+        keep = incoming.keep_alive and incoming.version >= HttpVersion11
+        try:
+            request = await self._understand(incoming, connection.certificate)
+        except errors.ApiError as error:
+            keep = False  # what is left of the body is not worth reading
+            response = http.refusal(error)
+        else:
+            response = await self._handle(request)
+        keep = keep and not self._stopping
+        connection.answering = True
+        try:
+            if isinstance(response.body, bytes):
+                await self._send(incoming, response, response.body, keep=keep)
+            else:
+                await self._send_stream(incoming, response, response.body, keep=keep)
+        except ConnectionError:
+            return _CLOSE
+        return _KEEP if keep else _CLOSE
+
+    async def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None) -> Request:
+        body = await self._read_body(incoming) if incoming.body_exists else b""
+        path, query = http.parse_target(_target(incoming))
+        method = "GET" if incoming.method == "HEAD" else incoming.method
+        headers = http.fold_headers(incoming.headers.items())
+        return Request(method, path, query, headers, body, certificate)
+
+    async def _read_body(self, incoming: web.BaseRequest) -> bytes:
+        limit, parts, size = self._max_body, [], 0
+        if (incoming.content_length or 0) > limit:
+            raise _too_large(limit)
+        if "expect" in incoming.headers and incoming.transport is not None:
+            incoming.transport.write(http.CONTINUE)
+        try:
+            async with asyncio.timeout(_BODY_TIMEOUT):
+                while part := await incoming.content.readany():
+                    parts.append(part)
+                    size += len(part)
+                    if size > limit:
+                        raise _too_large(limit)
+        except TimeoutError:
+            raise errors.BadRequest(f"the body did not arrive within {_BODY_TIMEOUT:.0f} seconds") from None
+        except (web.RequestPayloadError, HttpProcessingError) as error:
+            raise errors.BadRequest(f"the body cannot be read: {error}") from None
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
+        framing = http.content_length(response.status, len(body))
+        head = http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
+        if incoming.method == "HEAD":
+            body = b""
+        if len(body) <= _PIECE:
+            _transport(incoming).write(head + body)
+            return await incoming.writer.drain()
+        _transport(incoming).write(head)
+        view = memoryview(body)
+        for start in range(0, len(body), _PIECE):
+            _transport(incoming).write(view[start : start + _PIECE])
+            await incoming.writer.drain()
+        return None
+
+    async def _send_stream(
+        self, incoming: web.BaseRequest, response: Response, body: AsyncIterator[bytes], *, keep: bool
+    ) -> None:
+        chunked = incoming.version >= HttpVersion11
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        try:
+            framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
+            _transport(incoming).write(
+                http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
+            )
+            if incoming.method != "HEAD":
+                await _write_chunks(incoming, body, chunked=chunked)
+        except asyncio.CancelledError:
+            if not self._stopping or incoming.transport is None:
+                raise
+            task.uncancel()  # it was stop() that ended the stream: the client gets a proper end
+        finally:
+            self._streams.discard(task)
+            aclose = getattr(body, "aclose", None)
+            if aclose is not None:
+                await aclose()
+        if chunked and incoming.method != "HEAD":
+            _transport(incoming).write(http.LAST_CHUNK)
+
+    def _date_line(self) -> str:
+        second = int(wall_seconds())
+        if second != self._date[0]:
+            self._date = (second, http.date_line(second))
+        return self._date[1]
+
+
+class _Written:
+    """What aiohttp gets in place of a response: everything is on the wire already."""
+
+    __slots__ = ("keep_alive",)
+
+    def __init__(self, *, keep_alive: bool) -> None:
+        self.keep_alive = keep_alive
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Nothing is left to prepare."""
+
+    async def write_eof(self) -> None:
+        """Nothing is left to write."""
+
+
+_KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
+_CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
+
+
+class _Connection(RequestHandler):
+    """One connection: remembers the client's certificate, and answers what never reaches the handler."""
+
+    __slots__ = ("answering", "certificate")
+    answering: bool
+    certificate: Certificate | None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.answering = False
+        self.certificate = http.certificate_of(transport.get_extra_info("peercert"))
+        super().connection_made(transport)
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> Any:
+        """Answer a request that is no HTTP (400) or whose handler failed (500), and close the connection."""
+        if status < 500:
+            error: errors.ApiError = errors.BadRequest(f"the request is not valid HTTP: {message or exc}")
+        else:
+            get_logger("site").error("a request failed", path=request.path, exc_info=exc)
+            error = errors.InternalError("an internal error occurred")
+        if self.answering or self.transport is None:
+            self.force_close()
+            raise ConnectionResetError("the answer broke off")
+        refusal = http.refusal(error)
+        framing = http.content_length(refusal.status, len(cast("bytes", refusal.body)))
+        head = http.head(refusal.status, refusal.headers, http.date_line(wall_seconds()), framing, keep=False)
+        self.transport.write(head + cast("bytes", refusal.body))
+        return _CLOSE
+
+
+def _target(incoming: web.BaseRequest) -> str:
+    """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
+    raw = incoming.raw_path
+    return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
+
+
+def _transport(incoming: web.BaseRequest) -> asyncio.Transport:
+    transport = incoming.transport
+    if transport is None or transport.is_closing():
+        raise ConnectionResetError("the client is gone")
+    return transport
+
+
+async def _write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *, chunked: bool) -> None:
+    async for chunk in body:
+        if chunk:
+            framed = (http.chunk_size(len(chunk)), chunk, b"\r\n") if chunked else (chunk,)
+            _transport(incoming).writelines(framed)
+            await incoming.writer.drain()
+
+
+def _too_large(limit: int) -> errors.RequestEntityTooLarge:
+    return errors.RequestEntityTooLarge(f"the body of a request is limited to {limit} bytes")

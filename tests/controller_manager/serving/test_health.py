@@ -1,0 +1,66 @@
+"""The text and status of health endpoints."""
+
+import pytest
+
+from controller_manager.api.wire import Request
+from controller_manager.base.log import get_logger
+from controller_manager.serving import Health
+
+
+@pytest.fixture
+def health() -> Health:
+    made = Health(get_logger("test"))
+    made.add("informers", lambda: "")
+    made.add("lease", lambda: "", endpoints=("healthz",))
+    return made
+
+
+def ask(health: Health, path: str, *query: tuple[str, str], method: str = "GET") -> tuple[int, str]:
+    response = health.answer(Request(method, path, query))
+    assert response is not None
+    assert isinstance(response.body, bytes)
+    return response.status, response.body.decode()
+
+
+VERBOSE = ("verbose", "")
+WARNING = 'warn: some health checks cannot be excluded: no matches for "nope"\n'
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "text"),
+    [
+        ("/healthz", (), "ok"),
+        ("/healthz", (VERBOSE,), "[+]ping ok\n[+]informers ok\n[+]lease ok\nhealthz check passed\n"),
+        ("/livez", (VERBOSE,), "[+]ping ok\n[+]informers ok\nlivez check passed\n"),
+        (
+            "/readyz",
+            (VERBOSE, ("exclude", "informers")),
+            "[+]ping ok\n[+]informers excluded: ok\nreadyz check passed\n",
+        ),
+        ("/livez/ping", (), "ok"),
+        ("/livez/ping", (VERBOSE,), "[+]ping ok\nping check passed\n"),
+        ("/livez", (VERBOSE, ("exclude", "nope")), f"[+]ping ok\n[+]informers ok\n{WARNING}livez check passed\n"),
+    ],
+)
+def test_a_healthy_process(health, path, query, text):
+    assert ask(health, path, *query) == (200, text)
+
+
+def test_a_failed_check_is_named_without_its_reason(health):
+    health.add("store", lambda: "password wrong")
+    text = "[+]ping ok\n[+]informers ok\n[-]store failed: reason withheld\nreadyz check failed\n"
+    assert ask(health, "/readyz") == (500, text)
+    assert ask(health, "/readyz/store") == (500, "[-]store failed: reason withheld\nstore check failed\n")
+    assert ask(health, "/readyz", ("exclude", "store")) == (200, "ok")
+
+
+def test_unknown_checks_methods_and_paths(health):
+    assert ask(health, "/livez/lease")[0] == 404
+    assert ask(health, "/livez", method="POST")[0] == 405
+    assert health.answer(Request("GET", "/metrics")) is None
+    assert health.answer(Request("GET", "/healthzz")) is None
+
+
+def test_a_name_is_given_once(health):
+    with pytest.raises(ValueError, match="ping"):
+        health.add("ping", lambda: "")

@@ -1,0 +1,67 @@
+"""Targets, headers and status lines as pure functions."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.api.wire import Certificate
+from controller_manager.serving import http
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        ("/api/v1", "/api/v1", ()),
+        ("/api?", "/api", ()),
+        ("/a%20b?x=1&y&x=%2F+z", "/a b", (("x", "1"), ("y", ""), ("x", "/ z"))),
+        ("/pods/a%2Fb%2fc", "/pods/a%2Fb%2Fc", ()),
+        ("/pods/a%252Fb", "/pods/a%2Fb", ()),
+        ("/caf%C3%A9", "/café", ()),
+        ("/bad%ff%zz", "/bad\ufffd%zz", ()),
+        ("/a?b=c?d", "/a", (("b", "c?d"),)),
+    ],
+)
+def test_a_target_is_split_and_decoded(target, path, query):
+    assert http.parse_target(target) == (path, query)
+
+
+@given(st.text(st.sampled_from("ab/%2Ff5?&=+\u00e9"), max_size=30))
+def test_decoding_never_makes_a_new_separator(target):
+    path, _ = http.parse_target(target)
+    assert path.count("/") == target.partition("?")[0].count("/")
+
+
+def test_headers_are_folded_by_lower_case_name():
+    items = [("Accept", "a"), ("X-One", "1"), ("accept", "b")]
+    assert http.fold_headers(items) == {"accept": "a, b", "x-one": "1"}
+
+
+def test_the_subject_of_a_certificate():
+    subject = ((("organizationName", "a"),), (("organizationName", "b"),), (("commonName", "me"),))
+    assert http.certificate_of({"subject": subject}) == Certificate("me", ("a", "b"))
+    assert http.certificate_of({"subject": subject[:2]}) is None
+    assert http.certificate_of({}) is None
+    assert http.certificate_of(None) is None
+
+
+def test_the_head_of_an_answer():
+    date = http.date_line(0)
+    assert http.head(200, {"content-type": "x"}, date, http.content_length(200, 5), keep=True) == (
+        b"HTTP/1.1 200 OK\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\ncontent-type: x\r\ncontent-length: 5\r\n\r\n"
+    )
+    assert http.head(204, {}, date, http.content_length(204, 0), keep=False) == (
+        b"HTTP/1.1 204 No Content\r\ndate: Thu, 01 Jan 1970 00:00:00 GMT\r\nconnection: close\r\n\r\n"
+    )
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z]{1,4}", fullmatch=True),
+        st.text(st.characters(exclude_categories=("Cs",)), max_size=10),
+        max_size=4,
+    ),
+    st.booleans(),
+)
+def test_no_value_can_start_a_header_of_its_own(headers, keep):
+    text = http.head(200, headers, http.date_line(0), http.CHUNKED, keep=keep)
+    assert text.count(b"\r\n") == text.count(b"\n") == text.count(b"\r") == len(headers) + 4 + (not keep)

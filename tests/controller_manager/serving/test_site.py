@@ -1,0 +1,358 @@
+"""A site on the loopback interface: translation, bodies, streams, certificates and a clean stop."""
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+import uvloop
+
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.serving import CannotListen, Site, tls
+
+TEXT = {"content-type": "text/plain"}
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
+def event_loop_policy(request):
+    """Processes run on uvloop, tests of others on the loop of the standard library."""
+    return request.param()
+
+
+class Handler:
+    """Remembers requests and answers by path."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.closed = asyncio.Event()
+        self.started = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        self.requests.append(request)
+        match request.path:
+            case "/stream":
+                return Response(200, TEXT, self._ticks(3))
+            case "/endless":
+                return Response(200, TEXT, self._ticks(None))
+            case "/broken":
+                return Response(200, TEXT, self._break())
+            case "/flood":
+                return Response(200, TEXT, self._flood())
+            case "/big":
+                return Response(200, TEXT, b"x" * (3 * 1024 * 1024 + 7))
+            case "/fails":
+                raise RuntimeError("a bug")
+            case "/slow":
+                self.started.set()
+                await asyncio.sleep(0.2)
+            case "/empty":
+                return Response(204)
+        return Response(200, TEXT, b"hello")
+
+    async def _ticks(self, count: int | None) -> AsyncIterator[bytes]:
+        try:
+            number = 0
+            while count is None or number < count:
+                yield b"tick\n"
+                number += 1
+                if count is None:
+                    await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+    async def _flood(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                self.requests.append(Request("", ""))
+                yield b"x" * 65536
+        finally:
+            self.closed.set()
+
+    async def _break(self) -> AsyncIterator[bytes]:
+        yield b"first"
+        raise RuntimeError("the store is gone")
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler, context: ssl.SSLContext | None = None, **more: int) -> AsyncIterator[Site]:
+    site = Site(handler, "127.0.0.1", 0, context, **more)
+    await site.start()
+    try:
+        yield site
+    finally:
+        await site.stop(1.0)
+
+
+@contextlib.asynccontextmanager
+async def visiting(handler: Handler, **more: int) -> AsyncIterator[aiohttp.ClientSession]:
+    async with serving(handler, **more) as site, aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+        yield session
+
+
+async def raw(port: int, text: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text)
+    answer = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return answer
+
+
+async def test_a_request_arrives_as_it_was_sent():
+    handler = Handler()
+    async with visiting(handler) as session:
+        headers = {"X-Thing": "1", "Accept": "a"}
+        async with session.post("/api/a%20b?x=1&x=2&watch", data=b"body", headers=headers) as answer:
+            assert (answer.status, await answer.read()) == (200, b"hello")
+            assert answer.headers["Content-Type"] == "text/plain"
+            assert answer.headers["Content-Length"] == "5"
+            assert answer.headers["Date"].endswith("GMT")
+    (got,) = handler.requests
+    assert (got.method, got.path, got.body) == ("POST", "/api/a b", b"body")
+    assert got.query == (("x", "1"), ("x", "2"), ("watch", ""))
+    assert got.headers["x-thing"] == "1"
+    assert got.headers["accept"] == "a"
+    assert got.certificate is None
+
+
+async def test_one_connection_carries_many_requests():
+    handler = Handler()
+    async with serving(handler) as site:
+        one = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+        answer = await raw(site.port, one * 3 + b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert answer.count(b"hello") == 4
+    assert answer.count(b"connection: close") == 1
+
+
+async def test_head_is_get_without_a_body():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.head("/a") as answer:
+            assert answer.headers["Content-Length"] == "5"
+        async with session.head("/endless") as answer:
+            assert answer.status == 200
+        async with session.get("/a") as answer:
+            assert await answer.read() == b"hello"
+    assert [one.method for one in handler.requests] == ["GET"] * 3
+
+
+async def test_a_stream_is_sent_chunk_by_chunk_and_a_big_body_whole():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.get("/stream") as answer:
+            assert answer.headers["Transfer-Encoding"] == "chunked"
+            assert await answer.read() == b"tick\n" * 3
+        async with session.get("/big") as answer:
+            assert len(await answer.read()) == 3 * 1024 * 1024 + 7
+        async with session.get("/empty") as answer:
+            assert answer.status == 204
+
+
+async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_closes_it():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.get("/endless") as answer:
+            assert await answer.content.readline() == b"tick\n"
+            assert not handler.closed.is_set()
+        await asyncio.wait_for(handler.closed.wait(), 5)
+
+
+async def test_a_client_that_does_not_read_holds_the_stream_back():
+    handler = Handler()
+    async with serving(handler) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1024)
+        writer.write(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readline()
+        await asyncio.sleep(0.2)
+        produced = len(handler.requests)
+        await asyncio.sleep(0.2)
+        assert len(handler.requests) == produced < 1000
+        writer.transport.abort()
+        await asyncio.wait_for(handler.closed.wait(), 5)
+
+
+async def test_a_stream_that_breaks_is_visibly_incomplete():
+    async with visiting(Handler()) as session, session.get("/broken") as answer:
+        assert await answer.content.readany() == b"first"
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+
+
+async def test_an_old_client_gets_a_plain_stream_and_a_close():
+    async with serving(Handler()) as site:
+        answer = await raw(site.port, b"GET /stream HTTP/1.0\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"tick\n" * 3
+    assert b"chunked" not in head
+    assert b"connection: close" in head
+
+
+async def test_a_bug_in_the_handler_is_a_plain_500():
+    async with visiting(Handler()) as session:
+        async with session.get("/fails") as answer:
+            status = json.loads(await answer.read())
+        assert (answer.status, status["reason"], status["kind"]) == (500, "InternalError", "Status")
+        async with session.get("/a") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_above_the_limit_is_refused_unread(chunked):
+    handler = Handler()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(11):
+            yield b"x" * 100
+
+    async with visiting(handler, max_body=1000) as session:
+        async with session.put("/a", data=parts() if chunked else b"x" * 1001) as answer:
+            status = json.loads(await answer.read())
+        assert (answer.status, status["reason"]) == (413, "RequestEntityTooLarge")
+        assert not handler.requests
+        async with session.put("/a", data=b"x" * 1000) as answer:
+            assert answer.status == 200
+
+
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
+    async with visiting(Handler()) as session, session.put("/a", data=b"x" * 100, expect100=True) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n",
+        b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc",
+    ],
+)
+async def test_what_is_no_http_gets_a_status(garbage):
+    handler = Handler()
+    async with serving(handler) as site:
+        answer = await raw(site.port, garbage)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["reason"] == "BadRequest"
+    assert not handler.requests
+
+
+async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
+    handler = Handler()
+    site = Site(handler, "127.0.0.1", 0, None)
+    await site.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+        endless = await session.get("/endless")
+        await endless.content.readline()
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(session.get("/slow"))
+            await handler.started.wait()
+            group.create_task(site.stop(5.0))
+        assert await endless.read() == b""
+        assert (await slow.result().read()) == b"hello"
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get("/a")
+
+
+async def test_a_stop_is_bounded():
+    loop = asyncio.get_running_loop()
+
+    async def stubborn(request: Request) -> Response:
+        await asyncio.sleep(30)
+        return Response(200)
+
+    site = Site(stubborn, "127.0.0.1", 0, None)
+    await site.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.sleep(0.05)
+    started = loop.time()
+    await site.stop(0.2)
+    assert loop.time() - started < 1
+    writer.close()
+
+
+async def test_a_busy_port_is_one_clear_sentence():
+    async with serving(Handler()) as site:
+        with pytest.raises(CannotListen) as caught:
+            await Site(Handler(), "127.0.0.1", site.port, None).start()
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{site.port}: address already in use"
+
+
+async def test_a_site_that_never_started_stops_quietly():
+    await Site(Handler(), "127.0.0.1", 0, None).stop()
+
+
+class Keys:
+    def __init__(self, folder) -> None:
+        self.ca = tls.make_ca("ca")
+        self.ca_file = folder / "ca.crt"
+        self.ca_file.write_bytes(self.ca.certificate)
+        self.folder = folder
+        server = tls.issue(self.ca, "server", hosts=("127.0.0.1", "localhost"))
+        server.write(folder / "s.crt", folder / "s.key")
+        self.server = tls.server_context(folder / "s.crt", folder / "s.key", self.ca_file)
+
+    def client(self, pair: tls.Pair | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        if pair is not None:
+            pair.write(self.folder / "c.crt", self.folder / "c.key")
+            context.load_cert_chain(self.folder / "c.crt", self.folder / "c.key")
+        return context
+
+
+@pytest.fixture
+def keys(tmp_path) -> Keys:
+    return Keys(tmp_path)
+
+
+async def get(port: int, context: ssl.SSLContext) -> int:
+    url = f"https://127.0.0.1:{port}/a"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
+    handler = Handler()
+    pair = tls.issue(keys.ca, "alice", ("b-team", "a-team"), client=True)
+    async with serving(handler, keys.server) as site:
+        assert await get(site.port, keys.client(pair)) == 200
+        assert await get(site.port, keys.client()) == 200
+    assert [one.certificate for one in handler.requests] == [Certificate("alice", ("b-team", "a-team")), None]
+
+
+@pytest.mark.parametrize("flaw", ["foreign authority", "not for clients"])
+async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
+    ca = tls.make_ca("ca") if flaw == "foreign authority" else keys.ca
+    pair = tls.issue(ca, "mallory", ("system:masters",), client=flaw == "foreign authority")
+    handler = Handler()
+    async with serving(handler, keys.server) as site:
+        with pytest.raises(aiohttp.ClientError):
+            await get(site.port, keys.client(pair))
+    assert not handler.requests
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_old_versions_of_tls_are_refused(keys):
+    old = keys.client()
+    old.minimum_version = ssl.TLSVersion.TLSv1
+    old.maximum_version = ssl.TLSVersion.TLSv1_1
+    async with serving(Handler(), keys.server) as site:
+        with pytest.raises(aiohttp.ClientError):
+            await get(site.port, old)
+
+
+async def test_a_passing_context_serves_tls_too(tmp_path):
+    async with serving(Handler(), tls.passing_context("manager", ("localhost",))) as site:
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        assert await get(site.port, context) == 200
