@@ -35,10 +35,11 @@ class Health:
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
 
     def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS) -> None:
-        """Include a check in some endpoints; its name must be new."""
-        if any(one.name == name for one in self._checks):
+        """Include a check in some endpoints; its name must be new to them."""
+        added = _Named(name, check, frozenset(endpoints))
+        if any(one.name == name and one.endpoints & added.endpoints for one in self._checks):
             raise ValueError(f"there is a health check {name!r} already")
-        self._checks.append(_Named(name, check, frozenset(endpoints)))
+        self._checks.append(added)
 
     def answer(self, request: Request) -> Response | None:
         """The answer if the path is a health path, otherwise None."""

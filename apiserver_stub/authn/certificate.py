@@ -1,0 +1,13 @@
+"""Callers known by the client certificate of their connection, whose chain the TLS layer has verified."""
+
+from apiserver_stub.authn.chain import authenticated
+from apiserver_stub.call import User
+from controller_manager.api.wire import Request
+
+
+def by_certificate(request: Request) -> User | None:
+    """The common name is the user, the organizations are the groups; without a common name nobody."""
+    certificate = request.certificate
+    if certificate is None or not certificate.common_name:
+        return None
+    return authenticated(User(certificate.common_name, groups=certificate.organizations))

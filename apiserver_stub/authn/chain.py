@@ -1,0 +1,32 @@
+"""The chain of authenticators: the first that recognizes the caller decides who it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from apiserver_stub.call import User
+from controller_manager.api.errors import Unauthorized
+from controller_manager.api.wire import Request
+
+AUTHENTICATED = "system:authenticated"
+
+Authenticator = Callable[[Request], User | None]
+
+
+class Who:
+    """Names the caller of a request, or refuses it."""
+
+    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+        self._authenticators = tuple(authenticators)
+
+    def __call__(self, request: Request) -> User:
+        """The caller, a member of `system:authenticated`. Raises `Unauthorized`."""
+        for authenticate in self._authenticators:
+            user = authenticate(request)
+            if user is not None:
+                return user
+        raise Unauthorized("Unauthorized")
+
+
+def authenticated(user: User) -> User:
+    """`user` as a member of the group every authenticated caller belongs to."""
+    return user if AUTHENTICATED in user.groups else replace(user, groups=(*user.groups, AUTHENTICATED))

@@ -1,0 +1,1 @@
+"""Who may do what: a chain of callables, each of which allows, denies or has no opinion."""

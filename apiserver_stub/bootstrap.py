@@ -1,0 +1,127 @@
+"""What must exist in every cluster: the system namespaces and the service through which pods find this server."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.errors import AlreadyExists, NotFound, from_response
+from controller_manager.api.platform import ADMIN_GROUP, DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.api.wire import Certificate, Request, Response
+
+Tree = dict[str, Any]
+Handle = Callable[[Request], Awaitable[Response]]
+
+_SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
+_NAME = "kubernetes"
+_NAMESPACES = "/api/v1/namespaces"
+_IN_DEFAULT = f"{_NAMESPACES}/default"
+_SLICES = f"/apis/discovery.{GROUP_DOMAIN}/v1/namespaces/default/endpointslices"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where this server is reached: the address of its service, and the address and port behind that."""
+
+    cluster_ip: str
+    address: str
+    port: int
+
+
+class Bootstrap:
+    """Brings the objects about through the server itself, as its own user; running it again changes nothing."""
+
+    def __init__(self, handle: Handle, address: Address) -> None:
+        self._handle = handle
+        self._address = address
+
+    async def run(self) -> None:
+        """Create what is missing and correct what no longer holds. Raises the refusal of a request."""
+        for name in DEFAULT_NAMESPACES:
+            await self._ensure(_NAMESPACES, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
+        await self._ensure(f"{_IN_DEFAULT}/services", service(self._address))
+        await self._ensure(f"{_IN_DEFAULT}/endpoints", endpoints(self._address))
+        await self._ensure(_SLICES, endpoint_slice(self._address))
+
+    async def _ensure(self, collection: str, wanted: Tree) -> None:
+        path = f"{collection}/{wanted['metadata']['name']}"
+        try:
+            found = await self._send("GET", path)
+        except NotFound:
+            await self._create(collection, wanted)
+            return
+        corrected = found | {part: _over(found.get(part), value) for part, value in wanted.items()}
+        if corrected != found:
+            await self._send("PUT", path, corrected)
+
+    async def _create(self, collection: str, wanted: Tree) -> None:
+        try:
+            await self._send("POST", collection, wanted)
+        except AlreadyExists:
+            return
+
+    async def _send(self, method: str, path: str, body: Tree | None = None) -> Tree:
+        data = b"" if body is None else msgspec.json.encode(body)
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        answer = await self._handle(Request(method, path, (), headers, data, _SELF))
+        assert isinstance(answer.body, bytes)
+        if answer.status >= 400:
+            raise from_response(answer.status, answer.body)
+        found: Tree = msgspec.json.decode(answer.body)
+        return found
+
+
+def service(where: Address) -> Tree:
+    """The service `kubernetes` of the namespace `default`."""
+    family = f"IPv{ip_address(where.cluster_ip).version}"
+    return {
+        "kind": "Service",
+        "apiVersion": "v1",
+        "metadata": {"name": _NAME, "labels": {"component": "apiserver", "provider": _NAME}},
+        "spec": {
+            "type": "ClusterIP",
+            "clusterIP": where.cluster_ip,
+            "clusterIPs": [where.cluster_ip],
+            "ipFamilies": [family],
+            "ipFamilyPolicy": "SingleStack",
+            "internalTrafficPolicy": "Cluster",
+            "sessionAffinity": "None",
+            "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": where.port}],
+        },
+    }
+
+
+def endpoints(where: Address) -> Tree:
+    """The Endpoints of that service; nobody need mirror them into slices."""
+    return {
+        "kind": "Endpoints",
+        "apiVersion": "v1",
+        "metadata": {"name": _NAME, "labels": {f"endpointslice.{PLATFORM_DOMAIN}/skip-mirror": "true"}},
+        "subsets": [
+            {
+                "addresses": [{"ip": where.address}],
+                "ports": [{"name": "https", "port": where.port, "protocol": "TCP"}],
+            }
+        ],
+    }
+
+
+def endpoint_slice(where: Address) -> Tree:
+    """The slice of that service."""
+    return {
+        "kind": "EndpointSlice",
+        "apiVersion": f"discovery.{GROUP_DOMAIN}/v1",
+        "metadata": {"name": _NAME, "labels": {f"{PLATFORM_DOMAIN}/service-name": _NAME}},
+        "addressType": f"IPv{ip_address(where.address).version}",
+        "endpoints": [{"addresses": [where.address], "conditions": {"ready": True}}],
+        "ports": [{"name": "https", "port": where.port, "protocol": "TCP"}],
+    }
+
+
+def _over(found: Any, wanted: Any) -> Any:
+    """`found` with what is wanted laid over it; a list is taken whole."""
+    if not isinstance(found, dict) or not isinstance(wanted, dict):
+        return wanted
+    return found | {name: _over(found.get(name), value) for name, value in wanted.items()}

@@ -1,0 +1,131 @@
+"""The flags of the API server, by the names its users know."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from pathlib import Path
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from controller_manager.options import Duration, FlagSet, Options, Quantity, StringList, flag
+
+
+class ServingOptions(Options):
+    """Where and how the server answers."""
+
+    title = "Serving"
+
+    bind_address: str = flag("0.0.0.0", "Address to listen on.")  # noqa: S104  # every address, as clients expect
+    secure_port: int = flag(6443, "Port to serve HTTPS on; 0 takes a free one.", minimum=0, maximum=65535)
+    advertise_address: str = flag(
+        "", "Address at which pods and nodes reach this server; found by the route of the host when empty."
+    )
+    request_timeout: Duration = flag("1m", "Longest a request other than a watch may take.", minimum=0.001)
+    min_request_timeout: int = flag(
+        1800, "Seconds a watch stays open at least when the client names no time; at most twice that.", minimum=1
+    )
+    max_request_bytes: Quantity = flag("3Mi", "Size of the largest request body that is read.", minimum=1024)
+    shutdown_delay_duration: Duration = flag(
+        "0s", "How long requests are still served after a termination signal, while /readyz fails.", minimum=0
+    )
+    livez_grace_period: Duration = flag(
+        "0s", "How long after the start /livez may succeed although the start has not completed.", minimum=0
+    )
+
+    @field_validator("bind_address", "advertise_address")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        if value:
+            ip_address(value)
+        return value
+
+
+class CertificateOptions(Options):
+    """The certificate the server shows, and whose client certificates it believes."""
+
+    title = "Certificates"
+
+    cert_dir: str = flag("", "Folder of the server's own certificate authority; the data folder when empty.")
+    tls_cert_file: str = flag("", "File of the server's certificate, with the chain behind it; made when empty.")
+    tls_private_key_file: str = flag("", "File of the private key of --tls-cert-file.")
+    client_ca_file: str = flag(
+        "", "File of certificate authorities whose client certificates are accepted beside the server's own."
+    )
+
+    @model_validator(mode="after")
+    def _belong_together(self) -> Self:
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
+            raise ValueError("--tls-cert-file and --tls-private-key-file must be given together")
+        return self
+
+
+class AccessOptions(Options):
+    """Who may call."""
+
+    title = "Authentication and authorization"
+
+    token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
+    authorization_mode: StringList = flag(
+        ("AlwaysAllow",), "How requests of known callers are authorized; AlwaysAllow is the only mode so far."
+    )
+
+    @field_validator("authorization_mode")
+    @classmethod
+    def _is_known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [mode for mode in value if mode != "AlwaysAllow"]
+        if wrong or not value:
+            raise ValueError(f"the only mode so far is AlwaysAllow, got {','.join(value)!r}")
+        return value
+
+
+class StorageOptions(Options):
+    """Where objects are kept."""
+
+    title = "Storage"
+
+    storage_backend: str = flag("sqlite", "Where objects are kept.", choices=("sqlite", "memory"))
+    data_dir: str = flag("apiserver-data", "Folder of the database and of what the server makes for itself.")
+    watch_cache_window: Duration = flag(
+        "5m", "How much history is kept for watches and consistent lists to resume from.", minimum=1
+    )
+
+    @property
+    def folder(self) -> Path:
+        """The data folder."""
+        return Path(self.data_dir)
+
+
+class NetworkOptions(Options):
+    """The addresses the cluster gives out."""
+
+    title = "Network"
+
+    service_cluster_ip_range: str = flag("10.0.0.0/24", "Range of the addresses of services, in CIDR form.")
+
+    @field_validator("service_cluster_ip_range")
+    @classmethod
+    def _is_range(cls, value: str) -> str:
+        if ip_network(value).num_addresses < 4:
+            raise ValueError(f"{value} holds too few addresses")
+        return value
+
+    @property
+    def services(self) -> IPv4Network | IPv6Network:
+        """The range of service addresses."""
+        return ip_network(self.service_cluster_ip_range)
+
+    @property
+    def first_service(self) -> str:
+        """The address of the service `kubernetes`."""
+        return str(self.services.network_address + 1)
+
+
+class LogOptions(Options):
+    """How the process speaks."""
+
+    title = "Logs"
+
+    logging_format: str = flag("text", "Form of the log lines.", choices=("text", "json"))
+    verbosity: int = flag(0, "How much is logged; 4 and more for debugging.", name="v", short="v", minimum=0)
+
+
+FLAGS = FlagSet(ServingOptions, CertificateOptions, AccessOptions, StorageOptions, NetworkOptions, LogOptions)

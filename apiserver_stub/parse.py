@@ -1,0 +1,138 @@
+"""What a request's method, path and query ask for (document 1, Resource URI shapes); pure."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.registry import Kinds
+from controller_manager.api.errors import BadRequest, MethodNotAllowed, NotFound
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
+_OFF = frozenset({"0", "false"})
+_OF_NAMESPACES = frozenset({"status", "finalize"})
+
+
+class Route(NamedTuple):
+    """A request's attributes: what authorization looks at and what is served.
+
+    `resource` is empty for a path that addresses no resource (`/version`, discovery); then `verb` is the HTTP
+    method in lower case. For the resource `namespaces` itself, `namespace` equals `name`.
+    """
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+def parse(method: str, path: str, query: Mapping[str, str]) -> Route:
+    """Understand a request. Raises `BadRequest`, `NotFound` or `MethodNotAllowed`."""
+    parts = path.strip("/").split("/")
+    if parts[0] == "api" and len(parts) > 2:
+        return _resource(method, path, ("", parts[1]), parts[2:], query)
+    if parts[0] == "apis" and len(parts) > 3:
+        return _resource(method, path, (parts[1], parts[2]), parts[3:], query)
+    _check_segments(parts[1:])
+    return Route(method.lower(), path)
+
+
+def resolve(route: Route, kinds: Kinds) -> tuple[Kind, Subresource | None]:
+    """The kind a route addresses. Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks."""
+    kind = kinds.find(route.group, route.version, route.resource)
+    if kind is None:
+        raise unknown()
+    if not kind.namespaced and route.namespace and not _is_namespace_itself(route):
+        raise unknown()
+    if kind.namespaced and not route.namespace:
+        _check_across_namespaces(route)
+    if not route.subresource:
+        _check_verb(route.verb, kind.verbs)
+        return kind, None
+    found = kind.subresources.get(route.subresource)
+    if found is None:
+        raise unknown()
+    _check_verb(route.verb, found.verbs)
+    return kind, found
+
+
+def last_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Single-valued parameters: of a repeated one the last value counts."""
+    return dict(query)
+
+
+def is_on(query: Mapping[str, str], name: str) -> bool:
+    """Whether a boolean parameter is set; `?watch` alone counts, and so does any value but `0` and `false`."""
+    value = query.get(name)
+    return value is not None and value.lower() not in _OFF
+
+
+def unknown() -> NotFound:
+    """The refusal of a path that addresses nothing."""
+    return NotFound("the server could not find the requested resource")
+
+
+def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], query: Mapping[str, str]) -> Route:
+    verb = _VERBS.get(method)
+    if verb is None:
+        raise _not_allowed()
+    watch = verb == "get" and is_on(query, "watch")
+    if parts[0] == "watch" and len(parts) > 1:
+        if verb != "get":
+            raise _not_allowed()
+        watch, parts = True, parts[1:]
+    _check_segments(parts)
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _OF_NAMESPACES:
+            parts = parts[2:]
+    if len(parts) > 3:
+        raise unknown()
+    resource, name, subresource = (*parts, "", "")[:3]
+    return Route(_precise(verb, name, subresource, watch), path, *of, resource, subresource, namespace, name)
+
+
+def _precise(verb: str, name: str, subresource: str, watch: bool) -> str:
+    if watch and not subresource:
+        return "watch"
+    if not name:
+        found = _ON_COLLECTION.get(verb)
+        if found is None:
+            raise _not_allowed()
+        return found
+    if verb == "create" and not subresource:
+        raise _not_allowed()
+    return verb
+
+
+def _check_segments(parts: list[str]) -> None:
+    for part in parts:
+        if not part:
+            raise unknown()
+        if "%" in part or part in {".", ".."} or not part.isprintable():
+            raise BadRequest(f"invalid path segment {part!a}")
+
+
+def _check_across_namespaces(route: Route) -> None:
+    if route.name:
+        raise unknown()
+    if route.verb not in {"list", "watch"}:
+        raise _not_allowed()
+
+
+def _is_namespace_itself(route: Route) -> bool:
+    return route.resource == "namespaces" and route.namespace == route.name
+
+
+def _check_verb(verb: str, allowed: frozenset[str]) -> None:
+    if verb not in allowed:
+        raise _not_allowed()
+
+
+def _not_allowed() -> MethodNotAllowed:
+    return MethodNotAllowed("the server does not allow this method on the requested resource")

@@ -1,0 +1,37 @@
+"""The first authenticator that knows the caller decides; nobody knowing it is a refusal."""
+
+import pytest
+
+from apiserver_stub.authn.certificate import by_certificate
+from apiserver_stub.authn.chain import Who
+from apiserver_stub.authn.tokens import StaticTokens
+from apiserver_stub.call import User
+from controller_manager.api.errors import Unauthorized
+from controller_manager.api.wire import Certificate, Request
+
+WHO = Who([by_certificate, StaticTokens({"token": User("joe")})])
+BEARER = {"authorization": "Bearer token"}
+
+
+def test_a_certificate_names_user_and_groups() -> None:
+    user = WHO(Request("GET", "/", certificate=Certificate("jane", ("dev",))))
+    assert user == User("jane", groups=("dev", "system:authenticated"))
+
+
+def test_a_group_is_not_named_twice() -> None:
+    user = WHO(Request("GET", "/", certificate=Certificate("jane", ("system:authenticated",))))
+    assert user.groups == ("system:authenticated",)
+
+
+def test_a_certificate_comes_before_a_token() -> None:
+    assert WHO(Request("GET", "/", headers=BEARER, certificate=Certificate("jane"))).name == "jane"
+
+
+def test_a_certificate_without_name_leaves_it_to_the_token() -> None:
+    assert WHO(Request("GET", "/", headers=BEARER, certificate=Certificate("", ("dev",)))).name == "joe"
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer forged"}])
+def test_a_stranger_is_refused(headers: dict[str, str]) -> None:
+    with pytest.raises(Unauthorized):
+        WHO(Request("GET", "/", headers=headers))
