@@ -1,0 +1,276 @@
+"""A local copy of one collection that keeps itself up to date and tells subscribers what changed."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from controller_manager.api import errors
+from controller_manager.api.model import Object
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.resource import Key, Resource, key_of
+from controller_manager.base import clock
+from controller_manager.base.chance import chance
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import Tasks
+from controller_manager.cache.progress import Progress
+from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
+from controller_manager.cache.store import Index, Store
+from controller_manager.client import Client, WatchEvent
+
+T = TypeVar("T", bound=Object)
+
+_END_OF_STATE = f"{GROUP_DOMAIN}/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Generic[T]):
+    """Which objects: those of a resource, or of one namespace, or those matching label and field selectors."""
+
+    resource: Resource[T]
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.resource.name, self.namespace, self.labels, self.fields)
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One object (one uid) before and after a change: created without `before`, deleted without `after`.
+
+    `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
+    """
+
+    before: T | None
+    after: T | None
+    initial: bool = False
+
+    @property
+    def object(self) -> T:
+        """The object as last known."""
+        found = self.after if self.after is not None else self.before
+        assert found is not None
+        return found
+
+    @property
+    def key(self) -> Key:
+        """The key of the object."""
+        return key_of(self.object)
+
+
+Subscriber = Callable[[Change[T]], None]
+
+
+class Informer(Generic[T]):
+    """Reads are answered from memory, once `synced`; what they return is shared and must not be changed.
+
+    It keeps itself up to date while `run` runs, whatever the server does meanwhile.
+    """
+
+    def __init__(self, client: Client, selection: Selection[T], log: Logger, *, resync: float = 0.0) -> None:
+        self.selection = selection
+        self._client = client
+        self._log = log.bind(informer=str(selection))
+        self._resync = resync
+        self._store: Store[T] = Store()
+        self._reflector = Reflector(lambda low, high: chance().uniform(low, high))
+        self._progress = Progress()
+        self._subscribers: tuple[Subscriber[T], ...] = ()
+        self._synced = asyncio.Event()
+        self._last_heard: float | None = None
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, key: Key) -> T | None:
+        """The object of that key."""
+        return self._store.get(key)
+
+    def by_index(self, name: str, value: str) -> list[T]:
+        """The objects under `value` of the index `name`; KeyError if nobody declared that index."""
+        return self._store.by_index(name, value)
+
+    def list(self, namespace: str = "") -> list[T]:
+        """The objects of a namespace, or all."""
+        return self._store.list(namespace)
+
+    def add_indexes(self, indexes: Mapping[str, Index[T]]) -> None:
+        """Keep these indexes too. Another function under a name that is taken is a ValueError."""
+        self._store.add_indexes(indexes)
+
+    def subscribe(self, subscriber: Subscriber[T]) -> Callable[[], None]:
+        """Call `subscriber` with every change, right when it is made; the returned function ends that.
+
+        Objects known already come first, as initial changes. A subscriber only takes note: it must not raise.
+        """
+        self._subscribers = (*self._subscribers, subscriber)
+        for obj in self._store:
+            subscriber(Change(None, obj, initial=True))
+        return lambda: self._unsubscribe(subscriber)
+
+    async def synced(self) -> None:
+        """Wait until the whole collection was read once."""
+        await self._synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the whole collection was read once."""
+        return self._synced.is_set()
+
+    @property
+    def last_revision(self) -> str:
+        """The resourceVersion up to which every change is known; empty before the first listing."""
+        return self._progress.revision
+
+    @property
+    def reflector(self) -> Reflector:
+        """Its counts, and what went wrong last."""
+        return self._reflector
+
+    def age(self) -> float:
+        """Seconds since anything was heard from the server (0 before the start); normally not much over a minute."""
+        return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
+
+    def has_seen(self, key: Key, version: str) -> bool:
+        """Whether the write that gave the object `key` this resourceVersion is known here."""
+        found = self._store.get(key)
+        return self._progress.reached(version) or (found is not None and found.metadata.resource_version == version)
+
+    def when_seen(self, key: Key, version: str, call: Callable[[], None]) -> None:
+        """Call `call` once that write is known here: at once if it is."""
+        if self.has_seen(key, version):
+            call()
+        else:
+            self._progress.when_reached(version, call)
+
+    async def run(self) -> None:
+        """Keep the copy up to date; never returns."""
+        self._last_heard = clock.monotonic()
+        async with Tasks() as tasks:
+            if self._resync:
+                tasks.start(self._resync_now_and_then(), name=f"resync {self.selection}")
+            while True:
+                await self._perform(self._reflector.step(clock.monotonic()))
+
+    async def _perform(self, step: Step) -> None:
+        try:
+            match step:
+                case Pause(seconds, failures):
+                    # One broken connection is everyday life.
+                    tell = self._log.warning if failures > 1 else self._log.debug
+                    tell("can't follow the collection", error=self._reflector.last_error, again_in=round(seconds, 3))
+                    await asyncio.sleep(seconds)
+                case List():
+                    await self._read_pages(step)
+                case Stream() | Watch():
+                    await self._follow(step)
+                    self._reflector.ended(clock.monotonic())
+        except errors.ApiError as refusal:
+            self._reflector.refused(refusal)
+        except TimeoutError:
+            self._reflector.silent()
+        except OSError as error:
+            self._reflector.disconnected(str(error))
+
+    async def _read_pages(self, step: List) -> None:
+        chosen, token = self.selection, ""
+        objects: dict[Key, T] = {}
+        while True:
+            async with asyncio.timeout(step.silence):
+                page = await self._client.list(
+                    chosen.resource,
+                    chosen.namespace,
+                    labels=chosen.labels,
+                    fields=chosen.fields,
+                    limit=step.page,
+                    continue_token=token,
+                )
+            objects.update((key_of(obj), obj) for obj in page.items)
+            token = page.continue_token
+            if not token:
+                break
+        self._replace(objects, page.resource_version)
+
+    async def _follow(self, step: Stream | Watch) -> None:
+        chosen = self.selection
+        events = self._client.watch(
+            chosen.resource,
+            chosen.namespace,
+            resource_version=step.revision if isinstance(step, Watch) else "",
+            labels=chosen.labels,
+            fields=chosen.fields,
+            send_initial_events=isinstance(step, Stream),
+            timeout=step.timeout,
+        )
+        # The state as a stream tells it, until it is complete.
+        staged: dict[Key, T] | None = {} if isinstance(step, Stream) else None
+        async with asyncio.timeout(step.silence) as deadline, aclosing(events):
+            async for event in events:
+                now = self._last_heard = clock.monotonic()
+                staged = self._take(event, staged)
+                due = now + (step.silence if staged is not None else SILENCE)
+                if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
+                    deadline.reschedule(due)
+
+    def _take(self, event: WatchEvent[T], staged: dict[Key, T] | None) -> dict[Key, T] | None:
+        """Take in one event; return what is staged after it."""
+        meta, key = event.object.metadata, key_of(event.object)
+        if event.type == "BOOKMARK":
+            if staged is None:
+                self._advance(meta.resource_version)
+            elif (meta.annotations or {}).get(_END_OF_STATE) == "true":
+                self._replace(staged, meta.resource_version)
+                return None
+        elif staged is not None:
+            staged[key] = event.object
+        else:
+            self._change(key, None if event.type == "DELETED" else event.object)
+            self._advance(meta.resource_version)
+        return staged
+
+    def _replace(self, objects: dict[Key, T], revision: str) -> None:
+        """The collection is `objects` as of `revision`; what differs from the copy is a change."""
+        first = not self.is_synced
+        for key in [key for obj in self._store if (key := key_of(obj)) not in objects]:
+            self._change(key, None)
+        for key, obj in objects.items():
+            self._change(key, obj, initial=first)
+        self._reflector.listed(revision)
+        self._progress.advance(revision)
+        self._last_heard = clock.monotonic()
+        self._synced.set()
+
+    def _change(self, key: Key, after: T | None, *, initial: bool = False) -> None:
+        """The object of that key is `after` now."""
+        before = self._store.get(key)
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+            self._store.drop(key)
+            self._tell(Change(before, None))
+            before = None
+        if after is None or (
+            before is not None and before.metadata.resource_version == after.metadata.resource_version
+        ):
+            return
+        self._store.put(after)
+        self._tell(Change(before, after, initial))
+
+    def _advance(self, revision: str) -> None:
+        self._reflector.heard(revision)
+        self._progress.advance(self._reflector.revision)
+
+    def _tell(self, change: Change[T]) -> None:
+        for subscriber in self._subscribers:
+            subscriber(change)
+
+    def _unsubscribe(self, subscriber: Subscriber[T]) -> None:
+        self._subscribers = tuple(other for other in self._subscribers if other is not subscriber)
+
+    async def _resync_now_and_then(self) -> None:
+        while True:
+            await asyncio.sleep(chance().uniform(self._resync, 2 * self._resync))
+            for obj in self._store.list():
+                self._tell(Change(obj, obj, initial=True))

@@ -1,0 +1,42 @@
+"""How far an informer has come, and who waits for it to come further; pure.
+
+Versions of one resource are compared as the numbers they are; one that is no number is only ever equal or not.
+"""
+
+import heapq
+from collections.abc import Callable
+
+
+class Progress:
+    """`revision` is the version up to which every change is known; empty before anything is."""
+
+    def __init__(self) -> None:
+        self.revision = ""
+        self._number = -1
+        # Waiting for a number, as a heap, with a count that keeps callables from being compared.
+        self._numbered: list[tuple[int, int, Callable[[], None]]] = []
+        self._opaque: dict[str, list[Callable[[], None]]] = {}
+        self._count = 0
+
+    def reached(self, version: str) -> bool:
+        """Whether the change that made `version` is known."""
+        return int(version) <= self._number if version.isdecimal() else version == self.revision
+
+    def when_reached(self, version: str, call: Callable[[], None]) -> None:
+        """Call `call` once, when `version` is reached: at once if it is."""
+        if self.reached(version):
+            call()
+        elif version.isdecimal():
+            self._count += 1
+            heapq.heappush(self._numbered, (int(version), self._count, call))
+        else:
+            self._opaque.setdefault(version, []).append(call)
+
+    def advance(self, revision: str) -> None:
+        """Everything up to `revision` is known now."""
+        self.revision = revision
+        self._number = int(revision) if revision.isdecimal() else -1
+        while self._numbered and self._numbered[0][0] <= self._number:
+            heapq.heappop(self._numbered)[2]()
+        for call in self._opaque.pop(revision, ()):
+            call()

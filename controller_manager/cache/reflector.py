@@ -1,0 +1,169 @@
+"""What to ask the API next so that a local copy stays true: list, stream, watch or wait; pure, no input or output.
+
+    revision unknown   -> Stream, the state and then the changes, in one request;
+                          or List, if the server does not offer that (document 1, Streaming lists, Chunked listing)
+    revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
+    revision refused   -> forget it (410, and whatever asking once more cannot cure)
+    anything failing   -> Pause first, longer each time until a watch makes progress
+
+Both kinds of listing ask for the most recent state and never for "any" (`resourceVersion=0`), so that a new leader
+does not begin with a state older than the one its predecessor acted on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controller_manager.api import errors
+
+PAGE = 500
+# Servers send a bookmark about every minute; a watch without a sign of life for this long is taken for dead.
+SILENCE = 150.0
+# A server that streams begins at once; one that does not know of it may never say that the state is complete.
+STREAM_SILENCE = 30.0
+WATCH_SECONDS = (300.0, 600.0)
+FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
+# A watch that ends sooner than this, without a word, is a failure.
+SHORTEST_WATCH = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait, after so many failures in a row."""
+
+    seconds: float
+    failures: int
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """Read the whole collection in pages of `page` objects, or at once if it is 0; `silence` bounds each page."""
+
+    page: int
+    silence: float = SILENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
+
+    timeout: float
+    silence: float = STREAM_SILENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Watch for changes after `revision`, at most `timeout` seconds, and none without news for `silence`."""
+
+    revision: str
+    timeout: float
+    silence: float = SILENCE
+
+
+Step = Pause | List | Stream | Watch
+
+
+class Reflector:
+    """Says the next step; is told how it went: any number of `listed` and `heard`, then one of the other four.
+
+    `uniform(low, high)` is where chance comes from. `lists`, `watches` and `failures` count for the metrics.
+    """
+
+    def __init__(self, uniform: Callable[[float, float], float]) -> None:
+        self._uniform = uniform
+        # Empty while the state is unknown, which is what tells listing from watching everywhere below.
+        self.revision = ""
+        self._streams = True
+        self._page = PAGE
+        # Failures since a watch last made progress, and the pause that is due for them.
+        self._failed = 0
+        self._pause = 0.0
+        self._began = 0.0
+        self._heard = False
+        self.lists = 0
+        self.watches = 0
+        self.failures = 0
+        self.last_error = ""
+
+    def step(self, now: float) -> Step:
+        """What to do next."""
+        if self._pause:
+            seconds, self._pause = self._pause, 0.0
+            return Pause(seconds, self._failed)
+        self._began, self._heard = now, False
+        timeout = self._uniform(*WATCH_SECONDS)
+        if self.revision:
+            self.watches += 1
+            return Watch(self.revision, timeout)
+        self.lists += 1
+        return Stream(timeout) if self._streams else List(self._page)
+
+    def listed(self, revision: str) -> None:
+        """The whole state as of `revision` was read; after a Stream, its changes follow."""
+        self.revision = revision
+        self._page = PAGE
+
+    def heard(self, revision: str) -> None:
+        """A change or a bookmark arrived, which moves the known state to `revision` (a broken one names none)."""
+        self.revision = revision or self.revision
+        self._heard = True
+        self._failed = 0
+
+    def ended(self, now: float) -> None:
+        """The answer ended as it should."""
+        if not self.revision:
+            self._stream_less("the stream ended before the state was complete")
+        elif not self._heard and now - self._began < SHORTEST_WATCH:
+            self._fail("the watch ended at once")
+
+    def silent(self) -> None:
+        """Nothing came for too long."""
+        if not self.revision:
+            self._stream_less("the listing stalled")
+            self._fail(self.last_error)
+        else:
+            self.last_error = "the watch fell silent"
+
+    def disconnected(self, error: str) -> None:
+        """The connection failed or broke."""
+        self._fail(error)
+
+    def refused(self, error: errors.ApiError) -> None:
+        """The server said no, at once or later."""
+        self.last_error = str(error)
+        if self.revision:
+            self._refused_watch(error)
+        elif self._streams and isinstance(error, errors.BadRequest | errors.Invalid | errors.MethodNotAllowed):
+            self._stream_less(str(error))
+        elif _is_gone(error) and self._page and not self._streams:
+            # The pages outlived the server's memory of that revision.
+            self._page = 0
+        else:
+            self._fail(str(error))
+
+    def _refused_watch(self, error: errors.ApiError) -> None:
+        if _is_gone(error):
+            self.revision = ""
+            if self._failed:
+                self._fail(str(error))
+            # The first one is what happens to whoever sleeps too long: no reason to wait.
+            self._failed += 1
+            return
+        if 400 <= error.code < 500 and error.code not in (401, 403, 429):
+            self.revision = ""
+        self._fail(str(error))
+
+    def _stream_less(self, error: str) -> None:
+        self._streams = False
+        self.last_error = error
+
+    def _fail(self, error: str) -> None:
+        self.last_error = error
+        self.failures += 1
+        seconds = min(FIRST_PAUSE * 2.0 ** min(self._failed, 16), LONGEST_PAUSE)
+        self._failed += 1
+        self._pause = self._uniform(seconds / 2, seconds)
+
+
+def _is_gone(error: errors.ApiError) -> bool:
+    """Whether the revision is too old, or (after a server went back in time) too new."""
+    return error.code == 410 or "Too large resource version" in error.message

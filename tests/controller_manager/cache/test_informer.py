@@ -1,0 +1,293 @@
+"""Informers against an API that misbehaves, in virtual time."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api.core import PODS, SERVICES, Pod
+from controller_manager.api.resource import Key
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.cache import Change, Informer, Informers
+from controller_manager.testing.virtual import run
+
+pytestmark = pytest.mark.virtual
+
+POD = "/api/v1/namespaces/{}/pods/{}"
+
+
+def path(name: str, namespace: str = "a") -> str:
+    return POD.format(namespace, name)
+
+
+@asynccontextmanager
+async def running(api: Any, **options: Any) -> AsyncIterator[Informers]:
+    informers = Informers(api.client(), Runtime("test"), **options)
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        yield informers
+
+
+def record(informer: Informer[Pod]) -> list[tuple[str, str, str]]:
+    """Every change from now on, as a list of (name, version before, version after)."""
+    seen: list[tuple[str, str, str]] = []
+
+    def note(change: Change[Pod]) -> None:
+        before, after = (obj.metadata.resource_version if obj else "" for obj in (change.before, change.after))
+        seen.append((change.key.name, before, after))
+
+    informer.subscribe(note)
+    return seen
+
+
+def watches(api: Any) -> list[dict[str, str]]:
+    return [dict(request.query) for request in api.requests if ("watch", "true") in request.query]
+
+
+def lists(api: Any) -> list[dict[str, str]]:
+    return [dict(request.query) for request in api.requests if ("watch", "true") not in request.query]
+
+
+async def test_streams_the_state_and_then_the_changes(api: Any) -> None:
+    api.put(path("one"))
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        seen = record(pods)
+        await pods.synced()
+        api.put(path("two"))
+        api.put(path("one"))
+        api.drop(path("two"))
+        await asyncio.sleep(1)
+        assert seen == [("one", "", "101"), ("two", "", "102"), ("one", "101", "103"), ("two", "102", "")]
+        assert [pod.metadata.name for pod in pods.list("a")] == ["one"]
+        assert pods.last_revision == "104"
+    assert len(api.requests) == 1
+
+
+async def test_reads_pages_when_there_are_no_streams(api: Any) -> None:
+    api.streams = False
+    for number in range(1203):
+        api.put(path(f"pod-{number}"))
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        assert len(pods) == 1203
+        api.put(path("late"))
+        await asyncio.sleep(1)
+        assert pods.get(Key("a", "late")) is not None
+    assert [query["limit"] for query in lists(api)] == ["500"] * 3
+
+
+async def test_first_objects_are_initial_and_changes_are_not(api: Any) -> None:
+    api.put(path("one"))
+    initial: list[bool] = []
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        pods.subscribe(lambda change: initial.append(change.initial))
+        await pods.synced()
+        api.put(path("two"))
+        await asyncio.sleep(1)
+        assert initial == [True, False]
+        pods.subscribe(lambda change: initial.append(change.initial))
+        assert initial == [True, False, True, True], "a late subscriber is told what is there"
+
+
+async def test_resumes_after_a_lost_connection_without_listing(api: Any) -> None:
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        seen = record(pods)
+        api.put(path("one"))
+        await asyncio.sleep(1)
+        api.hang_up()
+        api.put(path("two"))
+        await asyncio.sleep(10)
+        assert [name for name, _, _ in seen] == ["one", "two"]
+    assert len(lists(api)) == 0
+    assert watches(api)[-1]["resourceVersion"] == "101"
+
+
+async def test_410_is_answered_by_listing_and_only_differences_are_told(api: Any) -> None:
+    for name in ("same", "changed", "gone", "remade"):
+        api.put(path(name))
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        seen = record(pods)
+        seen.clear()
+        api.mute = True
+        api.put(path("changed"))
+        api.drop(path("gone"))
+        api.drop(path("remade"))
+        api.put(path("remade"))
+        api.put(path("new"))
+        api.compact()
+        api.mute = False
+        await asyncio.sleep(100)
+        assert sorted(seen) == [
+            ("changed", "102", "105"),
+            ("gone", "103", ""),
+            ("new", "", "109"),
+            ("remade", "", "108"),
+            ("remade", "104", ""),
+        ]
+        assert len(pods) == 4
+
+
+async def test_a_silent_watch_is_noticed(api: Any) -> None:
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        api.mute = True
+        api.put(path("unheard"))
+        await asyncio.sleep(149)
+        assert pods.get(Key("a", "unheard")) is None
+        assert pods.age() == pytest.approx(149)
+        api.mute = False
+        await asyncio.sleep(2)
+        assert pods.get(Key("a", "unheard")) is not None
+
+
+async def test_bookmarks_keep_a_quiet_watch_alive_and_move_the_revision(api: Any) -> None:
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        api.put("/api/v1/namespaces/a/services/other")
+        await asyncio.sleep(290)
+        assert len(watches(api)) == 1
+        assert pods.last_revision == "101"
+        assert pods.age() < 61
+
+
+async def test_starts_when_the_server_does(api: Any, refusal: Any) -> None:
+    down: list[Any] = [OSError("connection refused")] * 3
+
+    def before(_: Any) -> Any:
+        if down:
+            raise down.pop()
+
+    api.before = before
+    async with running(api) as informers:
+        async with asyncio.timeout(0.8 + 1.6 + 3.2):
+            await informers.get(PODS).synced()
+        assert informers.get(PODS).reflector.failures == 3
+
+
+async def test_one_resource_that_can_not_be_read_holds_up_no_other(api: Any, refusal: Any) -> None:
+    api.put(path("one"))
+    api.before = lambda request: refusal(403, "Forbidden") if "services" in request.path else None
+    async with running(api) as informers:
+        services, pods = informers.get(SERVICES), informers.get(PODS)
+        await pods.synced()
+        await asyncio.sleep(600)
+        assert not services.is_synced
+        assert services.reflector.last_error == "refused"
+        assert len(api.requests) < 60
+
+
+async def test_informers_are_shared_by_selection(api: Any) -> None:
+    async with running(api) as informers:
+        assert informers.get(PODS) is informers.get(PODS)
+        assert informers.get(PODS, namespace="a") is not informers.get(PODS)
+        assert informers.get(PODS.metadata_only()) is not informers.get(PODS)
+        covering = set(map(id, informers.covering(PODS, Key("b", "x"))))
+        assert covering == {id(informers.get(PODS)), id(informers.get(PODS.metadata_only()))}
+
+
+async def test_resync_shows_everything_again(api: Any) -> None:
+    api.put(path("one"))
+    shown: list[Change[Pod]] = []
+    async with running(api, resync=100.0) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        pods.subscribe(shown.append)
+        await asyncio.sleep(201)
+        assert 2 <= len(shown) <= 3
+        assert shown[-1].before is shown[-1].after
+        assert shown[-1].initial
+
+
+async def test_knows_which_writes_it_has_seen(api: Any) -> None:
+    api.put(path("one"))
+    called: list[str] = []
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        key = Key("a", "one")
+        assert pods.has_seen(key, "101")
+        assert not pods.has_seen(key, "102")
+        pods.when_seen(key, "101", lambda: called.append("old"))
+        pods.when_seen(key, "102", lambda: called.append("new"))
+        assert called == ["old"]
+        api.put(path("one"))
+        await asyncio.sleep(1)
+        assert called == ["old", "new"]
+        assert pods.has_seen(key, "102")
+
+
+async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:
+    api.put(path("one"))
+    runtime = Runtime("test")
+    informers = Informers(api.client(), runtime)
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informers.get(PODS).synced()
+        await asyncio.sleep(5)
+        labels = {"informer": "pods"}
+        assert runtime.registry.get_sample_value("informer_objects", labels) == 1
+        assert runtime.registry.get_sample_value("informer_synced", labels) == 1
+        assert runtime.registry.get_sample_value("informer_age_seconds", labels) == 5
+        assert runtime.registry.get_sample_value("informer_lists_total", labels) == 1
+
+
+async def misfortune(api: Any, chance: random.Random) -> None:
+    """Writes by others, and accidents, for a while."""
+    for _ in range(60):
+        await asyncio.sleep(chance.choice([0, 0, 0.01, 1, 40]))
+        name = path(chance.choice("abcd"))
+        match chance.randrange(9):
+            case 0:
+                api.hang_up()
+            case 1:
+                api.compact()
+            case 2:
+                api.mute = not api.mute
+            case 3 if name in api.objects:
+                api.drop(name)
+            case _:
+                api.put(name)
+    api.mute = False
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), streams=st.booleans())
+def test_whatever_happens_the_copy_becomes_true_and_every_object_has_one_history(
+    make_api: Any, seed: int, streams: bool
+) -> None:
+    async def scenario() -> None:
+        api = make_api()
+        api.streams = streams
+        async with running(api) as informers:
+            pods = informers.get(PODS)
+            histories: dict[str, Pod | None] = {}
+
+            def follow(change: Change[Pod]) -> None:
+                assert histories.get(change.key.name) is change.before
+                if change.before and change.after:
+                    assert change.before.metadata.uid == change.after.metadata.uid
+                histories[change.key.name] = change.after
+
+            pods.subscribe(follow)
+            await misfortune(api, random.Random(seed))
+            await asyncio.sleep(400)
+            truth = {obj["metadata"]["name"]: obj["metadata"]["resourceVersion"] for obj in api.objects.values()}
+            assert {pod.metadata.name: pod.metadata.resource_version for pod in pods.list()} == truth
+            assert {name for name, pod in histories.items() if pod} == set(truth)
+
+    run(scenario(), seed=seed)

@@ -1,0 +1,152 @@
+"""What is asked next, in every situation."""
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.cache.reflector import LONGEST_PAUSE, PAGE, List, Pause, Reflector, Stream, Watch
+
+
+def reflector() -> Reflector:
+    return Reflector(lambda low, high: high)
+
+
+def without_streams() -> Reflector:
+    found = reflector()
+    found.step(0.0)
+    found.refused(errors.Invalid("sendInitialEvents is forbidden"))
+    return found
+
+
+def watching(revision: str = "7") -> Reflector:
+    found = reflector()
+    assert isinstance(found.step(0.0), Stream)
+    found.listed(revision)
+    return found
+
+
+def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
+    found = watching("7")
+    found.heard("9")
+    found.ended(400.0)
+    assert found.step(400.0) == Watch("9", 600.0)
+
+
+@pytest.mark.parametrize("refusal", [errors.Invalid, errors.BadRequest, errors.MethodNotAllowed])
+def test_lists_in_pages_when_streaming_is_not_offered(refusal: type[errors.ApiError]) -> None:
+    found = reflector()
+    found.step(0.0)
+    found.refused(refusal("no"))
+    assert found.step(0.0) == List(PAGE)
+    found.listed("7")
+    assert found.step(0.0) == Watch("7", 600.0)
+    found.refused(errors.Expired("old"))
+    assert found.step(1.0) == List(PAGE), "once refused, a stream is not asked for again"
+
+
+@pytest.mark.parametrize("how", ["ended", "silent"])
+def test_lists_when_a_stream_never_says_that_it_is_complete(how: str) -> None:
+    found = reflector()
+    found.step(0.0)
+    if how == "ended":
+        found.ended(500.0)
+    else:
+        found.silent()
+        assert isinstance(found.step(30.0), Pause)
+    assert found.step(500.0) == List(PAGE)
+
+
+def test_reads_all_at_once_when_pages_expire() -> None:
+    found = without_streams()
+    assert found.step(0.0) == List(PAGE)
+    found.refused(errors.Expired("continue token"))
+    assert found.step(0.0) == List(0)
+    found.listed("7")
+    found.step(0.0)
+    found.refused(errors.Expired("old"))
+    assert found.step(0.0) == List(PAGE)
+
+
+@pytest.mark.parametrize(
+    "gone", [errors.Expired("old"), errors.Gone("old"), errors.Timeout("Too large resource version: 9")]
+)
+def test_a_lost_revision_means_listing_again_at_once(gone: errors.ApiError) -> None:
+    found = watching()
+    found.step(0.0)
+    found.refused(gone)
+    assert isinstance(found.step(1.0), Stream)
+
+
+def test_losing_it_again_without_progress_means_waiting() -> None:
+    found = watching()
+    for expected in (Stream, Pause, Stream, Pause):
+        if found.revision:
+            found.refused(errors.Expired("old"))
+        step = found.step(1.0)
+        assert isinstance(step, expected)
+        if isinstance(step, Stream):
+            found.listed("8")
+    found.step(1.0)
+    found.listed("9")
+    found.heard("10")
+    found.refused(errors.Expired("old"))
+    assert isinstance(found.step(2.0), Stream)
+
+
+def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:
+    found = watching()
+    pauses = []
+    for _ in range(8):
+        found.disconnected("refused")
+        step = found.step(0.0)
+        assert isinstance(step, Pause)
+        pauses.append(step.seconds)
+        assert found.step(0.0) == Watch("7", 600.0)
+    assert pauses == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, LONGEST_PAUSE, LONGEST_PAUSE])
+    found.heard("8")
+    found.disconnected("refused")
+    assert found.step(0.0) == Pause(0.8, 1)
+
+
+def test_listing_is_no_progress() -> None:
+    """Otherwise a collection that can be listed and not watched would be listed for ever, without a pause."""
+    found = without_streams()
+    steps = []
+    for _ in range(12):
+        step = found.step(0.0)
+        steps.append(step)
+        if isinstance(step, List):
+            found.listed("7")
+        elif isinstance(step, Watch):
+            found.refused(errors.BadRequest("no watching"))
+    pauses = [step.seconds for step in steps if isinstance(step, Pause)]
+    assert pauses == sorted(pauses)
+    assert len(set(pauses)) == len(pauses)
+
+
+@pytest.mark.parametrize(
+    "refusal", [errors.Forbidden, errors.Unauthorized, errors.TooManyRequests, errors.ServiceUnavailable]
+)
+def test_a_refusal_that_may_pass_keeps_the_revision(refusal: type[errors.ApiError]) -> None:
+    found = watching()
+    found.step(0.0)
+    found.refused(refusal("not now"))
+    assert isinstance(found.step(0.0), Pause)
+    assert found.step(1.0) == Watch("7", 600.0)
+
+
+def test_a_silent_watch_is_resumed_at_once() -> None:
+    found = watching()
+    found.step(0.0)
+    found.silent()
+    assert found.step(150.0) == Watch("7", 600.0)
+
+
+def test_a_watch_that_ends_at_once_is_a_failure() -> None:
+    found = watching()
+    found.ended(400.0)
+    found.step(400.0)
+    found.ended(400.1)
+    assert isinstance(found.step(400.1), Pause)
+    found.step(401.0)
+    found.ended(800.0)
+    assert isinstance(found.step(800.0), Watch)
