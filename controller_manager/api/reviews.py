@@ -1,0 +1,68 @@
+"""The questions a process puts to the API server about its own callers: whose token is this, and may they do that."""
+
+from controller_manager.api.model import Model, Object
+from controller_manager.api.resource import Resource
+
+
+class UserInfo(Model):
+    """Who a token belongs to."""
+
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+
+
+class TokenReviewSpec(Model):
+    """The token in question."""
+
+    token: str = ""
+
+
+class TokenReviewStatus(Model):
+    """The answer; `error` says why a token could not be judged."""
+
+    authenticated: bool = False
+    user: UserInfo = UserInfo()
+    error: str = ""
+
+
+class TokenReview(Object):
+    """Whose token is it (`authentication.k8s.io/v1`)."""
+
+    spec: TokenReviewSpec = TokenReviewSpec()
+    status: TokenReviewStatus = TokenReviewStatus()
+
+
+class NonResourceAttributes(Model):
+    """A path outside the resources, and the method in lower case."""
+
+    path: str = ""
+    verb: str = ""
+
+
+class SubjectAccessReviewSpec(Model):
+    """Who wants to do what."""
+
+    user: str = ""
+    groups: tuple[str, ...] = ()
+    non_resource_attributes: NonResourceAttributes | None = None
+
+
+class SubjectAccessReviewStatus(Model):
+    """The answer."""
+
+    allowed: bool = False
+    reason: str = ""
+
+
+class SubjectAccessReview(Object):
+    """May a subject do that (`authorization.k8s.io/v1`)."""
+
+    spec: SubjectAccessReviewSpec = SubjectAccessReviewSpec()
+    status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
+
+
+TOKEN_REVIEWS = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, TokenReview)
+SUBJECT_ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False, SubjectAccessReview
+)
