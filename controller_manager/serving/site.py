@@ -1,7 +1,6 @@
-"""A listening socket in front of `handle(Request) -> Response`; the only module that knows aiohttp's server.
+"""A listening socket in front of `handle(Request) -> Response`; with `connection`, all that knows aiohttp's server.
 
-aiohttp parses requests and keeps connections; answers are written here as bytes, without its response classes,
-because that is half the cost of a small answer.
+aiohttp parses requests and keeps connections; answers are written as bytes, without its response classes.
 """
 
 import asyncio
@@ -12,18 +11,16 @@ from typing import Any, cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web_protocol import RequestHandler
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import wall_seconds
-from controller_manager.base.log import get_logger
 from controller_manager.serving import http
+from controller_manager.serving.connection import CLOSE, KEEP, Connection, open_transport, write_chunks, write_whole
 
 _BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
-_PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
 _ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
 
 
@@ -63,8 +60,8 @@ class Site:
         loop = asyncio.get_running_loop()
         manager = self._web = web.Server(self._serve, handler_cancellation=True)
 
-        def connect() -> _Connection:
-            return _Connection(
+        def connect() -> Connection:
+            return Connection(
                 manager,
                 loop=loop,
                 access_log=None,  # type: ignore[arg-type]
@@ -95,8 +92,7 @@ class Site:
         self._server = None
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
-        connection = cast("_Connection", incoming.protocol)
-        connection.answering = False
+        connection = cast("Connection", incoming.protocol)
         keep = incoming.keep_alive and incoming.version >= HttpVersion11
         try:
             request = await self._understand(incoming, connection.certificate)
@@ -113,8 +109,9 @@ class Site:
             else:
                 await self._send_stream(incoming, response, response.body, keep=keep)
         except ConnectionError:
-            return _CLOSE
-        return _KEEP if keep else _CLOSE
+            return CLOSE
+        connection.answering = False
+        return KEEP if keep else CLOSE
 
     async def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None) -> Request:
         body = await self._read_body(incoming) if incoming.body_exists else b""
@@ -147,15 +144,7 @@ class Site:
         head = http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
         if incoming.method == "HEAD":
             body = b""
-        if len(body) <= _PIECE:
-            _transport(incoming).write(head + body)
-            return await incoming.writer.drain()
-        _transport(incoming).write(head)
-        view = memoryview(body)
-        for start in range(0, len(body), _PIECE):
-            _transport(incoming).write(view[start : start + _PIECE])
-            await incoming.writer.drain()
-        return None
+        await write_whole(incoming, head, body)
 
     async def _send_stream(
         self, incoming: web.BaseRequest, response: Response, body: AsyncIterator[bytes], *, keep: bool
@@ -166,11 +155,11 @@ class Site:
         self._streams.add(task)
         try:
             framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
-            _transport(incoming).write(
+            open_transport(incoming).write(
                 http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
             )
             if incoming.method != "HEAD":
-                await _write_chunks(incoming, body, chunked=chunked)
+                await write_chunks(incoming, body, chunked=chunked)
         except asyncio.CancelledError:
             if not self._stopping or incoming.transport is None:
                 raise
@@ -181,7 +170,7 @@ class Site:
             if aclose is not None:
                 await aclose()
         if chunked and incoming.method != "HEAD":
-            _transport(incoming).write(http.LAST_CHUNK)
+            open_transport(incoming).write(http.LAST_CHUNK)
 
     def _date_line(self) -> str:
         second = int(wall_seconds())
@@ -190,75 +179,10 @@ class Site:
         return self._date[1]
 
 
-class _Written:
-    """What aiohttp gets in place of a response: everything is on the wire already."""
-
-    __slots__ = ("keep_alive",)
-
-    def __init__(self, *, keep_alive: bool) -> None:
-        self.keep_alive = keep_alive
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing is left to prepare."""
-
-    async def write_eof(self) -> None:
-        """Nothing is left to write."""
-
-
-_KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
-_CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
-
-
-class _Connection(RequestHandler):
-    """One connection: remembers the client's certificate, and answers what never reaches the handler."""
-
-    __slots__ = ("answering", "certificate")
-    answering: bool
-    certificate: Certificate | None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.answering = False
-        self.certificate = http.certificate_of(transport.get_extra_info("peercert"))
-        super().connection_made(transport)
-
-    def handle_error(
-        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
-    ) -> Any:
-        """Answer a request that is no HTTP (400) or whose handler failed (500), and close the connection."""
-        if status < 500:
-            error: errors.ApiError = errors.BadRequest(f"the request is not valid HTTP: {message or exc}")
-        else:
-            get_logger("site").error("a request failed", path=request.path, exc_info=exc)
-            error = errors.InternalError("an internal error occurred")
-        if self.answering or self.transport is None:
-            self.force_close()
-            raise ConnectionResetError("the answer broke off")
-        refusal = http.refusal(error)
-        framing = http.content_length(refusal.status, len(cast("bytes", refusal.body)))
-        head = http.head(refusal.status, refusal.headers, http.date_line(wall_seconds()), framing, keep=False)
-        self.transport.write(head + cast("bytes", refusal.body))
-        return _CLOSE
-
-
 def _target(incoming: web.BaseRequest) -> str:
     """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
     raw = incoming.raw_path
     return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
-
-
-def _transport(incoming: web.BaseRequest) -> asyncio.Transport:
-    transport = incoming.transport
-    if transport is None or transport.is_closing():
-        raise ConnectionResetError("the client is gone")
-    return transport
-
-
-async def _write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *, chunked: bool) -> None:
-    async for chunk in body:
-        if chunk:
-            framed = (http.chunk_size(len(chunk)), chunk, b"\r\n") if chunked else (chunk,)
-            _transport(incoming).writelines(framed)
-            await incoming.writer.drain()
 
 
 def _too_large(limit: int) -> errors.RequestEntityTooLarge:

@@ -244,6 +244,13 @@ async def test_what_is_no_http_gets_a_status(garbage):
     assert not handler.requests
 
 
+async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
+    async with serving(Handler()) as site:
+        answer = await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert b"hello" + b"HTTP/1.1 400 " in answer
+
+
 async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
     handler = Handler()
     site = Site(handler, "127.0.0.1", 0, None)
