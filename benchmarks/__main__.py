@@ -1,0 +1,31 @@
+"""`make bench`: every benchmark, or those named: api, start, informer."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from benchmarks import api, informer, start
+from benchmarks.harness import Result
+
+SUITES: dict[str, Callable[[], list[Result]]] = {
+    "api": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(api.run()),
+    "start": start.run,
+    "informer": informer.run,
+}
+
+
+def main() -> None:
+    names = sys.argv[1:] or list(SUITES)
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        sys.exit(f"there is no benchmark named {unknown[0]}; there are {', '.join(SUITES)}")
+    print(f"{'':34} {'measured':>18} {'ceiling':>20} {'ratio':>8}")
+    for name in names:
+        for result in SUITES[name]():
+            print(result, flush=True)
+
+
+if __name__ == "__main__":
+    main()
