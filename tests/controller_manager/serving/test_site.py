@@ -246,9 +246,12 @@ async def test_what_is_no_http_gets_a_status(garbage):
 
 async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
     async with serving(Handler()) as site:
-        answer = await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\nnonsense\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 200 ")
-    assert b"hello" + b"HTTP/1.1 400 " in answer
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"nonsense\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
 
 
 async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
