@@ -9,7 +9,7 @@ import aiohttp
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.client.config import ClientConfig
+from controller_manager.client.config import ClientConfig, ConfigError
 from controller_manager.client.credentials import Credential, Credentials, from_identity
 from controller_manager.client.plugin import from_plugin
 from controller_manager.client.tls import client_context
@@ -23,7 +23,8 @@ class HttpTransport:
     """Sends requests to one server; watches have connections of their own, so they never hold up a request.
 
     A request fails after `connect` seconds without a connection or `silence` seconds without a byte; of a watch
-    that holds until it has begun. An answer of 401 is asked for again once, with renewed credentials.
+    that holds until it has begun. A request answered by 401 is sent again once, with renewed credentials. Raises
+    `ConfigError` when authorities or certificate are unusable.
     """
 
     def __init__(
@@ -35,19 +36,23 @@ class HttpTransport:
         self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
         plugin = config.identity.plugin
         self._credentials = Credentials(from_plugin(config, plugin) if plugin else from_identity(config.identity))
-        self._tls: tuple[Credential, ssl.SSLContext | bool] | None = None
+        pair = (config.identity.certificate, config.identity.key)
+        self._tls = pair, client_context(config, *pair)
         self._limits = (connections, connect, silence)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
     async def send(self, request: Request) -> Response:
-        """The answer; raises `TransportError`, or `ConfigError` when there are no credentials to be had."""
-        credential = await self._credentials.current()
-        response = await self._exchange(request, credential)
-        if response.status != 401:
-            return response
-        renewed = await self._credentials.after_refusal(credential)
-        return response if renewed == credential else await self._exchange(request, renewed)
+        """The answer; raises `TransportError`, also when there are no credentials to be had."""
+        try:
+            credential = await self._credentials.current()
+            response = await self._exchange(request, credential)
+            if response.status != 401:
+                return response
+            renewed = await self._credentials.after_refusal(credential)
+            return response if renewed == credential else await self._exchange(request, renewed)
+        except ConfigError as error:
+            raise TransportError(str(error)) from error
 
     async def close(self) -> None:
         """Close every connection."""
@@ -101,15 +106,11 @@ class HttpTransport:
             "allow_redirects": False,
         }
 
-    def _context(self, credential: Credential) -> ssl.SSLContext | bool:
+    def _context(self, credential: Credential) -> ssl.SSLContext:
         """One context per certificate: a new one also means new connections, the old ones run out."""
-        if not self._root.startswith("https:"):
-            return True
-        if self._tls is None or (credential.certificate, credential.key) != (
-            self._tls[0].certificate,
-            self._tls[0].key,
-        ):
-            self._tls = credential, client_context(self._config, credential.certificate, credential.key)
+        pair = (credential.certificate, credential.key)
+        if self._tls[0] != pair:
+            self._tls = pair, client_context(self._config, *pair)
         return self._tls[1]
 
 

@@ -106,9 +106,8 @@ async def test_list_gives_a_page_whose_items_know_their_type() -> None:
     items = [{key: value for key, value in POD.items() if key not in ("apiVersion", "kind")}]
     meta = {"resourceVersion": "9", "continue": "next", "remainingItemCount": 4}
     script = Script(answer({"kind": "PodList", "apiVersion": "v1", "metadata": meta, "items": items}))
-    page = await client_of(script).list(
-        PODS, "default", labels="a=b", fields="spec.nodeName=n1", limit=1, continue_token="t", resource_version="1", match="Exact"
-    )  # fmt: skip
+    chosen: dict[str, Any] = {"labels": "a=b", "fields": "spec.nodeName=n1", "limit": 1, "continue_token": "t"}
+    page = await client_of(script).list(PODS, "default", **chosen, resource_version="1", match="Exact")
     assert (page.resource_version, page.continue_token, page.remaining) == ("9", "next", 4)
     [pod] = page.items
     assert (pod.api_version, pod.kind, pod.raw) == ("v1", "Pod", msgspec.json.encode(items[0]))
@@ -281,10 +280,11 @@ async def test_a_conflict_is_never_retried_and_retries_end() -> None:
     script = Script(refusal(errors.conflict("", "pods", "a", "changed"), retry_after="1"))
     with pytest.raises(errors.Conflict):
         await client_of(script).update(PODS, Pod(metadata=ObjectMeta(name="a", namespace="b")))
-    script = Script(*[refusal(errors.TooManyRequests("no"), retry_after="1")] * 20)
+    script, began = Script(*[refusal(errors.TooManyRequests("no"), retry_after="1")] * 20), monotonic()
     with pytest.raises(errors.TooManyRequests):
         await client_of(script).get(PODS, KEY)
     assert len(script.requests) == 10
+    assert monotonic() - began == pytest.approx(9)
 
 
 async def test_requests_wait_for_the_clients_own_limit_and_are_counted() -> None:
@@ -329,8 +329,11 @@ def event(kind: str, tree: Any) -> bytes:
     return msgspec.json.encode({"type": kind, "object": tree}) + b"\n"
 
 
-async def take_all(events: AsyncGenerator[Any, None]) -> list[Any]:
-    return [one async for one in events]
+async def take_all(events: AsyncGenerator[Any, None], into: list[Any] | None = None) -> list[Any]:
+    taken = [] if into is None else into
+    async for one in events:
+        taken.append(one)
+    return taken
 
 
 async def test_watch_yields_events_however_they_are_cut() -> None:
@@ -367,11 +370,10 @@ async def test_watch_can_begin_with_the_present_state() -> None:
 async def test_an_error_event_is_raised_and_closes_the_stream() -> None:
     status = msgspec.json.decode(errors.Expired("too old").status().encode())
     body = Chunks(event("ADDED", POD) + event("ERROR", status), forever=True)
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(errors.Expired, match="too old"):
-        async for one in client_of(Script(Response(200, {}, body))).watch(PODS):
-            seen.append(one.type)
-    assert seen == ["ADDED"]
+        await take_all(client_of(Script(Response(200, {}, body))).watch(PODS), seen)
+    assert [one.type for one in seen] == ["ADDED"]
     assert body.closed
 
 
@@ -382,11 +384,10 @@ async def test_a_refused_watch_raises_at_the_first_step() -> None:
 
 async def test_a_stream_cut_within_an_event_gives_no_part_of_it() -> None:
     whole = event("ADDED", POD)
-    seen = []
+    seen: list[Any] = []
     with pytest.raises(TransportError, match="middle of an event"):
-        async for one in client_of(Script(Response(200, {}, Chunks(whole + whole[:-1])))).watch(PODS):
-            seen.append(one.type)
-    assert seen == ["ADDED"]
+        await take_all(client_of(Script(Response(200, {}, Chunks(whole + whole[:-1])))).watch(PODS), seen)
+    assert [one.type for one in seen] == ["ADDED"]
 
 
 async def test_closing_the_iterator_closes_the_stream_at_once() -> None:

@@ -1,0 +1,49 @@
+"""Lines come out whole however a stream is cut; versions are read from any answer."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api.core import PODS
+from controller_manager.client.codec import Codec, Lines, version_in
+from controller_manager.client.transport import TransportError
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([b"a", b"bb", b"\n", b"\n\n", b"c\nd", b"", b"e" * 50]), max_size=40))
+def test_lines_are_those_of_the_whole(chunks: list[bytes]) -> None:
+    lines, whole = Lines(), b"".join(chunks)
+    got = [line for chunk in chunks for line in lines.feed(chunk)]
+    *complete, rest = whole.split(b"\n")
+    assert got == [line for line in complete if line]
+    assert lines.unfinished == bool(rest)
+
+
+def test_a_line_without_end_is_bounded() -> None:
+    lines = Lines(longest=10)
+    lines.feed(b"12345")
+    lines.feed(b"6789012345\n1234567890")
+    with pytest.raises(TransportError, match="longer than 10 bytes"):
+        lines.feed(b"1")
+
+
+@pytest.mark.parametrize(
+    ("body", "version"),
+    [
+        (b'{"kind":"Pod","metadata":{"resourceVersion":"5"}}', "5"),
+        (b'{"kind":"Status","metadata":{"resourceVersion":"5"}}', ""),
+        (b'{"kind":"Pod"}', ""),
+        (b"", ""),
+        (b"[]", ""),
+    ],
+)
+def test_the_version_in_an_answer(body: bytes, version: str) -> None:
+    assert version_in(body) == version
+
+
+def test_each_object_of_a_list_owns_its_bytes() -> None:
+    codec = Codec(PODS)
+    body = b'{"items":[{"metadata":{"name":"a"}}]}'
+    [pod] = codec.items(codec.head(body).items or [])
+    assert type(pod.raw) is bytes
+    assert pod.raw == b'{"metadata":{"name":"a"}}'

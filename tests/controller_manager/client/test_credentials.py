@@ -1,0 +1,162 @@
+"""Credentials are renewed in time, once for all who ask, and the old ones serve while that fails."""
+
+import asyncio
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from controller_manager.base.clock import wall_seconds
+from controller_manager.client.config import ConfigError, ExecPlugin, Identity
+from controller_manager.client.credentials import Credential, Credentials, from_identity, read_files
+from controller_manager.client.plugin import read_output
+
+PLUGIN = ExecPlugin("p")
+
+
+class Source:
+    """Hands out numbered tokens of a given life; fails when told to."""
+
+    def __init__(self, life: float = math.inf) -> None:
+        self.life = life
+        self.asked = 0
+        self.failing = False
+
+    async def __call__(self, now: float) -> Credential:
+        self.asked += 1
+        await asyncio.sleep(1)
+        if self.failing:
+            raise ConfigError("no")
+        return Credential.until(now + self.life, now, token=f"t{self.asked}", certificate=b"", key=b"")
+
+
+@pytest.mark.virtual
+async def test_however_many_ask_it_is_obtained_once() -> None:
+    source = Source()
+    credentials = Credentials(source)
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(credentials.current()) for _ in range(20)]
+    assert {task.result().token for task in asking} == {"t1"}
+    assert source.asked == 1
+
+
+@pytest.mark.virtual
+async def test_one_who_gives_up_does_not_leave_the_others_waiting() -> None:
+    source = Source()
+    credentials = Credentials(source)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(credentials.current())
+        await asyncio.sleep(0.5)
+        second = group.create_task(credentials.current())
+        await asyncio.sleep(0)
+        first.cancel()
+    assert second.result().token == "t2"
+
+
+@pytest.mark.virtual
+async def test_renewed_a_minute_before_the_end_or_in_the_last_quarter() -> None:
+    for life, fresh, due in ((3600.0, 3538.0, 3541.0), (40.0, 28.0, 31.0)):
+        credentials = Credentials(Source(life))
+        began = wall_seconds()
+        assert (await credentials.current()).token == "t1"
+        await asyncio.sleep(began + fresh - wall_seconds())
+        assert (await credentials.current()).token == "t1"
+        await asyncio.sleep(began + due - wall_seconds())
+        assert (await credentials.current()).token == "t2"
+
+
+@pytest.mark.virtual
+async def test_the_old_one_serves_until_it_expires_while_renewal_fails() -> None:
+    source = Source(3600.0)
+    credentials = Credentials(source)
+    await credentials.current()
+    source.failing = True
+    await asyncio.sleep(3545)
+    assert (await credentials.current()).token == "t1"
+    asked = source.asked
+    await asyncio.sleep(5)
+    assert (await credentials.current()).token == "t1"
+    assert source.asked == asked
+    await asyncio.sleep(60)
+    with pytest.raises(ConfigError, match="no"):
+        await credentials.current()
+    source.failing = False
+    assert (await credentials.current()).token.startswith("t")
+
+
+@pytest.mark.virtual
+async def test_a_refused_one_is_replaced_once_for_all_who_were_refused() -> None:
+    source = Source()
+    credentials = Credentials(source)
+    refused = await credentials.current()
+    async with asyncio.TaskGroup() as group:
+        asking = [group.create_task(credentials.after_refusal(refused)) for _ in range(5)]
+    assert {task.result().token for task in asking} == {"t2"}
+    assert (await credentials.after_refusal(refused)).token == "t2"
+    assert source.asked == 2
+
+
+@pytest.mark.virtual
+async def test_files_are_read_again_within_a_minute(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("one\n")
+    credentials = Credentials(from_identity(Identity(token_file=str(token), token="ignored")))
+    assert (await credentials.current()).token == "one"
+    token.write_text("two")
+    await asyncio.sleep(59)
+    assert (await credentials.current()).token == "one"
+    await asyncio.sleep(2)
+    assert (await credentials.current()).token == "two"
+    token.write_text("")
+    await asyncio.sleep(61)
+    assert (await credentials.current()).token == "two"
+
+
+def test_values_are_taken_as_they_are_and_files_go_before_them(tmp_path: Path) -> None:
+    found = read_files(Identity(token="t", certificate=b"c", key=b"k"), 0.0)
+    assert (found.token, found.certificate, found.key, found.renew_at) == ("t", b"c", b"k", math.inf)
+    (tmp_path / "c").write_bytes(b"from file")
+    found = read_files(Identity(certificate_file=str(tmp_path / "c"), certificate=b"c"), 100.0)
+    assert (found.certificate, found.renew_at) == (b"from file", 160.0)
+
+
+def test_a_token_file_with_more_than_a_token_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a\nb")
+    with pytest.raises(ConfigError, match="one line"):
+        read_files(Identity(token_file=str(tmp_path / "token")), 0.0)
+
+
+def printed(**status: str) -> bytes:
+    document = {"apiVersion": PLUGIN.api_version, "kind": "ExecCredential", "status": status}
+    return json.dumps(document).encode()
+
+
+def test_what_a_plugin_prints() -> None:
+    found = read_output(PLUGIN, printed(token="t", expirationTimestamp="1970-01-01T01:00:00Z"), 0.0)
+    assert (found.token, found.expires, found.renew_at) == ("t", 3600.0, 3540.0)
+    found = read_output(PLUGIN, printed(clientCertificateData="C", clientKeyData="K"), 0.0)
+    assert (found.certificate, found.key, found.expires) == (b"C", b"K", math.inf)
+
+
+@pytest.mark.parametrize(
+    ("output", "problem"),
+    [
+        (b"secret", "it is not JSON"),
+        (b'{"apiVersion":"client.authentication.k8s.io/v1"}', "kind"),
+        (b'{"apiVersion":"other/v1","kind":"ExecCredential","status":{"token":"secret"}}', "no ExecCredential of"),
+        (printed(), "neither"),
+        (printed(clientCertificateData="secret"), "only one"),
+        (printed(token="secret", expirationTimestamp="secret"), "expirationTimestamp"),
+        (b'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":"secret"}', "status"),
+    ],
+)
+def test_what_a_plugin_must_not_print(output: bytes, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem) as caught:
+        read_output(PLUGIN, output, 0.0)
+    assert "exec plugin p" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_secrets_stay_out_of_representations() -> None:
+    assert "secret" not in repr(Credential(token="secret", certificate=b"secret", key=b"secret"))

@@ -1,0 +1,112 @@
+"""Discovery in both forms; what can't be read is named and the rest is there."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.errors import NotAcceptable, ServiceUnavailable
+from controller_manager.api.wire import Request, Response
+from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.client.discovery import Discovery, discover
+
+pytestmark = pytest.mark.virtual
+
+Documents = dict[str, Any]
+
+
+async def found_in(documents: Documents) -> Discovery:
+    async def handle(request: Request) -> Response:
+        answer = documents.get(request.path)
+        if isinstance(answer, TransportError):
+            raise answer
+        if isinstance(answer, Exception):
+            return Response(answer.code, {}, answer.status().encode())  # type: ignore[attr-defined]
+        return Response(200, {}, msgspec.json.encode(answer))
+
+    return await discover(Client(InProcessTransport(handle)))
+
+
+def document(name: str, kind: str, scope: str, *subresources: str) -> Any:
+    below = [{"subresource": each, "verbs": ["get", "update"]} for each in subresources]
+    response = {"group": "", "version": "", "kind": kind}
+    return {"resource": name, "responseKind": response, "scope": scope, "verbs": ["get", "list"], "subresources": below}
+
+
+def group(name: str, *versions: Any) -> Any:
+    return {"metadata": {"name": name, "creationTimestamp": None}, "versions": list(versions)}
+
+
+def listed(*items: Any) -> Any:
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+async def test_the_aggregated_form() -> None:
+    pods = document("pods", "Pod", "Namespaced", "status", "log")
+    scaler = document("horizontalpodautoscalers", "HorizontalPodAutoscaler", "Namespaced")
+    versions = [
+        {"version": "v2", "resources": [scaler], "freshness": "Current"},
+        {"version": "v1", "resources": [scaler]},
+    ]
+    metrics = group("metrics.k8s.io", {"version": "v1beta1", "freshness": "Stale"})
+    found = await found_in(
+        {
+            "/api": listed(group("", {"version": "v1", "resources": [pods, document("nodes", "Node", "Cluster")]})),
+            "/apis": listed(group("autoscaling", *versions), metrics),
+        }
+    )
+    assert [(each.resource.name, each.resource.version, each.resource.namespaced) for each in found.resources] == [
+        ("pods", "v1", True),
+        ("nodes", "v1", False),
+        ("horizontalpodautoscalers.autoscaling", "v2", True),
+        ("horizontalpodautoscalers.autoscaling", "v1", True),
+    ]
+    first = found.resources[0]
+    assert first.resource.kind == "Pod"
+    assert first.verbs == {"get", "list"}
+    assert first.subresources == {"status": {"get", "update"}, "log": {"get", "update"}}
+    assert list(found.failed) == ["metrics.k8s.io/v1beta1"]
+    assert [each.resource.version for each in found.preferred()] == ["v1", "v1", "v2"]
+
+
+def old(*resources: tuple[str, str, bool]) -> Any:
+    verbs = ["get", "list"]
+    items = [{"name": name, "kind": kind, "namespaced": inside, "verbs": verbs} for name, kind, inside in resources]
+    return {"kind": "APIResourceList", "resources": items}
+
+
+async def test_the_older_form_group_by_group() -> None:
+    versions = [{"groupVersion": f"apps/{name}", "version": name} for name in ("v1beta1", "v1", "v2")]
+    broken = {"name": "x.example", "versions": [{"version": "v1"}, {"version": "v2"}], "preferredVersion": None}
+    found = await found_in(
+        {
+            "/api": {"kind": "APIVersions", "versions": ["v1"]},
+            "/apis": {
+                "kind": "APIGroupList",
+                "groups": [{"name": "apps", "versions": versions, "preferredVersion": versions[1]}, broken],
+            },
+            "/api/v1": old(("pods", "Pod", True), ("pods/status", "Pod", True), ("nodes", "Node", False)),
+            "/apis/apps/v1": old(("deployments", "Deployment", True)),
+            "/apis/apps/v1beta1": old(("deployments", "Deployment", True)),
+            "/apis/apps/v2": old(),
+            "/apis/x.example/v1": ServiceUnavailable("down"),
+            "/apis/x.example/v2": TransportError("cut"),
+        }
+    )
+    assert [(each.resource.name, each.resource.version) for each in found.resources] == [
+        ("pods", "v1"),
+        ("nodes", "v1"),
+        ("deployments.apps", "v1"),
+        ("deployments.apps", "v1beta1"),
+    ]
+    assert found.resources[0].subresources == {"status": {"get", "list"}}
+    assert found.failed == {"x.example/v1": "down", "x.example/v2": "cut"}
+
+
+async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
+    pods = document("pods", "Pod", "Namespaced")
+    found = await found_in(
+        {"/api": listed(group("", {"version": "v1", "resources": [pods]})), "/apis": NotAcceptable("no")}
+    )
+    assert [each.resource.name for each in found.resources] == ["pods"]
+    assert found.failed == {"/apis": "no"}
