@@ -1,0 +1,54 @@
+"""What the manager answers to whom."""
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.app.pages import Pages
+from controller_manager.base.log import get_logger
+from controller_manager.serving import Access, Health, Identity
+
+
+async def nobody(token: str) -> Identity | None:
+    return None
+
+
+async def never(identity: Identity, verb: str, path: str) -> bool:
+    return False
+
+
+@pytest.fixture
+def pages() -> Pages:
+    registry = CollectorRegistry()
+    Gauge("answer", "Of everything.", registry=registry).set(42)
+    access = Access(("/healthz", "/livez", "/readyz"), nobody, never)
+    return Pages(access, Health(get_logger("test")), registry, "manager", {"v": 2})
+
+
+async def ask(pages: Pages, path: str, *, admin: bool = False, method: str = "GET") -> tuple[int, str, str]:
+    certificate = Certificate("admin", ("system:masters",)) if admin else None
+    response: Response = await pages.handle(Request(method, path, certificate=certificate))
+    assert isinstance(response.body, bytes)
+    return response.status, response.headers["content-type"], response.body.decode()
+
+
+async def test_health_is_for_everybody_and_nothing_else(pages):
+    assert (await ask(pages, "/healthz"))[0] == 200
+    for path in ("/metrics", "/configz", "/", "/nothing"):
+        status, _, body = await ask(pages, path)
+        assert (status, json.loads(body)["reason"]) == (401, "Unauthorized")
+
+
+async def test_an_administrator_sees_metrics_and_configuration(pages):
+    status, kind, body = await ask(pages, "/metrics", admin=True)
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert "answer 42.0" in body
+    status, kind, body = await ask(pages, "/configz", admin=True)
+    assert (status, kind, json.loads(body)) == (200, "application/json", {"manager": {"v": 2}})
+
+
+async def test_other_pages_and_methods_are_refused(pages):
+    assert (await ask(pages, "/nothing", admin=True))[0] == 404
+    assert (await ask(pages, "/metrics", admin=True, method="POST"))[0] == 405
