@@ -149,7 +149,7 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
     "namespaces": Strategy(
         _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
     ),
-    "nodes": Strategy(STATUS, changed=_node_changed),
+    "nodes": Strategy(STATUS, changed=_node_changed, born_with_status=True),
     "services": Strategy(STATUS, changed=_service_changed, creates_on_update=True),
     "persistentvolumes": Strategy(STATUS, born=_volume_born),
     "persistentvolumeclaims": Strategy(STATUS, born=_volume_born),

@@ -40,9 +40,9 @@ class Strategy:
     `metadata.generation` counts the changes outside metadata and status. `kept` are the fields of metadata a
     subresource may not change. `born` fills what the server owns of a new object, `changed(new, old)` what it owns
     of an update; `patience(tree, requested)` is the seconds a delete waits; `marked` notes the beginning of a
-    deletion; `finalizers` is the path of a second list that holds a deletion.
-    `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update` whether an
-    update without a resourceVersion is accepted.
+    deletion; `finalizers` is the path of a second list that holds a deletion. `born_with_status` lets the creator
+    set the status; `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update`
+    whether an update without a resourceVersion is accepted.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -53,6 +53,7 @@ class Strategy:
     patience: Callable[[Tree, int | None], int] = immediately
     marked: Callable[[Tree], None] = nothing
     finalizers: Path = ()
+    born_with_status: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
 
@@ -60,7 +61,7 @@ class Strategy:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
         set name, uid and creationTimestamp.
         """
-        if "status" in self.parts:
+        if "status" in self.parts and not self.born_with_status:
             new["status"] = {}
         metadata = new.setdefault("metadata", {})
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
