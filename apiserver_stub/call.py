@@ -41,9 +41,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object, as the bytes of its JSON."""
+    """One object, as the bytes of its JSON; `of_kind` is false for a `Status` and other bodies of another kind than
+    the call's, which have no other representation.
+    """
 
     data: bytes
+    of_kind: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,7 @@
+"""Plain functions that look at every write before it happens and may refuse or change it."""
+
+from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
+from apiserver_stub.admission.disruption import DisruptionBudgets
+from apiserver_stub.admission.namespaces import NamespaceLifecycle
+
+__all__ = ["Admission", "AdmissionRequest", "DisruptionBudgets", "NamespaceLifecycle", "Step"]

@@ -1,0 +1,42 @@
+"""What admission is shown of a write, and the list of its steps."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from apiserver_stub.call import Tree, User
+from apiserver_stub.kinds.kind import Kind
+
+Operation = Literal["create", "update", "delete"]
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """A write about to happen: `tree` is the object as it would be (a step may change it in place; of a delete the
+    object as it is), `old` what it replaces. `name` is empty while a name has yet to be generated.
+    """
+
+    operation: Operation
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str
+    tree: Tree
+    old: Tree | None
+    user: User
+    dry_run: bool
+
+
+Step = Callable[[AdmissionRequest], None]
+
+
+class Admission:
+    """The steps in their order; each raises the refusal of what it does not admit."""
+
+    def __init__(self, steps: Sequence[Step] = ()) -> None:
+        self._steps = tuple(steps)
+
+    def admit(self, request: AdmissionRequest) -> None:
+        """Show the write to every step."""
+        for step in self._steps:
+            step(request)

@@ -1,0 +1,105 @@
+"""What a verb answered, in the representation the caller asked for; the last step of the hall."""
+
+from collections.abc import AsyncIterator, Sequence
+
+from apiserver_stub.call import Call, Item, Items, Reply, Stream
+from apiserver_stub.encode import yaml
+from apiserver_stub.encode.accept import JSON, TABLE, YAML, Form, choose
+from apiserver_stub.encode.json import encode, indented
+from apiserver_stub.encode.views import list_metadata, represent, view
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.wire import Response
+
+_CHUNK = 256 * 1024
+_LONGEST_WARNINGS = 4096
+_OFF = frozenset({"0", "false"})
+_INCLUDED = frozenset({"", "None", "Metadata", "Object"})
+_LIVE = (JSON,)
+_PLAIN = Form()
+
+
+def check_accept(call: Call) -> Form:
+    """The form the caller wants, known before anything is done. Raises `NotAcceptable` or `BadRequest`."""
+    accept = call.request.headers.get("accept", "")
+    form = choose(accept, _LIVE) if call.verb == "watch" else choose(accept)
+    if form.view == TABLE and call.query.get("includeObject", "") not in _INCLUDED:
+        raise BadRequest("includeObject: Unsupported value: supported values: None, Metadata, Object")
+    return form
+
+
+def respond(call: Call, reply: Reply) -> Response:
+    """The answer on the wire: whole, or chunk by chunk when it is long or has no end."""
+    form, body = check_accept(call), reply.body
+    if isinstance(body, Stream):
+        return Response(reply.status, _headers(JSON, reply), body.open(represent(call, form.view)))
+    pretty = call.query.get("pretty", "0").lower() not in _OFF
+    if form == _PLAIN and not pretty:
+        whole = body.data if isinstance(body, Item) else _listed(call, body)
+        return Response(reply.status, _headers(JSON, reply), whole)
+    data = _data(call, form.view, body)
+    if form.media == YAML:
+        data = yaml.dump(data)
+    elif pretty:
+        data = indented(data)
+    return Response(reply.status, _headers(form.media, reply), data)
+
+
+def _data(call: Call, name: str, body: Item | Items) -> bytes:
+    if isinstance(body, Item) and not (name and body.of_kind):
+        return body.data
+    if isinstance(body, Items) and not name:
+        return b"".join(_pieces(call, body))
+    return view(call, name, body)
+
+
+def _listed(call: Call, items: Items) -> bytes | AsyncIterator[bytes]:
+    """A collection in one piece when it is short, otherwise in chunks made as they are taken."""
+    if sum(map(len, items.objects)) <= _CHUNK:
+        return b"".join(_pieces(call, items))
+    return _chunks(call, items)
+
+
+def _pieces(call: Call, items: Items) -> Sequence[bytes]:
+    return (_head(call, items), b",".join(items.objects), b"]}")
+
+
+def _head(call: Call, items: Items) -> bytes:
+    kind = call.kind
+    head = encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(items)})
+    return head[:-1] + b',"items":['
+
+
+async def _chunks(call: Call, items: Items) -> AsyncIterator[bytes]:
+    parts, size = [_head(call, items)], 0
+    separator = b""
+    start = 0
+    for end, data in enumerate(items.objects, 1):
+        size += len(data)
+        if size >= _CHUNK:
+            parts += (separator, b",".join(items.objects[start:end]))
+            yield b"".join(parts)
+            parts, size, start, separator = [], 0, end, b","
+    if start < len(items.objects):
+        parts += (separator, b",".join(items.objects[start:]))
+    yield b"".join((*parts, b"]}"))
+
+
+def _headers(media: str, reply: Reply) -> dict[str, str]:
+    headers = {"content-type": media}
+    if reply.warnings:
+        headers["warning"] = ", ".join(_warnings(reply.warnings))
+    return headers
+
+
+def _warnings(texts: Sequence[str]) -> list[str]:
+    """Warning values (RFC 7234, section 5.5), as many as a header line holds."""
+    values: list[str] = []
+    room = _LONGEST_WARNINGS
+    for text in texts:
+        plain = "".join(c if c.isprintable() else " " for c in text).encode("ascii", "backslashreplace").decode()
+        escaped = plain[:256].replace("\\", "\\\\").replace('"', '\\"')
+        room -= len(escaped)
+        if room < 0:
+            break
+        values.append(f'299 - "{escaped}"')
+    return values

@@ -1,0 +1,67 @@
+"""Which verb answers a call."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+from apiserver_stub.admission.chain import Admission
+from apiserver_stub.call import Call, Reply
+from apiserver_stub.encode.negotiate import check_accept
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.store.store import Store
+from apiserver_stub.verbs.create import create
+from apiserver_stub.verbs.delete import delete
+from apiserver_stub.verbs.delete_collection import delete_collection
+from apiserver_stub.verbs.get import get
+from apiserver_stub.verbs.list import list_
+from apiserver_stub.verbs.patch import patch
+from apiserver_stub.verbs.subresources.binding import bind
+from apiserver_stub.verbs.subresources.eviction import evict
+from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
+from apiserver_stub.verbs.tools import Limits, Tools
+from apiserver_stub.verbs.update import update
+from apiserver_stub.verbs.watch import watch
+from apiserver_stub.watch.hub import Hub
+from controller_manager.api.errors import BadRequest, MethodNotAllowed
+
+Verb = Callable[[Tools, Call], Awaitable[Reply]]
+
+_VERBS: Mapping[str, Verb] = MappingProxyType({
+    "get": get, "list": list_, "watch": watch, "create": create, "update": update, "patch": patch,
+    "delete": delete, "deletecollection": delete_collection,
+})  # fmt: skip
+_ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
+    ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
+    ("binding", "create"): bind, ("eviction", "create"): evict,
+})  # fmt: skip
+
+
+class Verbs:
+    """Answers every call for a resource that is kept in the store."""
+
+    def __init__(
+        self, store: Store, hub: Hub, kinds: Kinds, admission: Admission, limits: Limits | None = None
+    ) -> None:
+        self._tools = Tools(store, hub, kinds, admission, limits or Limits())
+
+    async def answer(self, call: Call) -> Reply:
+        """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
+        check_accept(call)
+        return await _verb(call)(self._tools, call)
+
+
+def _verb(call: Call) -> Verb:
+    if not call.kind.persisted:
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")
+    part = call.subresource
+    if part is None:
+        return _VERBS[call.verb]
+    return _ON_PARTS.get((part.name, call.verb)) or (
+        _VERBS[call.verb] if part.name in call.kind.strategy.parts else _elsewhere
+    )
+
+
+async def _elsewhere(tools: Tools, call: Call) -> Reply:
+    """What only a node or another server could answer."""
+    await get(tools, call)
+    part = call.subresource.name if call.subresource else ""
+    raise BadRequest(f'the subresource "{part}" of {call.kind.plural} "{call.name}" is not served by this server')

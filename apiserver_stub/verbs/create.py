@@ -1,0 +1,75 @@
+"""A new object: named, checked, and written if nothing of its name exists."""
+
+from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.kinds.validate import validate
+from apiserver_stub.store.refusals import Stale
+from apiserver_stub.verbs.incoming import Warnings, read_object
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.verbs.rows import at_rest, key_of, served
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import utc_now
+
+_LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a label
+
+
+async def create(tools: Tools, call: Call) -> Reply:
+    """The object as written. A name drawn from `generateName` that is taken is drawn again, a few times."""
+    for _ in range(tools.limits.names):
+        tree, warnings = read_object(call)
+        generated = _draw_name(tree)
+        try:
+            return await insert(tools, call, tree, warnings)
+        except AlreadyExists as refusal:
+            if not generated:
+                raise
+            taken = refusal
+    raise taken
+
+
+async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Reply:
+    """Write a named object that is new. Raises `AlreadyExists`, and what the steps on the way refuse."""
+    kind, metadata = call.kind, tree["metadata"]
+    if metadata.pop("resourceVersion", ""):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    check_namespace(call, metadata)
+    apply_defaults(tree, kind)
+    tools.admit(call, "create", tree, None)
+    metadata["uid"] = chance().uid()
+    metadata["creationTimestamp"] = format_time(utc_now())
+    kind.strategy.prepare_create(tree)
+    name = metadata.get("name", "")
+    problems = validate(kind, tree, None)
+    if problems:
+        raise invalid(kind.group, kind.kind, name, problems)
+    key = key_of(kind, call.namespace, name)
+    if is_dry_run(call.query):
+        if tools.store.get(kind.storage, key) is not None:
+            raise already_exists(kind.group, kind.plural, name)
+        return Reply(Item(encode(in_order(tree))), 201, warnings)
+    try:
+        row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))
+    except Stale:
+        raise already_exists(kind.group, kind.plural, name) from None
+    return Reply(Item(served(kind, row.data)), 201, warnings)
+
+
+def check_namespace(call: Call, metadata: Tree) -> None:
+    """An object is in the namespace of its URL, whether it says so or not."""
+    if metadata.get("namespace", call.namespace) not in ("", call.namespace):
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    put_in(metadata, ("namespace",), call.namespace or None)
+
+
+def _draw_name(tree: Tree) -> bool:
+    metadata = tree["metadata"]
+    prefix = metadata.get("generateName")
+    if metadata.get("name") or not prefix:
+        return False
+    metadata["name"] = prefix[:_LONGEST_PREFIX] + chance().suffix()
+    return True

@@ -1,0 +1,37 @@
+"""What a caller sent, fitted to its schema: unknown and repeated fields as `fieldValidation` says, types always."""
+
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.encode.body import Body, decode_body
+from apiserver_stub.kinds.clean import clean_tree
+from apiserver_stub.kinds.schema import Node
+from apiserver_stub.verbs.query import field_validation
+from controller_manager.api.errors import BadRequest
+
+Warnings = tuple[str, ...]
+
+
+def read_object(call: Call) -> tuple[Tree, Warnings]:
+    """The object in the body, of the kind of the call, always with metadata. Raises `BadRequest` and others."""
+    kind = call.kind
+    body = decode_body(call.request, kind.api_version, kind.kind)
+    warnings = fit(call, body, kind.schema, kind.kind)
+    body.tree.setdefault("metadata", {})
+    return body.tree, warnings
+
+
+def fit(call: Call, body: Body, node: Node, kind: str) -> Warnings:
+    """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller."""
+    level = field_validation(call.query)
+    report = clean_tree(body.tree, node)
+    if report.wrong:
+        version = body.tree.get("apiVersion", call.kind.api_version)
+        raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
+    if level == "Ignore" or not (report.unknown or body.duplicates):
+        return ()
+    problems = (
+        *(f'unknown field "{path}"' for path in report.unknown),
+        *(f'duplicate field "{path}"' for path in body.duplicates),
+    )
+    if level == "Strict":
+        raise BadRequest(f"strict decoding error: {', '.join(problems)}")
+    return problems

@@ -1,0 +1,57 @@
+"""The one loop that reads an object, decides on a change and commits it, and begins again when somebody was faster."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.store.refusals import Stale
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.verbs.rows import at_rest, key_of, missing, read, served, stale
+from apiserver_stub.verbs.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What to commit: the new state of an object, or its final one when it is to go."""
+
+    tree: Tree
+    removes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The object as it is answered, and whether it is gone."""
+
+    data: bytes
+    removed: bool = False
+
+
+# Each call gives another tree of the current state, to keep and change at will.
+Fresh = Callable[[], Tree]
+# Decides from the current state; None leaves all as it is.
+Decide = Callable[[Fresh], Write | None]
+
+
+async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
+    """Change the object of the call. `decide` is asked again for each state it loses a race against; a caller who
+    holds to one state makes it raise a `Conflict`. Raises `NotFound`, and whatever `decide` raises.
+    """
+    kind, dry = call.kind, is_dry_run(call.query)
+    key = key_of(kind, call.namespace, call.name)
+    for _ in range(tools.limits.attempts):
+        row = tools.store.get(kind.storage, key)
+        if row is None:
+            raise missing(call)
+        write = decide(partial(read, kind, row.data))
+        if write is None:
+            return Outcome(served(kind, row.data))
+        if dry:
+            return Outcome(encode(in_order(write.tree)), write.removes)
+        try:
+            row = await tools.store.commit(kind.storage, key, row.revision, at_rest(kind, write.tree), write.removes)
+        except Stale:
+            continue
+        return Outcome(served(kind, row.data), write.removes)
+    raise stale(call)

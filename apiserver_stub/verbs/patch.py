@@ -1,0 +1,64 @@
+"""An object changed by a patch document (document 1, Update operations)."""
+
+from apiserver_stub.call import Call, Reply, Tree
+from apiserver_stub.encode.body import Body, media_type
+from apiserver_stub.encode.json import decode_noting
+from apiserver_stub.kinds.schema import Node
+from apiserver_stub.patch import json_patch, merge, strategic
+from apiserver_stub.verbs.incoming import Warnings, fit
+from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import BadRequest, UnsupportedMediaType
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+_ACCEPTED = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+_APPLY = "application/apply-patch"
+
+
+class Patch:
+    """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
+
+    def __init__(self, call: Call) -> None:
+        self._type = media_type(call.request)
+        if self._type not in _ACCEPTED:
+            raise _unsupported(self._type)
+        self._document, self.duplicates = decode_noting(call.request.body)
+
+    def apply(self, tree: Tree, node: Node) -> Tree:
+        """The patched tree, which shares with `tree` what it left alone."""
+        match self._type:
+            case "application/json-patch+json":
+                return json_patch.apply(tree, self._document)
+            case "application/merge-patch+json":
+                return merge.apply(tree, self._document)
+        return strategic.apply(tree, self._document, node)
+
+
+async def patch(tools: Tools, call: Call) -> Reply:
+    """The patched object; unchanged, with the version it had, when the patch changes nothing."""
+    kind, document = call.kind, Patch(call)
+
+    def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
+        tree = document.apply(fresh(), kind.schema)
+        check_patched(tree, kind.api_version, kind.kind)
+        return tree, fit(call, Body(tree, document.duplicates), kind.schema, kind.kind)
+
+    return await revise(tools, call, edit)
+
+
+def check_patched(tree: Tree, api_version: str, kind: str) -> None:
+    """No patch makes an object one of another kind, or takes its metadata away."""
+    if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
+        raise BadRequest("a patch must leave apiVersion and kind as they are")
+    if not isinstance(tree.get("metadata"), dict):
+        raise BadRequest("a patch must leave the metadata an object")
+
+
+def _unsupported(found: str) -> UnsupportedMediaType:
+    known = ", ".join(_ACCEPTED)
+    if found.startswith(_APPLY):
+        return UnsupportedMediaType(f"server-side apply is not served by this server; accepted media types: {known}")
+    return UnsupportedMediaType(f"the body of the request was in an unknown format - accepted media types: {known}")

@@ -1,0 +1,62 @@
+"""Query parameters as values (document 1, Query parameters); each reader raises `BadRequest` for what it can't read."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from controller_manager.api.errors import BadRequest
+
+Query = Mapping[str, str]
+FieldValidation = Literal["Ignore", "Warn", "Strict"]
+
+_OFF = frozenset({"0", "false"})
+
+
+def flag(query: Query, name: str) -> bool | None:
+    """A boolean that may be absent; any value but `0` and `false` is true, an empty one too."""
+    value = query.get(name)
+    return None if value is None else value.lower() not in _OFF
+
+
+def number(query: Query, name: str) -> int | None:
+    """An integer that may be absent; an empty value is none."""
+    text = query.get(name)
+    if not text:
+        return None
+    if len(text) > 18 or not text.removeprefix("-").isdecimal() or not text.isascii():
+        raise BadRequest(f"{name}: Invalid value: {text!r}: must be an integer")
+    return int(text)
+
+
+def revision(query: Query, name: str = "resourceVersion") -> int | None:
+    """A resource version; None when absent."""
+    text = query.get(name)
+    return as_revision(text, name) if text else None
+
+
+def as_revision(text: str, name: str) -> int:
+    """The number a resource version stands for."""
+    if len(text) > 19 or not text.isdecimal() or not text.isascii():
+        raise BadRequest(f"{name}: Invalid value: {text!r}: must be a resource version this server has given")
+    return int(text)
+
+
+def is_dry_run(query: Query) -> bool:
+    """Whether nothing may be written: `?dryRun` alone and `All` say so."""
+    value = query.get("dryRun")
+    if value not in (None, "", "All"):
+        raise BadRequest(f'dryRun: Unsupported value: {value!r}: supported values: "All"')
+    return value is not None
+
+
+def field_validation(query: Query) -> FieldValidation:
+    """What becomes of unknown and repeated fields."""
+    match query.get("fieldValidation", ""):
+        case "" | "Warn":
+            return "Warn"
+        case "Ignore":
+            return "Ignore"
+        case "Strict":
+            return "Strict"
+        case other:
+            supported = '"Ignore", "Warn", "Strict"'
+            raise BadRequest(f"fieldValidation: Unsupported value: {other!r}: supported values: {supported}")

@@ -1,0 +1,88 @@
+"""What every change of an existing object goes through between the caller's edit and the commit; no I/O."""
+
+from collections.abc import Callable
+
+from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.validate import validate
+from apiserver_stub.verbs.create import check_namespace
+from apiserver_stub.verbs.incoming import Warnings
+from apiserver_stub.verbs.modify import Fresh, Write, modify
+from apiserver_stub.verbs.rows import mismatch, stale
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import Cause, invalid
+
+# From the current state to the wanted one, fitted to its schema.
+Edit = Callable[[Fresh], tuple[Tree, Warnings]]
+
+
+async def revise(tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], bytes] | None = None) -> Reply:
+    """Change the object of the call, and answer with it or with what `shown` makes of it."""
+    revision = Revision(tools, call, edit)
+    outcome = await modify(tools, call, revision)
+    if shown is None:
+        return Reply(Item(outcome.data), 200, revision.warnings)
+    return Reply(Item(shown(outcome.data), of_kind=False), 200, revision.warnings)
+
+
+class Revision:
+    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, validate.
+
+    The change that takes away the last hold of an object under deletion removes it.
+    """
+
+    def __init__(self, tools: Tools, call: Call, edit: Edit) -> None:
+        self._tools = tools
+        self._call = call
+        self._edit = edit
+        self.warnings: Warnings = ()
+
+    def __call__(self, fresh: Fresh) -> Write | None:
+        """The state to write, or None when nothing changes."""
+        call, kind = self._call, self._call.kind
+        old = fresh()
+        new, self.warnings = self._edit(fresh)
+        self._presume(new["metadata"], old["metadata"])
+        check_namespace(call, new["metadata"])
+        apply_defaults(new, kind)
+        self._tools.admit(call, "update", new, old)
+        self._prepare(new, old)
+        if new == old:
+            return None
+        problems = validate(kind, new, old)
+        if problems:
+            raise invalid(kind.group, kind.kind, call.name, problems)
+        return Write(new, removes=self._ends(new, old))
+
+    def _presume(self, metadata: Tree, current: Tree) -> None:
+        """Hold to the version and uid the caller names; afterwards the tree has those of the current state."""
+        version = metadata.get("resourceVersion", "")
+        if version in ("", "0"):
+            self._check_unconditional()
+        elif version != current["resourceVersion"]:
+            raise stale(self._call)
+        metadata["resourceVersion"] = current["resourceVersion"]
+        uid: str = metadata.get("uid") or current["uid"]
+        if uid != current["uid"]:
+            raise mismatch(self._call, "UID", uid, current["uid"])
+        metadata["uid"] = uid
+
+    def _check_unconditional(self) -> None:
+        kind = self._call.kind
+        if not kind.strategy.unconditional_update:
+            message = "Invalid value: must be specified for an update"
+            cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.resourceVersion")
+            raise invalid(kind.group, kind.kind, self._call.name, [cause])
+
+    def _prepare(self, new: Tree, old: Tree) -> None:
+        strategy, part = self._call.kind.strategy, self._call.subresource
+        if part is not None and part.name in strategy.parts:
+            strategy.prepare_subresource(part.name, new, old)
+        else:
+            strategy.prepare_update(new, old)
+
+    def _ends(self, new: Tree, old: Tree) -> bool:
+        metadata = old["metadata"]
+        if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
+            return False
+        return not self._call.kind.strategy.still_held(new)

@@ -1,0 +1,72 @@
+"""Which rows a call means: its namespace and its label and field selectors."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from apiserver_stub.call import Call
+from apiserver_stub.kinds.fields import ABSENT
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.store.row import Row
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
+
+NAME, NAMESPACE = "metadata.name", "metadata.namespace"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What both selectors match in `namespace` (empty for all), or of the one object called `name` there.
+
+    `fields` holds what `namespace` and `name` do not say already, with the paths of stored objects.
+    """
+
+    namespace: str
+    name: str
+    labels: LabelSelector
+    fields: FieldSelector
+
+    @property
+    def everything(self) -> bool:
+        """Whether the scope alone decides."""
+        return not self.name and self.labels.empty and self.fields.empty
+
+    @property
+    def selective(self) -> bool:
+        """Whether the caller gave a selector."""
+        return not self.everything
+
+    def has(self, row: Row) -> bool:
+        """Whether a row of the scope is meant."""
+        if self.name and row.name != self.name:
+            return False
+        return self.fields.matches(row.field) and (self.labels.empty or self.labels.matches(row.labels))
+
+
+class _StoredFields(FieldSelector):
+    """Fields of stored objects, where what a path means when it is absent is known."""
+
+    __slots__ = ()
+
+    def matches(self, value_of: Callable[[str], str]) -> bool:
+        """Whether every condition holds."""
+        return super().matches(lambda path: value_of(path) or ABSENT.get(path, ""))
+
+
+def select(call: Call) -> Selection:
+    """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
+    labels = LabelSelector.parse(call.query.get("labelSelector", ""))
+    fields = FieldSelector.parse(call.query.get("fieldSelector", ""))
+    name = call.name or fields.exact(NAME) or ""
+    namespace = call.namespace or fields.exact(NAMESPACE) or "" if call.kind.namespaced else ""
+    said = {Term(NAME, True, name), Term(NAMESPACE, True, namespace)}
+    rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term not in said)
+    return Selection(namespace, name, labels, _StoredFields(rest))
+
+
+def _as_stored(kind: Kind, term: Term) -> Term:
+    if term.path in (NAME, NAMESPACE):
+        return term
+    path = kind.fields.get(term.path)
+    if path is None:
+        raise BadRequest(f"field label not supported: {term.path}")
+    return Term(path, term.equal, term.value)

@@ -1,0 +1,86 @@
+"""The replica count of an object, read and changed without knowing its kind."""
+
+import orjson
+
+from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.encode.body import Body, decode_body
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.scale import from_scale, to_scale
+from apiserver_stub.kinds.schema import ANYTHING, Node
+from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.verbs.create import check_namespace
+from apiserver_stub.verbs.get import get
+from apiserver_stub.verbs.incoming import Warnings, fit
+from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.patch import Patch, check_patched
+from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.update import check_name
+from controller_manager.api.errors import Cause, invalid
+
+
+class _Scaling:
+    """What the body of one call says about the scale of its object."""
+
+    def __init__(self, tools: Tools, call: Call, part: Subresource) -> None:
+        self._call = call
+        self._part = part
+        self._api_version = f"{part.group}/{part.version}"
+        self._node: Node = tools.kinds.body(part.group, part.version, part.kind) or ANYTHING
+
+    def replace(self, fresh: Fresh) -> tuple[Tree, Warnings]:
+        """The object with the scale that was sent."""
+        body = decode_body(self._call.request, self._api_version, self._part.kind)
+        return self._laid_over(fresh, body)
+
+    def patch(self, patch: Patch, fresh: Fresh) -> tuple[Tree, Warnings]:
+        """The object with its scale patched."""
+        scale = patch.apply(to_scale(fresh(), self._call.kind), self._node)
+        check_patched(scale, self._api_version, self._part.kind)
+        return self._laid_over(fresh, Body(scale, patch.duplicates))
+
+    def _laid_over(self, fresh: Fresh, body: Body) -> tuple[Tree, Warnings]:
+        """The object with the replicas of the scale, presuming the version and uid the scale names."""
+        scale, call = body.tree, self._call
+        warnings = fit(call, body, self._node, self._part.kind)
+        metadata = scale.setdefault("metadata", {})
+        check_name(call, metadata)
+        check_namespace(call, metadata)
+        self._check(scale)
+        tree = from_scale(fresh(), scale, call.kind)
+        presumed = {name: metadata[name] for name in ("resourceVersion", "uid") if name in metadata}
+        tree["metadata"] = {**tree["metadata"], "resourceVersion": "", **presumed}
+        return tree, warnings
+
+    def _check(self, scale: Tree) -> None:
+        replicas = get_in(scale, ("spec", "replicas")) or 0
+        if replicas < 0:
+            message = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            cause = Cause(reason="FieldValueInvalid", message=message, field="spec.replicas")
+            raise invalid(self._part.group, self._part.kind, self._call.name, [cause])
+
+
+async def get_scale(tools: Tools, call: Call) -> Reply:
+    """The scale of the object."""
+    body = (await get(tools, call)).body
+    assert isinstance(body, Item)
+    return Reply(Item(_shown(call.kind, body.data), of_kind=False))
+
+
+async def update_scale(tools: Tools, call: Call) -> Reply:
+    """The scale as it is now."""
+    assert call.subresource is not None
+    scaling = _Scaling(tools, call, call.subresource)
+    return await revise(tools, call, scaling.replace, lambda data: _shown(call.kind, data))
+
+
+async def patch_scale(tools: Tools, call: Call) -> Reply:
+    """The scale as it is now."""
+    assert call.subresource is not None
+    scaling, document = _Scaling(tools, call, call.subresource), Patch(call)
+    return await revise(tools, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
+
+
+def _shown(kind: Kind, data: bytes) -> bytes:
+    return encode(in_order(to_scale(orjson.loads(data), kind)))

@@ -1,0 +1,39 @@
+"""The opaque token of a list read in pieces: the revision of the first piece, and the last key handed out; pure."""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
+from typing import NamedTuple
+
+import orjson
+
+from controller_manager.api.errors import BadRequest
+
+_VERSION = 1
+
+
+class Token(NamedTuple):
+    """Where to go on."""
+
+    revision: int
+    after: str
+
+
+def write(token: Token) -> str:
+    """The token as text that fits a URL."""
+    return urlsafe_b64encode(orjson.dumps([_VERSION, *token])).decode().rstrip("=")
+
+
+def read(text: str, prefix: str) -> Token:
+    """The token a caller brought back for keys that begin with `prefix`. Raises `BadRequest` for any other text."""
+    try:
+        found = orjson.loads(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
+    except (Error, ValueError):
+        raise _refused() from None
+    match found:
+        case [1, int(revision), str(after)] if revision > 0 and after.startswith(prefix):
+            return Token(revision, after)
+    raise _refused()
+
+
+def _refused() -> BadRequest:
+    return BadRequest("continue: Invalid value: the token is not one this server has given for this list")

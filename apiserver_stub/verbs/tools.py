@@ -1,0 +1,45 @@
+"""What every verb works with, and the bounds it keeps."""
+
+from dataclasses import dataclass, field
+
+from apiserver_stub.admission.chain import Admission, AdmissionRequest, Operation
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.store.store import Store
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.watch.hub import Hub
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a read waits for a revision (seconds), how long a watch lasts that does not say (between `watch` and
+    twice that) or at most, how often a write begins again after losing a race, how often a name is drawn, and how
+    many objects of a collection are deleted at the same time.
+    """
+
+    patience: float = 3.0
+    watch: float = 1800.0
+    longest_watch: float = 24 * 3600.0
+    attempts: int = 100
+    names: int = 8
+    deletes: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Where objects are, who hears of changes, which kinds there are, who admits, and how much is too much."""
+
+    store: Store
+    hub: Hub
+    kinds: Kinds
+    admission: Admission
+    limits: Limits = field(default_factory=Limits)
+
+    def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
+        """Show a write to admission, which may change `tree` or raise a refusal."""
+        part = call.subresource.name if call.subresource else ""
+        name = call.name or tree["metadata"].get("name", "")
+        dry = is_dry_run(call.query)
+        self.admission.admit(
+            AdmissionRequest(operation, call.kind, call.namespace, name, part, tree, old, call.user, dry)
+        )

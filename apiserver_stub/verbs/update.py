@@ -1,0 +1,39 @@
+"""An object replaced by another of the same name (document 1, Update operations)."""
+
+from apiserver_stub.call import Call, Reply, Tree
+from apiserver_stub.verbs.create import insert
+from apiserver_stub.verbs.incoming import Warnings, read_object
+from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.rows import key_of
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import BadRequest
+
+
+async def update(tools: Tools, call: Call) -> Reply:
+    """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
+    if _may_create(tools, call):
+        tree, warnings = _named(call)
+        if tree["metadata"].get("resourceVersion", "") in ("", "0"):
+            tree["metadata"].pop("resourceVersion", None)
+            return await insert(tools, call, tree, warnings)
+    return await revise(tools, call, lambda _: _named(call))
+
+
+def _may_create(tools: Tools, call: Call) -> bool:
+    kind = call.kind
+    if not kind.strategy.creates_on_update or call.subresource is not None:
+        return False
+    return tools.store.get(kind.storage, key_of(kind, call.namespace, call.name)) is None
+
+
+def _named(call: Call) -> tuple[Tree, Warnings]:
+    tree, warnings = read_object(call)
+    check_name(call, tree["metadata"])
+    return tree, warnings
+
+
+def check_name(call: Call, metadata: Tree) -> None:
+    """The object that is sent has the name of its URL."""
+    name = metadata.get("name", "")
+    if name != call.name:
+        raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({call.name})")

@@ -1,0 +1,75 @@
+"""Changes as they happen (document 1, Watching and Streaming lists)."""
+
+from collections.abc import AsyncIterator
+
+from apiserver_stub.call import Call, Reply, Represent, Stream
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.verbs.fresh import not_older_than
+from apiserver_stub.verbs.query import flag, number, revision
+from apiserver_stub.verbs.rows import served
+from apiserver_stub.verbs.selection import select
+from apiserver_stub.verbs.tools import Limits, Tools
+from apiserver_stub.watch.options import WatchOptions
+from controller_manager.api.errors import Cause, Invalid, invalid
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.base.chance import chance
+
+
+async def watch(tools: Tools, call: Call) -> Reply:
+    """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
+    kind, store = call.kind, tools.store
+    initial = _initial_events(call)
+    asked = revision(call.query)
+    if asked:
+        await not_older_than(tools, asked)
+    start = (asked or store.revision) if initial is False or (asked and not initial) else None
+    if start is not None:
+        store.history(kind.storage).position(start)
+    chosen = select(call)
+    options = WatchOptions(
+        namespace=chosen.namespace,
+        name=chosen.name,
+        labels=chosen.labels,
+        fields=chosen.fields,
+        start=start,
+        bookmarks=bool(flag(call.query, "allowWatchBookmarks")),
+        initial_end=bool(initial) and bool(flag(call.query, "allowWatchBookmarks")),
+        timeout=_seconds(number(call.query, "timeoutSeconds"), tools.limits),
+    )
+
+    def open_stream(represent: Represent | None) -> AsyncIterator[bytes]:
+        return tools.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
+
+    return Reply(Stream(open_stream))
+
+
+def _initial_events(call: Call) -> bool | None:
+    """Whether the current state comes first; None leaves that to the resource version."""
+    initial, match = flag(call.query, "sendInitialEvents"), call.query.get("resourceVersionMatch", "")
+    if initial is None and match:
+        raise _refused("resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided")
+    if initial is not None and match != "NotOlderThan":
+        raise _refused("resourceVersionMatch", "sendInitialEvents requires setting it to NotOlderThan")
+    return initial
+
+
+def _refused(field: str, why: str) -> Invalid:
+    message = f"Forbidden: {field} {why}"
+    cause = Cause(reason="FieldValueForbidden", message=message, field=field)
+    return invalid(f"meta.{GROUP_DOMAIN}", "ListOptions", "", [cause])
+
+
+def _seconds(asked: int | None, limits: Limits) -> float:
+    if not asked or asked < 0:
+        return chance().uniform(limits.watch, 2 * limits.watch)
+    return min(float(asked), limits.longest_watch)
+
+
+def _in_version(kind: Kind, represent: Represent | None) -> Represent | None:
+    """The representation of rows that another version of the kind has stored."""
+    if kind.from_storage is None:
+        return represent
+    if represent is None:
+        return Represent(kind.api_version, lambda data: served(kind, data))
+    convert = represent.convert
+    return Represent(f"{kind.api_version} {represent.name}", lambda data: convert(served(kind, data)))

@@ -1,0 +1,103 @@
+"""The verbs on a real store in memory, asked through paths as the hall would ask them."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle
+from apiserver_stub.call import Call, User
+from apiserver_stub.encode.negotiate import respond
+from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.parse import last_values, parse, resolve
+from apiserver_stub.store.history import Retention
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.store import Store
+from apiserver_stub.verbs import Limits, Verbs
+from apiserver_stub.watch.hub import Hub
+from controller_manager.api.wire import Request, Response
+
+
+@dataclass
+class Answer:
+    """A response read to its end."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.data)
+        return found
+
+
+class Api:
+    """Asks the verbs directly; refusals are raised."""
+
+    def __init__(self, store: Store, kinds: Kinds) -> None:
+        self.store = store
+        self.hub = Hub(store)
+        self.kinds = kinds
+        admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
+        self.verbs = Verbs(store, self.hub, kinds, admission, Limits())
+
+    def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:
+        path, _, text = url.partition("?")
+        query = tuple((p.partition("=")[0], p.partition("=")[2]) for p in text.split("&") if p)
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        route = parse(method, path, last_values(query))
+        kind, part = resolve(route, self.kinds)
+        namespace = route.namespace if kind.namespaced else ""
+        request = Request(method, path, query, headers or {}, data)
+        return Call(request, User("tester"), route.verb, kind, namespace, route.name, part, last_values(query))
+
+    async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        call = self.call(method, url, body, named)
+        return respond(call, await self.verbs.answer(call))
+
+    async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
+        response = await self.send(method, url, body, **headers)
+        data = response.body
+        if not isinstance(data, bytes):
+            data = b"".join([chunk async for chunk in data])
+        return Answer(response.status, response.headers, data)
+
+    async def get(self, url: str, **headers: str) -> dict[str, Any]:
+        return (await self("GET", url, **headers)).tree
+
+    async def post(self, url: str, body: Any, **headers: str) -> dict[str, Any]:
+        return (await self("POST", url, body, **headers)).tree
+
+    async def put(self, url: str, body: Any, **headers: str) -> dict[str, Any]:
+        return (await self("PUT", url, body, **headers)).tree
+
+    async def delete(self, url: str, body: Any = None, **headers: str) -> dict[str, Any]:
+        return (await self("DELETE", url, body, **headers)).tree
+
+    async def patch(self, url: str, body: Any, kind: str = "merge-patch", **headers: str) -> dict[str, Any]:
+        return (await self("PATCH", url, body, content_type=f"application/{kind}+json", **headers)).tree
+
+    async def config(self, name: str, namespace: str = "default", **labels: str) -> dict[str, Any]:
+        """Create a small object."""
+        url = f"/api/v1/namespaces/{namespace}/configmaps"
+        return await self.post(url, {"metadata": {"name": name, "labels": labels}, "data": {"k": name}})
+
+
+@pytest.fixture(scope="session")
+def kinds() -> Kinds:
+    return built_in()
+
+
+@pytest.fixture
+async def api(kinds: Kinds) -> AsyncIterator[Api]:
+    store = Store(MemoryBackend(), Retention(changes=200))
+    await store.start()
+    api = Api(store, kinds)
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    yield api
+    api.hub.close()
+    await store.close()
