@@ -61,6 +61,9 @@ def test_unknown_checks_methods_and_paths(health):
     assert health.answer(Request("GET", "/healthzz")) is None
 
 
-def test_a_name_is_given_once(health):
+def test_a_name_is_given_once_per_endpoint(health):
     with pytest.raises(ValueError, match="ping"):
         health.add("ping", lambda: "")
+    health.add("lease", lambda: "lost", endpoints=("livez",))
+    assert ask(health, "/livez/lease")[0] == 500
+    assert ask(health, "/healthz/lease")[0] == 200
