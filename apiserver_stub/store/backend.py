@@ -1,0 +1,31 @@
+"""What the store asks of the place where its log is kept; it never looks into the data."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Protocol
+
+from apiserver_stub.store.row import Record
+
+# Called on the loop when the work is done, with the failure if it failed.
+Done = Callable[[BaseException | None], None]
+
+
+class Backend(Protocol):
+    """A durable, ordered log of records.
+
+    At most one `append` and one `compact` are under way at a time. `append` is all or nothing.
+    """
+
+    async def open(self) -> Mapping[str, int]:
+        """Make ready; returns, per resource, the revision up to which the log was compacted. Raises `Unusable`."""
+
+    def replay(self) -> AsyncIterator[Sequence[Record]]:
+        """Every record in the order of revisions, in portions. Raises `Unusable`."""
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        """Make `records` durable, then call `done`."""
+
+    def compact(self, marks: Mapping[str, int], revisions: Sequence[int], done: Done) -> None:
+        """Note `marks` and remove the records of `revisions`, both or neither, then call `done`."""
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the log."""

@@ -1,0 +1,77 @@
+"""The bounded window of one resource's recent changes, which serves watches and reads of the past."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from apiserver_stub.store.refusals import TooOld
+from apiserver_stub.store.row import Change
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How much history each resource keeps: at most so many seconds, changes and bytes of objects."""
+
+    seconds: float = 300.0
+    changes: int = 65_536
+    size: int = 128 << 20
+
+
+class Window:
+    """Changes in the order of their revisions, each with a position that never changes.
+
+    Positions count from 0 for the first change ever appended; `first` is the position of the oldest change held and
+    `end` that of the next to come. `trimmed` is the revision of the newest change that is no longer held.
+    """
+
+    __slots__ = ("_held", "_retention", "_size", "first", "trimmed")
+
+    def __init__(self, retention: Retention, trimmed: int = 0) -> None:
+        self._retention = retention
+        self._held: list[Change] = []
+        self._size = 0
+        self.first = 0
+        self.trimmed = trimmed
+
+    @property
+    def end(self) -> int:
+        """The position the next change will have."""
+        return self.first + len(self._held)
+
+    def append(self, change: Change) -> None:
+        """Add the newest change."""
+        self._held.append(change)
+        self._size += len(change.row.data)
+
+    def trim(self, now: float) -> Sequence[Change]:
+        """Let go of what exceeds the bounds at wall time `now`, and return it."""
+        keep, horizon = self._retention, now - self._retention.seconds
+        count = 0
+        for change in self._held:
+            over = len(self._held) - count > keep.changes or self._size > keep.size
+            if not over and change.at > horizon:
+                break
+            count += 1
+            self._size -= len(change.row.data)
+        if not count:
+            return ()
+        gone = self._held[:count]
+        del self._held[:count]
+        self.first += count
+        self.trimmed = gone[-1].revision
+        return gone
+
+    def position(self, revision: int) -> int:
+        """The position of the first change after `revision`; raises `TooOld` if some of those are gone."""
+        if revision < self.trimmed:
+            raise TooOld(revision, self.trimmed)
+        return self.first + bisect_right(self._held, revision, key=_revision)
+
+    def since(self, position: int, limit: int | None = None) -> list[Change]:
+        """At most `limit` changes from `position` on, which must not lie before `first`."""
+        start = position - self.first
+        return self._held[start:] if limit is None else self._held[start : start + limit]
+
+
+def _revision(change: Change) -> int:
+    return change.revision

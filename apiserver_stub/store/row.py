@@ -1,0 +1,119 @@
+"""What the store holds: rows of bytes, and the changes that made them; only selectors look inside, at little."""
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Record(NamedTuple):
+    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch."""
+
+    revision: int
+    resource: str
+    key: str
+    data: bytes
+    deleted: bool
+    at: float
+
+
+class Row(msgspec.Struct, gc=False, eq=False):
+    """An object as JSON bytes, at one revision; `key` is `namespace/name`, or `name` where there is no namespace."""
+
+    resource: str
+    key: str
+    revision: int
+    data: bytes
+    _labels: Mapping[str, str] | None = None
+    _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`."""
+        return self.key[self.key.find("/") + 1 :]
+
+    @property
+    def namespace(self) -> str:
+        """`metadata.namespace`; empty where there is none."""
+        return self.key[: max(0, self.key.find("/"))]
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """`metadata.labels`, decoded when first asked for."""
+        if self._labels is None:
+            self._labels = _LABELLED.decode(self.data).metadata.labels or _NO_LABELS
+        return self._labels
+
+    def field(self, path: str) -> str:
+        """The scalar at `path` (`spec.nodeName`) as text; empty if there is none. Decoded when first asked for."""
+        known = self._fields
+        for at in range(0, len(known), 2):
+            if known[at] == path:
+                return known[at + 1]
+        if path == "metadata.name":
+            return self.name
+        if path == "metadata.namespace":
+            return self.namespace
+        value = sys.intern(_scalar(self.data, path))
+        self._fields = (*known, path, value)
+        return value
+
+
+class Change(msgspec.Struct, gc=False, eq=False):
+    """One durable event: `row` is the state after it (of a deletion the final one), `before` the state it replaced."""
+
+    row: Row
+    before: Row | None
+    deleted: bool
+    at: float
+    lines: dict[tuple[str, str], bytes] | None = None  # encoded watch lines; the watch hub keeps and drops them
+
+    @property
+    def revision(self) -> int:
+        """The revision this change made."""
+        return self.row.revision
+
+
+class _Labels(msgspec.Struct, gc=False, frozen=True):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct, gc=False, frozen=True):
+    metadata: _Labels = _Labels()
+
+
+_LABELLED = msgspec.json.Decoder(_Labelled)
+_NO_LABELS: Mapping[str, str] = {}
+
+
+def _scalar(data: bytes, path: str) -> str:
+    try:
+        found = _reader(path).decode(data)
+    except msgspec.ValidationError:  # something on the way is no object
+        return ""
+    for _ in range(path.count(".") + 1):
+        if found is None:
+            return ""
+        found = found.at
+    return _text(bytes(found))
+
+
+def _text(raw: bytes) -> str:
+    match raw[:1]:
+        case b'"':
+            return str(msgspec.json.decode(raw))
+        case b"{" | b"[" | b"n":  # no scalar
+            return ""
+    return raw.decode()
+
+
+@lru_cache(maxsize=256)
+def _reader(path: str) -> msgspec.json.Decoder[Any]:
+    """A decoder that sees nothing of an object but the value at `path`."""
+    *steps, last = path.split(".")
+    shape: Any = msgspec.defstruct("Last", [("at", msgspec.Raw, msgspec.Raw())], rename={"at": last}, gc=False)
+    for step in reversed(steps):
+        shape = msgspec.defstruct("Step", [("at", shape | None, None)], rename={"at": step}, gc=False)
+    return msgspec.json.Decoder(shape)

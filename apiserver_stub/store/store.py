@@ -1,0 +1,150 @@
+"""The durable, revisioned store: writes become visible, in the order of their revisions, only once they are durable."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.history import Retention, Window
+from apiserver_stub.store.index import Collection, Snapshot
+from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
+from apiserver_stub.store.refusals import Stale
+from apiserver_stub.store.replay import Replay
+from apiserver_stub.store.row import Change, Record, Row
+from apiserver_stub.store.upkeep import Upkeep
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.log import Logger, get_logger
+
+Subscriber = Callable[[Sequence[Change]], None]
+
+
+class Store:
+    """Rows of bytes by resource and key, with optimistic concurrency and a bounded history.
+
+    `revision` is the newest durable one, and so the newest visible one; an empty store is at 1. Use it between
+    `start` and `close`.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        retention: Retention | None = None,
+        limits: Limits | None = None,
+        log: Logger | None = None,
+    ) -> None:
+        self.revision = 1
+        self._backend = backend
+        self._retention = retention or Retention()
+        self._log = log or get_logger("store")
+        self._pipeline = Pipeline(backend, self._settle, limits or Limits())
+        self._allotted = self.revision
+        self._collections: dict[str, Collection] = {}
+        self._pending: dict[tuple[str, str], Write] = {}
+        self._subscribers: list[Subscriber] = []
+        self._upkeep = Upkeep(backend, self._collections, self._retention.seconds / 10, self._log)
+
+    async def start(self) -> None:
+        """Read the log. Raises `Unusable` with a sentence if that cannot be."""
+        replay = Replay(await self._backend.open(), self._retention)
+        async for records in self._backend.replay():
+            replay.add(records)
+        self._collections.update(replay.collections())
+        self.revision = self._allotted = max(self.revision, replay.revision)
+        self._upkeep.start(replay.garbage)
+
+    async def close(self) -> None:
+        """Refuse new writes, finish those submitted, and let go of the log."""
+        await self._pipeline.drain()
+        await self._upkeep.close()
+        await self._backend.close()
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        """Call `subscriber` with each group of changes as soon as it is visible; it must not raise."""
+        self._subscribers.append(subscriber)
+
+    def oldest(self, resource: str | None = None) -> int:
+        """Watches and exact reads of `resource` (None: of any) can be served from this revision on."""
+        if resource is not None:
+            return self.history(resource).trimmed
+        return max((collection.history.trimmed for collection in self._collections.values()), default=0)
+
+    def get(self, resource: str, key: str) -> Row | None:
+        """The current row of `key`."""
+        return self._collection(resource).get(key)
+
+    def snapshot(self, resource: str) -> Snapshot:
+        """All current rows of a resource."""
+        return self._collection(resource).snapshot(self.revision)
+
+    def snapshot_at(self, resource: str, revision: int) -> Snapshot:
+        """All rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
+        return self._collection(resource).snapshot_at(revision, self.revision)
+
+    def history(self, resource: str) -> Window:
+        """The recent changes of a resource."""
+        return self._collection(resource).history
+
+    async def commit(
+        self, resource: str, key: str, expected: int, encode: Callable[[int], bytes], deleted: bool = False
+    ) -> Row:
+        """Write a row, and return it once it is durable and visible.
+
+        `expected` is the revision of the row the caller saw, 0 if there must be none. `encode` is called at once with
+        the new revision and returns the bytes to keep (of a deletion the final state). Raises `Stale` with the
+        current row if that is another one, but only after every earlier write of the key is settled, so that trying
+        again makes progress; `ServiceUnavailable` if the log cannot be written. A cancelled caller's write may still
+        happen.
+        """
+        at = (resource, key)
+        while True:
+            if self._pipeline.full:
+                await self._pipeline.room()
+            elif earlier := self._pending.get(at):
+                await turn(earlier.others)
+            else:
+                break
+        current = self.get(resource, key)
+        if (current.revision if current else 0) != expected or (deleted and current is None):
+            raise Stale(current)
+        revision = self._allotted + 1
+        record = Record(revision, resource, key, encode(revision), deleted, wall_seconds())
+        self._allotted = revision
+        write = self._pending[at] = Write(record, asyncio.get_running_loop().create_future())
+        self._pipeline.submit(write)
+        return await write.row
+
+    def _settle(self, writes: Sequence[Write], failure: BaseException | None) -> None:
+        for write in writes:
+            del self._pending[write.record.resource, write.record.key]
+        try:
+            if failure is None:
+                self._publish(writes)
+            else:
+                self._refuse(writes, failure)
+        finally:
+            for write in writes:
+                wake(write.others)
+
+    def _publish(self, writes: Sequence[Write]) -> None:
+        changes = [self._collection(write.record.resource).apply(write.record) for write in writes]
+        self.revision = changes[-1].revision
+        self._upkeep.after({change.row.resource for change in changes}, changes[-1].at)
+        try:
+            for subscriber in self._subscribers:
+                subscriber(changes)
+        finally:
+            for write, change in zip(writes, changes, strict=True):
+                if not write.row.done():
+                    write.row.set_result(change.row)
+
+    def _refuse(self, writes: Sequence[Write], failure: BaseException) -> None:
+        self._log.error("a group of writes failed", writes=len(writes), error=str(failure))
+        for write in writes:
+            if not write.row.done():
+                write.row.set_exception(ServiceUnavailable(f"the store cannot write: {failure}"))
+
+    def _collection(self, resource: str) -> Collection:
+        found = self._collections.get(resource)
+        if found is None:
+            found = self._collections[resource] = Collection(self._retention)
+        return found

@@ -1,0 +1,60 @@
+"""Where streams wait for changes: publishing wakes those of the resources concerned and copies nothing."""
+
+from collections.abc import Sequence
+from itertools import count
+from weakref import WeakValueDictionary
+
+from apiserver_stub.store.row import Change
+from apiserver_stub.store.store import Store
+from apiserver_stub.watch.lines import Lines, Representation
+from apiserver_stub.watch.options import WatchOptions
+from apiserver_stub.watch.stream import Stream
+from apiserver_stub.watch.watcher import Target, Watcher
+from controller_manager.base.clock import monotonic
+
+
+class Hub:
+    """All watches of one store. There are no queues: a stream that is read slowly holds nothing but its position."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lines = Lines()
+        self._waiting: dict[str, dict[Stream, None]] = {}
+        self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
+        self._numbers = count()
+        self._closed = False
+        store.subscribe(self._publish)
+
+    def open(
+        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: Representation | None = None
+    ) -> Stream:
+        """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks.
+
+        A start that lies too far back, or ahead, is told by an ERROR event, as is falling behind later on.
+        """
+        target = Target(resource, api_version, kind, represent)
+        watcher = Watcher(self._store, self._lines, target, options, monotonic())
+        stream = Stream(self, resource, watcher)
+        self._streams[next(self._numbers)] = stream
+        if self._closed:
+            stream.end()
+        return stream
+
+    def close(self) -> None:
+        """End every stream at once, and those still to be opened."""
+        self._closed = True
+        for stream in tuple(self._streams.values()):
+            stream.end()
+
+    def join(self, resource: str, stream: Stream) -> None:
+        """Wake `stream` at the next change of `resource`."""
+        self._waiting.setdefault(resource, {})[stream] = None
+
+    def leave(self, resource: str, stream: Stream) -> None:
+        """The stream waits no more."""
+        self._waiting.get(resource, {}).pop(stream, None)
+
+    def _publish(self, changes: Sequence[Change]) -> None:
+        for resource in {change.row.resource: None for change in changes}:
+            for stream in self._waiting.pop(resource, ()):
+                stream.wake()

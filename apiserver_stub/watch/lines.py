@@ -1,0 +1,93 @@
+"""Watch events as lines of JSON, encoded at most once per change and representation and shared by all streams."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from apiserver_stub.store.row import Change
+from controller_manager.api.errors import ApiError
+from controller_manager.api.platform import GROUP_DOMAIN
+
+INITIAL_EVENTS_END = f"{GROUP_DOMAIN}/initial-events-end"
+
+_SHARED_SIZE = 16 << 20  # bytes of encoded lines kept for streams that are about to send them
+
+
+class Representation(Protocol):
+    """Another form of an object's JSON bytes; the same name means the same form."""
+
+    @property
+    def name(self) -> str:
+        """What the form's lines are shared under."""
+
+    @property
+    def convert(self) -> "Converter":
+        """The conversion."""
+
+
+class Converter(Protocol):
+    def __call__(self, data: bytes, /) -> bytes:
+        """The bytes in the other form."""
+
+
+class Lines:
+    """Encodes changes, and keeps the newest lines with their changes within a bound of bytes."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[Change, int]] = deque()
+        self._size = 0
+
+    def of(self, change: Change, kind: str, represent: Representation | None) -> bytes:
+        """The line that tells `change` as an event of type `kind`.
+
+        A deletion seen only through a selector carries the state that was last selected, as of this revision.
+        """
+        at = (kind, represent.name if represent is not None else "")
+        if change.lines is not None and (known := change.lines.get(at)) is not None:
+            return known
+        data = change.row.data
+        if kind == "DELETED" and not change.deleted and change.before is not None:
+            data = _as_of(change.before.data, change.revision)
+        line = encode(kind, data if represent is None else represent.convert(data))
+        self._keep(change, at, line)
+        return line
+
+    def _keep(self, change: Change, at: tuple[str, str], line: bytes) -> None:
+        if change.lines is None:
+            change.lines = {}
+        change.lines[at] = line
+        self._kept.append((change, len(line)))
+        self._size += len(line)
+        while self._size > _SHARED_SIZE and self._kept:
+            oldest, size = self._kept.popleft()
+            oldest.lines = None
+            self._size -= size
+
+
+def encode(kind: str, data: bytes) -> bytes:
+    """One event line around an object's JSON."""
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), data)
+
+
+def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:
+    """The object of a BOOKMARK event: nothing but the revision that is reached."""
+    metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if initial_end:
+        metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+    return msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
+
+
+def failure(error: ApiError) -> bytes:
+    """The line that ends a stream which cannot go on."""
+    return encode("ERROR", error.status().encode())
+
+
+_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _as_of(data: bytes, revision: int) -> bytes:
+    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
+    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
+    return msgspec.json.encode({**parts, "metadata": metadata})

@@ -1,0 +1,79 @@
+"""A watch as an asynchronous iterator of chunks: waits for what a watcher has to say, and says when to stop."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Self
+
+from apiserver_stub.watch.watcher import Watcher
+from controller_manager.base.clock import monotonic
+
+if TYPE_CHECKING:
+    from apiserver_stub.watch.hub import Hub
+
+
+class Stream(AsyncIterator[bytes]):
+    """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration."""
+
+    def __init__(self, hub: "Hub", resource: str, watcher: Watcher) -> None:
+        self._hub = hub
+        self._resource = resource
+        self._watcher = watcher
+        self._waiter: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._took = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        watcher = self._watcher
+        if self._took and not watcher.idle:
+            await asyncio.sleep(0)  # a long backlog is no reason to keep others waiting
+        while True:
+            self._took = True
+            if chunk := watcher.take(monotonic()):
+                return chunk
+            if watcher.ended:
+                self._leave()
+                raise StopAsyncIteration
+            await self._wait()
+
+    async def aclose(self) -> None:
+        """Stop at once."""
+        self.end()
+        self._leave()
+
+    def end(self) -> None:
+        """Say nothing more; a waiting reader learns that the stream is over."""
+        self._watcher.end()
+        self.wake()
+
+    def wake(self) -> None:
+        """There may be something to say."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def _wait(self) -> None:
+        """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""
+        if not self._watcher.idle:
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        if self._alarm is None and self._watcher.deadline != float("inf"):
+            self._alarm = loop.call_at(self._watcher.deadline, self._ring)
+        self._hub.join(self._resource, self)
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            self._hub.leave(self._resource, self)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.wake()
+
+    def _leave(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None

@@ -1,0 +1,147 @@
+"""One watcher's place in the history, and what it should be sent next; synchronous, without clock or I/O."""
+
+from collections.abc import Callable, Iterator
+
+from apiserver_stub.store.refusals import TooNew, TooOld
+from apiserver_stub.store.row import Change, Row
+from apiserver_stub.store.store import Store
+from apiserver_stub.watch.lines import Lines, Representation, bookmark, encode, failure
+from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
+from controller_manager.api.errors import ApiError
+
+BOOKMARK_EVERY = 60.0
+_CHUNK = 128 << 10  # bytes after which a chunk is sent
+_SCAN = 1000  # rows or changes looked at in one go
+
+
+class Target:
+    """What is watched, and the form in which it is told."""
+
+    __slots__ = ("api_version", "kind", "represent", "resource")
+
+    def __init__(self, resource: str, api_version: str, kind: str, represent: Representation | None) -> None:
+        self.resource = resource
+        self.api_version = api_version
+        self.kind = kind
+        self.represent = represent
+
+    def shown(self, data: bytes) -> bytes:
+        """An object in the form that is asked for."""
+        return data if self.represent is None else self.represent.convert(data)
+
+    def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
+        """A BOOKMARK line."""
+        return encode("BOOKMARK", self.shown(bookmark(self.api_version, self.kind, revision, initial_end)))
+
+
+class Watcher:
+    """A cursor into the shared history of one resource.
+
+    First come the rows of the initial state, if wanted, then changes as they appear. `take` hands out what is ready
+    to be sent; an empty chunk means that there is nothing (`idle`), or that looking took long and should go on
+    later. Once `ended` it has nothing more to say. A watcher that the history has left behind ends with 410.
+    """
+
+    def __init__(self, store: Store, lines: Lines, target: Target, options: WatchOptions, now: float) -> None:
+        self._store = store
+        self._history = store.history(target.resource)
+        self._lines = lines
+        self._target = target
+        self._options = options
+        self._filter = Filter(options)
+        self._event: Callable[[Change], str] = plain_event if options.everything else self._filter.event
+        self._initial: Iterator[Row] | None = None
+        self._refusal: ApiError | None = None
+        self._bookmark_at = now + BOOKMARK_EVERY
+        self._end_at = now + options.timeout if options.timeout is not None else float("inf")
+        self.ended = False
+        self._place()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can be sent before another change or `deadline`."""
+        return self._initial is None and self._position == self._history.end and not self._refusal and not self.ended
+
+    @property
+    def deadline(self) -> float:
+        """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
+        return min(self._end_at, self._bookmark_at) if self._options.bookmarks else self._end_at
+
+    def end(self) -> None:
+        """Say nothing more."""
+        self.ended = True
+        self._initial = None
+
+    def take(self, now: float) -> bytes:
+        """What to send at loop time `now`."""
+        if self.ended:
+            return b""
+        if self._refusal is not None:
+            return self._give_up(self._refusal)
+        if self._position < self._history.first:
+            return self._give_up(TooOld(self._revision, self._history.trimmed))
+        chunk = self._changes() if self._initial is None else self._state(self._initial)
+        if now >= self.deadline:
+            return chunk + self._due(now)
+        return chunk
+
+    def _place(self) -> None:
+        """Take the position the options ask for."""
+        self._position, self._revision = self._history.end, self._store.revision
+        start = self._options.start
+        if start is None:
+            self._initial = self._store.snapshot(self._target.resource).items(prefix=self._filter.prefix)
+        elif start > self._revision:
+            self._refusal = TooNew(start, self._revision)
+        else:
+            self._resume(start)
+
+    def _resume(self, start: int) -> None:
+        try:
+            self._position, self._revision = self._history.position(start), start
+        except TooOld as refusal:
+            self._refusal = refusal
+
+    def _state(self, rows: Iterator[Row]) -> bytes:
+        parts, size = [], 0
+        for seen, row in enumerate(rows, start=1):
+            if self._filter.selects(row):
+                parts.append(encode("ADDED", self._target.shown(row.data)))
+                size += len(parts[-1])
+            if size >= _CHUNK or seen >= _SCAN:
+                return b"".join(parts)
+        self._initial = None
+        if self._options.initial_end:
+            parts.append(self._target.bookmark(self._revision, initial_end=True))
+        return b"".join(parts)
+
+    def _changes(self) -> bytes:
+        parts, size = [], 0
+        line, event, represent = self._lines.of, self._event, self._target.represent
+        changes = self._history.since(self._position, _SCAN)
+        for change in changes:
+            self._position += 1
+            if kind := event(change):
+                parts.append(line(change, kind, represent))
+                size += len(parts[-1])
+                if size >= _CHUNK:
+                    break
+        if self._position == self._history.end:
+            self._revision = self._store.revision
+        elif changes:
+            self._revision = change.revision
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _due(self, now: float) -> bytes:
+        """What the clock asks for: a bookmark, the end, or the end after a bookmark."""
+        ending = now >= self._end_at
+        complete = self._initial is None
+        if ending:
+            self.end()
+        else:
+            self._bookmark_at = now + BOOKMARK_EVERY
+        return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
+
+    def _give_up(self, refusal: ApiError) -> bytes:
+        self.end()
+        return failure(refusal)
