@@ -1,0 +1,7 @@
+"""Floor 4: leader election on a Lease, so that of several replicas only one acts."""
+
+from controller_manager.leader.decide import Terms
+from controller_manager.leader.elector import Elector, LeadershipLost, identity
+from controller_manager.leader.fence import FencedTransport
+
+__all__ = ["Elector", "FencedTransport", "LeadershipLost", "Terms", "identity"]

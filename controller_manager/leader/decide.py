@@ -1,0 +1,83 @@
+"""Who may lead: what to do about a lease, given what was seen of it and when; pure.
+
+    lease                      its holder's term        do
+    none                       over, or mine            CREATE
+    none                       not over                 WAIT      deleted under its holder, who does not know yet
+    nobody's                   over when seen           TAKE
+    mine                       -                        RENEW
+    another's                  not over                 WAIT
+    another's                  over                     TAKE
+
+A term ends so many seconds after *we saw* the record change, by our own clock. The holder measures from before it sent
+that change, so it ends its own term earlier; clocks are never compared.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from controller_manager.leader.record import Record
+
+# How much longer than the retry period the renew deadline must be, so that a single lost request costs nothing.
+_SLACK = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Seconds: how long a lease lasts, how long its holder tries to renew it, and the time between two tries.
+
+    Raises ValueError unless `lease` > `renew` > 1.2 * `retry` > 0.
+    """
+
+    lease: float = 15.0
+    renew: float = 10.0
+    retry: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.retry <= 0:
+            raise ValueError("the retry period must be longer than 0 s")
+        if self.renew <= _SLACK * self.retry:
+            raise ValueError(
+                f"the renew deadline ({self.renew:g} s) must be longer than {_SLACK} times the retry period"
+                f" ({self.retry:g} s)"
+            )
+        if self.lease <= self.renew:
+            raise ValueError(
+                f"the lease duration ({self.lease:g} s) must be longer than the renew deadline ({self.renew:g} s)"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The lease's record as last read (None: there is no lease), who held it last, and until when by our clock."""
+
+    record: Record | None = None
+    holder: str = ""
+    until: float = 0.0
+
+
+class Move(Enum):
+    """What to do next about the lease."""
+
+    CREATE = "create"
+    TAKE = "take"
+    RENEW = "renew"
+    WAIT = "wait"
+
+
+def observe(seen: Seen, record: Record | None, now: float) -> Seen:
+    """What is known after reading `record`: only a change of it starts a term, and a lease that is gone ends none."""
+    if record is None:
+        return Seen(None, seen.holder, seen.until)
+    if record == seen.record:
+        return seen
+    return Seen(record, record.holder, now + record.seconds if record.holder else now)
+
+
+def decide(me: str, seen: Seen, now: float) -> Move:
+    """See the table above."""
+    mine, over = seen.holder == me, now >= seen.until
+    if seen.record is None:
+        return Move.CREATE if mine or over else Move.WAIT
+    if mine:
+        return Move.RENEW
+    return Move.TAKE if over else Move.WAIT

@@ -1,0 +1,180 @@
+"""Takes part in an election: waits for the lead, has work done while it holds it, and gives it back."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from prometheus_client import Gauge
+
+from controller_manager.api import errors
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.base import clock
+from controller_manager.base.chance import chance
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import Client
+from controller_manager.leader.decide import Move, Seen, Terms, decide, observe
+from controller_manager.leader.record import held, read, released
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class LeadershipLost(Exception):
+    """The lease could not be renewed in time, or is another's; the work was cancelled and has ended."""
+
+
+def identity() -> str:
+    """A name for this process that no other has: `hostname_uuid`."""
+    return f"{socket.gethostname()}_{chance().uid()}"
+
+
+class Elector:
+    """One candidate for the lease `key`; `me` must be unique among all that ever were.
+
+    The lead ends by our own clock `terms.renew` seconds after the last renewal that succeeded was *sent*: earlier than
+    any other candidate may take it.
+    """
+
+    def __init__(self, client: Client, key: Key, me: str, terms: Terms, runtime: Runtime) -> None:
+        self._client = client
+        self._key = key
+        self._me = me
+        self._terms = terms
+        self._log = runtime.log("leader").bind(lease=str(key), me=me)
+        self._seen = Seen()
+        # Our lease as last written, if nothing went wrong since: it can be renewed without reading it.
+        self._lease: Lease | None = None
+        # When the last successful renewal was sent; None while another leads.
+        self._renewed: float | None = None
+        # Set before the first write: from then on the lease may be ours even if no answer arrives.
+        self._may_hold = False
+        self._status = Gauge(
+            "leader_election_master_status",
+            "1 while this process leads.",
+            ["name"],
+            registry=runtime.registry,
+        ).labels(key.name)
+
+    @property
+    def holder(self) -> str:
+        """Who held the lease when it was last seen; empty for nobody."""
+        return self._seen.holder
+
+    def leads(self) -> bool:
+        """Whether this process may act right now."""
+        return self._renewed is not None and clock.monotonic() < self._renewed + self._terms.renew
+
+    async def run(self, work: Work) -> None:
+        """Wait for the lead, then run `work` to its end, then release the lease; so does being cancelled.
+
+        Raises `LeadershipLost` when the lead was lost before: `work` was cancelled then, and waited for.
+        """
+        try:
+            await self._acquire()
+            await self._lead(work)
+        finally:
+            self._renewed = None
+            self._status.set(0)
+            await self._release()
+
+    async def _acquire(self) -> None:
+        self._status.set(0)
+        while True:
+            if await self._try():
+                return
+            await asyncio.sleep(chance().uniform(self._terms.retry / 2, self._terms.retry))
+
+    async def _lead(self, work: Work) -> None:
+        self._log.info("leading")
+        self._status.set(1)
+        async with Tasks() as tasks:
+            working = tasks.start(work(), name="work of the leader")
+            renewing = tasks.start(self._renew_while_possible(), name="renew the lease")
+            await asyncio.wait((working, renewing), return_when=asyncio.FIRST_COMPLETED)
+            lost = not working.done()
+            if lost:
+                self._log.error("lost the lead; stopping what runs", holder=self.holder)
+                self._renewed = None
+        if lost:
+            self._may_hold = False
+            raise LeadershipLost(f"the lease {self._key} could not be renewed; its holder is {self.holder or 'nobody'}")
+
+    async def _renew_while_possible(self) -> None:
+        renewed = True
+        while renewed:
+            await asyncio.sleep(self._terms.retry)
+            renewed = await self._renew()
+
+    async def _renew(self) -> bool:
+        """Renew the lease, in several tries if need be; false once the lead is lost."""
+        assert self._renewed is not None
+        try:
+            async with asyncio.timeout_at(self._renewed + self._terms.renew):
+                while not await self._try():
+                    if self._seen.holder != self._me:
+                        return False
+                    await asyncio.sleep(self._terms.retry)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _try(self) -> bool:
+        """Do about the lease what the table says; whether it is ours afterwards."""
+        try:
+            async with asyncio.timeout(self._terms.renew / 2):
+                return await self._move()
+        except (errors.Conflict, errors.AlreadyExists) as refusal:
+            self._log.debug("another was faster", error=str(refusal))
+        except (errors.ApiError, OSError) as error:
+            self._log.warning("can't reach the lease", error=str(error) or type(error).__name__)
+        self._lease = None
+        return False
+
+    async def _move(self) -> bool:
+        lease = self._lease or await self._read()
+        self._observe(lease)
+        move = decide(self._me, self._seen, clock.monotonic())
+        if move is Move.WAIT:
+            return False
+        sent, self._may_hold = clock.monotonic(), True
+        if lease is None:
+            meta = ObjectMeta(namespace=self._key.namespace, name=self._key.name)
+            lease = await self._client.create(LEASES, self._held(Lease(metadata=meta)))
+        else:
+            lease = await self._client.update(LEASES, self._held(lease))
+        self._observe(lease)
+        self._lease, self._renewed = lease, sent
+        return True
+
+    async def _read(self) -> Lease | None:
+        try:
+            return await self._client.get(LEASES, self._key)
+        except errors.NotFound:
+            return None
+
+    def _held(self, lease: Lease) -> Lease:
+        return held(lease, self._me, self._terms.lease, clock.utc_now())
+
+    def _observe(self, lease: Lease | None) -> None:
+        before = self._seen
+        self._seen = observe(before, read(lease) if lease is not None else None, clock.monotonic())
+        if self._seen.holder != before.holder:
+            self._log.info("the lease has a new holder", holder=self._seen.holder or "nobody")
+
+    async def _release(self) -> None:
+        """Leave the lease to whoever comes first, if it is ours."""
+        if not self._may_hold:
+            return
+        self._may_hold = False
+        try:
+            async with asyncio.timeout(self._terms.renew / 2):
+                lease = self._lease or await self._read()
+                if lease is not None and read(lease).holder == self._me:
+                    await self._client.update(LEASES, released(lease, clock.utc_now()))
+                    self._log.info("released the lease")
+        except (errors.ApiError, OSError) as error:
+            self._log.warning("could not release the lease; it will run out", error=str(error))
+        self._lease = None

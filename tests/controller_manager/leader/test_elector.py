@@ -1,0 +1,310 @@
+"""Elections among several candidates, with accidents, in virtual time."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api import errors
+from controller_manager.api.core import PODS
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.leader import Elector, FencedTransport, LeadershipLost, Terms, identity
+from controller_manager.testing.virtual import run
+
+pytestmark = pytest.mark.virtual
+
+KEY = Key("kube-system", "manager")
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/manager"
+
+
+class Candidate:
+    """A process that may lead, and whose way to the API may be cut."""
+
+    acting: set[str]
+
+    def __init__(self, api: Any, name: str, acting: set[str], terms: Terms | None = None) -> None:
+        self.name = name
+        self.acting = acting
+        self.cut = False
+        self.slow_to_stop = 0.0
+        self.handle: Callable[[Request], Awaitable[Response]] = api.handle
+        self.runtime = Runtime(name)
+        self.finish = asyncio.Event()
+        self.began: list[float] = []
+        self.lost = ""
+        self.elector = Elector(Client(InProcessTransport(self.send)), KEY, name, terms or Terms(), self.runtime)
+
+    async def send(self, request: Request) -> Response:
+        if self.cut:
+            raise TransportError("no route")
+        return await self.handle(request)
+
+    async def work(self) -> None:
+        assert not self.acting, f"{self.name} acts beside {self.acting}"
+        self.acting.add(self.name)
+        self.began.append(asyncio.get_running_loop().time())
+        try:
+            await self.finish.wait()
+        finally:
+            try:
+                await asyncio.sleep(self.slow_to_stop)
+            finally:
+                self.acting.discard(self.name)
+
+    async def run(self) -> None:
+        try:
+            await self.elector.run(self.work)
+        except LeadershipLost as error:
+            self.lost = str(error)
+
+    def status(self) -> float | None:
+        return self.runtime.registry.get_sample_value("leader_election_master_status", {"name": "manager"})
+
+
+@pytest.fixture
+def pair(api: Any) -> tuple[Candidate, Candidate]:
+    acting: set[str] = set()
+    return Candidate(api, "a", acting), Candidate(api, "b", acting)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_one_leads_and_renews_and_the_other_waits(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    async with Tasks() as tasks:
+        for one in pair:
+            tasks.start(one.run(), name=one.name)
+        await asyncio.sleep(300)
+        assert (a.began, b.began) == ([0.0], [])
+        assert (a.elector.leads(), b.elector.leads()) == (True, False)
+        assert b.elector.holder == "a"
+        assert (a.status(), b.status()) == (1, 0)
+        spec = api.objects[PATH]["spec"]
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 0)
+        assert spec["acquireTime"] < spec["renewTime"]
+
+
+async def test_a_clean_stop_hands_over_within_the_retry_period(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(1)
+        tasks.start(b.run(), name="b")
+        await asyncio.sleep(100.3)
+        stopped = now()
+        a.finish.set()
+        await leading
+        assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
+        await asyncio.sleep(10)
+        assert b.began[0] - stopped <= 2.0
+        assert api.objects[PATH]["spec"]["leaseTransitions"] == 1
+        assert (a.status(), b.status()) == (0, 1)
+
+
+async def test_being_cancelled_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    a.slow_to_stop = 3.0
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(1)
+        tasks.start(b.run(), name="b")
+        await asyncio.sleep(50)
+        leading.cancel()
+        await asyncio.sleep(3 + 2)
+        assert len(b.began) == 1
+
+
+async def test_after_a_crash_the_other_leads_within_the_lease_duration(pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(1)
+        tasks.start(b.run(), name="b")
+        await asyncio.sleep(100)
+        a.cut = True
+        leading.cancel()
+        crashed = now()
+        await asyncio.sleep(30)
+        assert 10.0 < b.began[0] - crashed <= 15.0 + 2.0
+
+
+async def test_a_leader_cut_off_stops_before_another_may_lead(pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    a.slow_to_stop = 4.9
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(1)
+        tasks.start(b.run(), name="b")
+        await asyncio.sleep(100)
+        a.cut = True
+        await leading
+        assert a.lost
+        assert not a.elector.leads()
+        assert not b.began
+        await asyncio.sleep(10)
+        assert b.began
+
+
+async def test_a_short_interruption_costs_nothing(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, b = pair
+    async with Tasks() as tasks:
+        for one in pair:
+            tasks.start(one.run(), name=one.name)
+        for _ in range(20):
+            await asyncio.sleep(10)
+            a.cut = True
+            await asyncio.sleep(5)
+            a.cut = False
+        assert (a.began, b.began) == ([0.0], [])
+
+
+async def test_an_answer_that_never_comes_does_not_stop_the_renewal(
+    api: Any, pair: tuple[Candidate, Candidate]
+) -> None:
+    a, _ = pair
+    hang = [0, 3, 7]
+
+    async def before(_: Request) -> None:
+        if len(api.requests) in hang:
+            await asyncio.sleep(1000)
+
+    api.before = before
+    async with Tasks() as tasks:
+        tasks.start(a.run(), name="a")
+        await asyncio.sleep(100)
+        assert len(a.began) == 1
+        assert a.elector.leads()
+
+
+async def test_who_takes_the_lease_away_ends_the_lead(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, _ = pair
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(5)
+        api.put(PATH, spec={"holderIdentity": "admin", "leaseDurationSeconds": 15})
+        began = now()
+        await leading
+        assert "admin" in a.lost
+        assert now() - began <= 2 * 2.0
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "admin"
+
+
+async def test_a_deleted_lease_is_made_again_by_its_holder(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    async with Tasks() as tasks:
+        for one in pair:
+            tasks.start(one.run(), name=one.name)
+        await asyncio.sleep(5)
+        api.drop(PATH)
+        await asyncio.sleep(60)
+        assert [len(one.began) for one in pair] == [1, 0]
+        assert api.objects[PATH]["spec"]["holderIdentity"] == "a"
+
+
+async def test_a_failure_of_the_work_gives_the_lead_back(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    async def broken() -> None:
+        await asyncio.sleep(3)
+        raise ValueError("boom")
+
+    with pytest.raises(ExceptionGroup):
+        await pair[0].elector.run(broken)
+    assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
+
+
+async def test_only_the_leader_writes_through_the_fence(api: Any) -> None:
+    leads = [True]
+    pod = "/api/v1/namespaces/a/pods/x"
+    client = Client(FencedTransport(InProcessTransport(api.handle), lambda: leads[0]))
+    api.put(pod)
+    await client.delete(PODS, Key("a", "x"))
+    api.put(pod)
+    leads[0] = False
+    with pytest.raises(errors.Forbidden, match="does not lead"):
+        await client.delete(PODS, Key("a", "x"))
+    assert pod in api.objects
+    await client.get(PODS, Key("a", "x"))
+
+
+def test_identities_differ() -> None:
+    assert identity() != identity()
+    assert len(identity().rpartition("_")[2]) == 36
+
+
+class BadNetwork:
+    """Delays requests and answers, loses either, and lets some requests arrive long after their sender gave up."""
+
+    def __init__(self, api: Any, chance: random.Random, tasks: Tasks) -> None:
+        self.api = api
+        self.chance = chance
+        self.tasks = tasks
+
+    async def send(self, request: Request) -> Response:
+        chance = self.chance
+        await asyncio.sleep(chance.choice([0, 0, 0, 0.5, 3, 12]))
+        match chance.randrange(10):
+            case 0:
+                raise TransportError("request lost")
+            case 1:
+                await self.api.handle(request)
+                raise TransportError("answer lost")
+            case 2:
+                self.tasks.start(self.later(request), name="late request")
+                await asyncio.sleep(1000)
+        answer: Response = await self.api.handle(request)
+        await asyncio.sleep(chance.choice([0, 0, 0, 0.5, 3, 12]))
+        return answer
+
+    async def later(self, request: Request) -> None:
+        await asyncio.sleep(self.chance.uniform(0, 20))
+        await self.api.handle(request)
+
+
+async def life(candidate: Candidate, make: Callable[[], Candidate], chance: random.Random) -> None:
+    """Lead when possible; now and then be cut off, stop cleanly, or die and come back under another name."""
+    while True:
+        async with Tasks() as tasks:
+            running = tasks.start(candidate.run(), name=candidate.name)
+            await asyncio.wait((running,), timeout=chance.uniform(5, 80))
+            match chance.randrange(4):
+                case 0:
+                    candidate.finish.set()
+                    await asyncio.sleep(5)
+                case 1:
+                    candidate.cut = True
+                case 2:
+                    await asyncio.sleep(chance.uniform(5, 30))
+        candidate = make()
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_two_never_act_at_once_and_some_one_leads_in_the_end(make_api: Any, seed: int) -> None:
+    async def scenario() -> None:
+        api, chance, acting = make_api(), random.Random(seed), set[str]()
+        made: list[Candidate] = []
+
+        async with Tasks() as tasks:
+            network = BadNetwork(api, chance, tasks)
+
+            def make() -> Candidate:
+                candidate = Candidate(api, f"candidate-{len(made)}", acting)
+                candidate.handle = network.send
+                candidate.slow_to_stop = chance.uniform(0, 4.9)
+                made.append(candidate)
+                return candidate
+
+            for _ in range(3):
+                tasks.start(life(make(), make, chance), name="life")
+            await asyncio.sleep(600)
+        assert any(candidate.began for candidate in made)
+
+    run(scenario(), seed=seed)
