@@ -1,0 +1,128 @@
+"""What the printers of all kinds share: reading a tree, and the spellings people know from kubectl."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controller_manager.api.timestamps import parse_time
+
+Tree = dict[str, Any]
+Column = tuple[str, str, str, int]
+"""Name, type, format and priority; columns of priority 1 are shown by `-o wide`."""
+
+NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
+NAME: Column = ("Name", "string", "name", 0)
+AGE: Column = ("Age", "string", "", 0)
+
+_LISTED = 3
+_OPERATORS: Mapping[str, str] = {"In": "in", "NotIn": "notin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Printer:
+    """How a kind becomes rows: its columns, or the name they have in the table of columns, and the cells of one object
+    at a given time, as many as there are columns."""
+
+    columns: str | tuple[Column, ...]
+    cells: Callable[[Tree, datetime], list[Any]]
+
+
+def part(tree: Tree, *path: str) -> Tree:
+    """The object at a path, empty when there is none."""
+    for step in path:
+        tree = tree.get(step) or {}
+    return tree
+
+
+def name(tree: Tree) -> str:
+    """`metadata.name`."""
+    return str(part(tree, "metadata").get("name", ""))
+
+
+def age(tree: Tree, now: datetime) -> str:
+    """How long ago the object was created."""
+    return since(part(tree, "metadata").get("creationTimestamp"), now)
+
+
+def since(moment: str | None, now: datetime) -> str:
+    """How long ago a time was."""
+    return duration((now - parse_time(moment)).total_seconds()) if moment else UNKNOWN
+
+
+def duration(seconds: float) -> str:
+    """A length of time in the two units that matter: `90s`, `3m12s`, `47h`, `2d3h`, `5y20d`."""
+    total = int(seconds)
+    if total < 120:
+        return f"{max(total, 0)}s" if total >= -1 else "<invalid>"
+    minutes, hours, days = total // 60, total // 3600, total // 86400
+    if minutes < 10:
+        return _two(minutes, "m", total % 60, "s")
+    if minutes < 180:
+        return f"{minutes}m"
+    if hours < 8:
+        return _two(hours, "h", minutes % 60, "m")
+    if hours < 48:
+        return f"{hours}h"
+    if days < 8:
+        return _two(days, "d", hours % 24, "h")
+    if days < 2 * 365:
+        return f"{days}d"
+    return _two(days // 365, "y", days % 365, "d") if days < 8 * 365 else f"{days // 365}y"
+
+
+def joined(items: Iterable[str], separator: str = ",", empty: str = NONE) -> str:
+    """The items in one cell."""
+    return separator.join(items) or empty
+
+
+def shortened(items: Sequence[str], empty: str = UNSET) -> str:
+    """The first three items, and how many more there are."""
+    text = ",".join(items[:_LISTED])
+    return f"{text} + {len(items) - _LISTED} more..." if len(items) > _LISTED else text or empty
+
+
+def labels(found: Mapping[str, str] | None) -> str:
+    """`a=b,c=d`, by key."""
+    return joined(f"{key}={value}" for key, value in sorted((found or {}).items()))
+
+
+def selector(found: Tree | None, empty: str = NONE) -> str:
+    """A label selector in its text form, by key."""
+    matched = part(found or {}, "matchLabels").items()
+    terms = [(key, f"{key}={value}") for key, value in matched]
+    terms += [(e.get("key", ""), _expression(e)) for e in (found or {}).get("matchExpressions", ())]
+    return ",".join(text for _, text in sorted(terms, key=lambda term: term[0])) or empty
+
+
+def containers(template: Tree) -> list[Any]:
+    """The names of a pod template's containers and their images: two cells."""
+    found = part(template, "spec").get("containers", ())
+    return [",".join(c.get("name", "") for c in found), ",".join(c.get("image", "") for c in found)]
+
+
+def condition(tree: Tree, type_: str) -> str:
+    """The status of a condition, empty when it is not there."""
+    found = part(tree, "status").get("conditions", ())
+    return next((str(c.get("status", "")) for c in found if c.get("type") == type_), "")
+
+
+def deleting(tree: Tree) -> bool:
+    """Whether the object is being deleted."""
+    return "deletionTimestamp" in part(tree, "metadata")
+
+
+def yes_no(value: bool | None) -> str:
+    """`True`, `False`, or that nobody said."""
+    return UNSET if value is None else str(value)
+
+
+def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
+    return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
+
+
+def _expression(expression: Tree) -> str:
+    key, operator = str(expression.get("key", "")), str(expression.get("operator", ""))
+    if operator in _OPERATORS:
+        return f"{key} {_OPERATORS[operator]} ({','.join(sorted(expression.get('values', ())))})"
+    return f"!{key}" if operator == "DoesNotExist" else key

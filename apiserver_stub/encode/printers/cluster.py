@@ -1,0 +1,198 @@
+"""Rows of what governs a cluster: permissions, certificates, admission, priorities, flow control, device resources."""
+
+from datetime import datetime
+from typing import Any
+
+from apiserver_stub.encode.printers.cells import (
+    AGE,
+    NAME,
+    NONE,
+    UNSET,
+    Column,
+    Printer,
+    Tree,
+    age,
+    condition,
+    deleting,
+    duration,
+    name,
+    part,
+    selector,
+)
+
+_BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)
+_APPROVALS = ("Denied", "Approved")
+
+
+def role_binding(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a binding of roles, cluster-wide or not."""
+    role = part(tree, "roleRef")
+    return [
+        name(tree),
+        f"{role.get('kind', '')}/{role.get('name', '')}",
+        age(tree, now),
+        *(_subjects(tree, kind) for kind in ("User", "Group", "ServiceAccount")),
+    ]
+
+
+def signing_request(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a certificate signing request."""
+    spec = part(tree, "spec")
+    expiry = spec.get("expirationSeconds")
+    return [
+        name(tree),
+        age(tree, now),
+        spec.get("signerName") or NONE,
+        spec.get("username", ""),
+        NONE if expiry is None else duration(expiry),
+        _signing_state(part(tree, "status")),
+    ]
+
+
+def webhooks(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a webhook configuration."""
+    return [name(tree), len(tree.get("webhooks", ())), age(tree, now)]
+
+
+def validating_policy(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a validating admission policy."""
+    return _policy(tree, "validations", now)
+
+
+def mutating_policy(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a mutating admission policy."""
+    return _policy(tree, "mutations", now)
+
+
+def policy_binding(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a binding of an admission policy."""
+    spec = part(tree, "spec")
+    reference = part(spec, "paramRef")
+    param = UNSET
+    if reference.get("name"):
+        param = f"{reference.get('namespace') or '*'}/{reference['name']}"
+    elif "selector" in reference:
+        param = selector(reference["selector"])
+    return [name(tree), spec.get("policyName", ""), param, age(tree, now)]
+
+
+def priority_class(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a priority class."""
+    default, preemption = tree.get("globalDefault", False), tree.get("preemptionPolicy", "")
+    return [name(tree), tree.get("value", 0), default, age(tree, now), preemption]
+
+
+def runtime_class(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a runtime class."""
+    return [name(tree), tree.get("handler", ""), age(tree, now)]
+
+
+def flow_schema(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a flow schema."""
+    spec = part(tree, "spec")
+    return [
+        name(tree),
+        part(spec, "priorityLevelConfiguration").get("name", ""),
+        spec.get("matchingPrecedence", 0),
+        part(spec, "distinguisherMethod").get("type", NONE),
+        age(tree, now),
+        condition(tree, "Dangling") or "?",
+    ]
+
+
+def priority_level(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a priority level."""
+    spec = part(tree, "spec")
+    queuing = part(spec, "limited", "limitResponse", "queuing")
+    return [
+        name(tree),
+        spec.get("type", ""),
+        part(spec, "limited").get("nominalConcurrencyShares", NONE),
+        *(queuing.get(field, NONE) for field in ("queues", "handSize", "queueLengthLimit")),
+        age(tree, now),
+    ]
+
+
+def api_service(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an API service."""
+    service = part(tree, "spec", "service")
+    backend = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+    available = condition(tree, "Available")
+    reasons = [c.get("reason") for c in part(tree, "status").get("conditions", ()) if c.get("type") == "Available"]
+    shown = f"{available} ({reasons[0]})" if available not in ("True", "") and reasons[0] else available or "Unknown"
+    return [name(tree), backend, shown, age(tree, now)]
+
+
+def named(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a kind that shows its name and age only."""
+    return [name(tree), age(tree, now)]
+
+
+def resource_claim(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a claim of devices."""
+    status = part(tree, "status")
+    states = ["deleted"] if deleting(tree) else []
+    if "allocation" in status:
+        states += ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
+    elif not states:
+        states = ["pending"]
+    return [name(tree), ",".join(states), age(tree, now)]
+
+
+def resource_slice(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a slice of devices."""
+    spec = part(tree, "spec")
+    pool = part(spec, "pool").get("name", "")
+    return [name(tree), spec.get("nodeName", ""), spec.get("driver", ""), pool, age(tree, now)]
+
+
+def _subjects(tree: Tree, kind: str) -> str:
+    found = [subject for subject in tree.get("subjects", ()) if subject.get("kind") == kind]
+    if kind == "ServiceAccount":
+        return ", ".join(f"{subject.get('namespace', '')}/{subject.get('name', '')}" for subject in found)
+    return ", ".join(subject.get("name", "") for subject in found)
+
+
+def _signing_state(status: Tree) -> str:
+    types = {c.get("type") for c in status.get("conditions", ())}
+    states = [next((state for state in _APPROVALS if state in types), "Pending")]
+    states += ["Failed"] if "Failed" in types else []
+    states += ["Issued"] if status.get("certificate") else []
+    return ",".join(states)
+
+
+def _policy(tree: Tree, rules: str, now: datetime) -> list[Any]:
+    spec = part(tree, "spec")
+    param = part(spec, "paramKind")
+    kind = f"{param.get('apiVersion', '')}/{param.get('kind', '')}" if param else UNSET
+    return [name(tree), len(spec.get(rules, ())), kind, age(tree, now)]
+
+
+def _policy_columns(rules: str) -> tuple[Column, ...]:
+    return (NAME, (rules, "integer", "", 0), ("ParamKind", "string", "", 0), AGE)
+
+
+PRINTERS = {
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): Printer(_policy_columns("Mutations"), mutating_policy),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): Printer(_BINDING, policy_binding),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Printer("mutatingWebhook", webhooks),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): Printer(
+        _policy_columns("Validations"), validating_policy
+    ),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Printer(_BINDING, policy_binding),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Printer("validatingWebhook", webhooks),
+    ("apiregistration.k8s.io", "APIService"): Printer(
+        (NAME, ("Service", "string", "", 0), ("Available", "string", "", 0), AGE), api_service
+    ),
+    ("certificates.k8s.io", "CertificateSigningRequest"): Printer("certificateSigningRequest", signing_request),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer("flowSchema", flow_schema),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer("priorityLevel", priority_level),
+    ("node.k8s.io", "RuntimeClass"): Printer("runtimeClass", runtime_class),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer("clusterRoleBindings", role_binding),
+    ("rbac.authorization.k8s.io", "RoleBinding"): Printer("roleBindings", role_binding),
+    ("resource.k8s.io", "DeviceClass"): Printer("deviceClass", named),
+    ("resource.k8s.io", "ResourceClaim"): Printer("resourceClaim", resource_claim),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Printer("resourceClaimTemplate", named),
+    ("resource.k8s.io", "ResourceSlice"): Printer("nodeResourceSlice", resource_slice),
+    ("scheduling.k8s.io", "PriorityClass"): Printer("priorityClass", priority_class),
+}

@@ -1,0 +1,138 @@
+"""Rows of the core group's other kinds, of events and of leases."""
+
+from datetime import datetime
+from typing import Any
+
+from apiserver_stub.encode.printers.cells import (
+    NONE,
+    UNKNOWN,
+    Printer,
+    Tree,
+    age,
+    condition,
+    joined,
+    name,
+    part,
+    since,
+)
+from controller_manager.api.platform import PLATFORM_DOMAIN
+
+_ROLE = f"node-role.{PLATFORM_DOMAIN}/"
+_OLD_ROLE = f"{PLATFORM_DOMAIN}/role"
+
+
+def namespace(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a namespace."""
+    return [name(tree), part(tree, "status").get("phase", ""), age(tree, now)]
+
+
+def node(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a node."""
+    status = part(tree, "status")
+    info = part(status, "nodeInfo")
+    return [
+        name(tree),
+        _node_state(tree),
+        joined(_roles(part(tree, "metadata").get("labels") or {})),
+        age(tree, now),
+        info.get("kubeletVersion", ""),
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        info.get("osImage") or UNKNOWN,
+        info.get("kernelVersion") or UNKNOWN,
+        info.get("containerRuntimeVersion") or UNKNOWN,
+    ]
+
+
+def config_map(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a config map."""
+    return [name(tree), len(part(tree, "data")) + len(part(tree, "binaryData")), age(tree, now)]
+
+
+def secret(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a secret."""
+    return [name(tree), tree.get("type", ""), len(part(tree, "data")), age(tree, now)]
+
+
+def service_account(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a service account."""
+    return [name(tree), age(tree, now)]
+
+
+def resource_quota(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a resource quota."""
+    hard, used = part(tree, "status", "hard"), part(tree, "status", "used")
+    texts = {resource: f"{resource}: {used.get(resource, '0')}/{hard[resource]}" for resource in sorted(hard)}
+    requests = ", ".join(text for resource, text in texts.items() if not resource.startswith("limits."))
+    limits = ", ".join(text for resource, text in texts.items() if resource.startswith("limits."))
+    return [name(tree), requests, limits, age(tree, now)]
+
+
+def component_status(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a component's status."""
+    healthy: Tree = next((c for c in tree.get("conditions", ()) if c.get("type") == "Healthy"), {})
+    states = {"True": "Healthy", None: "Unknown"}
+    state = states.get(healthy.get("status"), "Unhealthy")
+    return [name(tree), state, healthy.get("message", ""), healthy.get("error", "")]
+
+
+def event(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an event, of either group."""
+    regarding = part(tree, "involvedObject") or part(tree, "regarding")
+    series = part(tree, "series")
+    first = tree.get("firstTimestamp") or tree.get("deprecatedFirstTimestamp") or tree.get("eventTime")
+    last = tree.get("lastTimestamp") or tree.get("deprecatedLastTimestamp") or first
+    kind, target = str(regarding.get("kind", "")).lower(), regarding.get("name", "")
+    return [
+        since(series.get("lastObservedTime") if series else last, now),
+        tree.get("type", ""),
+        tree.get("reason", ""),
+        f"{kind}/{target}" if target else kind,
+        regarding.get("fieldPath", ""),
+        _source(tree),
+        str(tree.get("message") or tree.get("note", "")).strip(),
+        since(first, now),
+        series.get("count", 0) if series else tree.get("count") or tree.get("deprecatedCount") or 1,
+        name(tree),
+    ]
+
+
+def lease(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a lease."""
+    return [name(tree), part(tree, "spec").get("holderIdentity", ""), age(tree, now)]
+
+
+def _node_state(tree: Tree) -> str:
+    ready = condition(tree, "Ready")
+    state = ("Ready" if ready == "True" else "NotReady") if ready else "Unknown"
+    return f"{state},SchedulingDisabled" if part(tree, "spec").get("unschedulable") else state
+
+
+def _roles(labels: dict[str, str]) -> list[str]:
+    found = {key.removeprefix(_ROLE) for key in labels if key.startswith(_ROLE)} | {labels.get(_OLD_ROLE, "")}
+    return sorted(found - {""})
+
+
+def _address(status: Tree, type_: str) -> str:
+    return next((a.get("address", "") for a in status.get("addresses", ()) if a.get("type") == type_), NONE)
+
+
+def _source(tree: Tree) -> str:
+    source = part(tree, "source") or part(tree, "deprecatedSource")
+    component = source.get("component") or tree.get("reportingComponent") or tree.get("reportingController") or ""
+    host = source.get("host") or tree.get("reportingInstance")
+    return f"{component}, {host}" if host else component
+
+
+PRINTERS = {
+    ("", "ComponentStatus"): Printer("componentStatus", component_status),
+    ("", "ConfigMap"): Printer("configMap", config_map),
+    ("", "Event"): Printer("event", event),
+    ("events.k8s.io", "Event"): Printer("event", event),
+    ("", "Namespace"): Printer("namespace", namespace),
+    ("", "Node"): Printer("node", node),
+    ("", "ResourceQuota"): Printer("resourceQuota", resource_quota),
+    ("", "Secret"): Printer("secret", secret),
+    ("", "ServiceAccount"): Printer("serviceAccount", service_account),
+    ("coordination.k8s.io", "Lease"): Printer("lease", lease),
+}

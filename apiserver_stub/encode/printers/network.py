@@ -1,0 +1,144 @@
+"""Rows of services, their endpoints, ingresses, network policies and addresses."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from apiserver_stub.encode.printers.cells import (
+    AGE,
+    NAME,
+    NONE,
+    UNKNOWN,
+    Printer,
+    Tree,
+    age,
+    joined,
+    labels,
+    name,
+    part,
+    selector,
+    shortened,
+)
+
+_HOSTS_SHOWN = 3
+
+
+def service(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a service."""
+    spec = part(tree, "spec")
+    return [
+        name(tree),
+        spec.get("type", ""),
+        next(iter(spec.get("clusterIPs", ())), "") or spec.get("clusterIP") or NONE,
+        _external(spec, part(tree, "status")),
+        joined(_service_port(port) for port in spec.get("ports", ())),
+        age(tree, now),
+        labels(spec.get("selector")),
+    ]
+
+
+def endpoints(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of endpoints; those not ready are not shown."""
+    subsets = tree.get("subsets", ())
+    found = [address for subset in subsets for address in _subset(subset)]
+    return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree, now)]
+
+
+def endpoint_slice(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an endpoint slice."""
+    ports = [str(port.get("port", port.get("name", "*"))) for port in tree.get("ports", ())]
+    addresses = [address for endpoint in tree.get("endpoints", ()) for address in endpoint.get("addresses", ())]
+    return [name(tree), tree.get("addressType", ""), shortened(ports), shortened(addresses), age(tree, now)]
+
+
+def ingress(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an ingress."""
+    spec = part(tree, "spec")
+    return [
+        name(tree),
+        spec.get("ingressClassName", NONE),
+        _hosts([rule.get("host", "") for rule in spec.get("rules", ())]),
+        ",".join(_balanced(part(tree, "status"))),
+        "80, 443" if spec.get("tls") else "80",
+        age(tree, now),
+    ]
+
+
+def ingress_class(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an ingress class."""
+    spec = part(tree, "spec")
+    parameters = part(spec, "parameters")
+    kind = ".".join(filter(None, (parameters.get("kind"), parameters.get("apiGroup"))))
+    reference = f"{kind}/{parameters.get('name', '')}" if parameters else NONE
+    return [name(tree), spec.get("controller", ""), reference, age(tree, now)]
+
+
+def network_policy(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a network policy."""
+    return [name(tree), selector(part(tree, "spec").get("podSelector")), age(tree, now)]
+
+
+def service_cidr(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a service CIDR."""
+    return [name(tree), ",".join(part(tree, "spec").get("cidrs", ())), age(tree, now)]
+
+
+def ip_address(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of an address."""
+    parent = part(tree, "spec", "parentRef")
+    resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
+    path = filter(None, (resource, parent.get("namespace"), parent.get("name")))
+    return [name(tree), "/".join(path) or NONE]
+
+
+def _external(spec: Tree, status: Tree) -> str:
+    addresses = spec.get("externalIPs", [])
+    match spec.get("type"):
+        case "ClusterIP" | "NodePort":
+            return joined(addresses)
+        case "LoadBalancer":
+            return joined([*_balanced(status), *addresses], empty="<pending>")
+        case "ExternalName":
+            return str(spec.get("externalName", ""))
+    return UNKNOWN
+
+
+def _service_port(port: Tree) -> str:
+    node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+    return f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}"
+
+
+def _balanced(status: Tree) -> list[str]:
+    """The load balancer's addresses or host names, sorted."""
+    found = part(status, "loadBalancer").get("ingress", ())
+    return sorted({i.get("ip") or i.get("hostname") or "" for i in found} - {""})
+
+
+def _subset(subset: Tree) -> Iterable[str]:
+    addresses = [address.get("ip", "") for address in subset.get("addresses", ())]
+    ports = subset.get("ports", ())
+    return [_host_port(ip, port.get("port", 0)) for port in ports for ip in addresses] if ports else addresses
+
+
+def _host_port(ip: str, port: int) -> str:
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def _hosts(hosts: list[str]) -> str:
+    """The first three host names; rules without one count among the others."""
+    named = [place for place, host in enumerate(hosts) if host][:_HOSTS_SHOWN]
+    text = joined((hosts[place] for place in named), empty="*")
+    cut = len(named) == _HOSTS_SHOWN and named[-1] < len(hosts) - 1
+    return f"{text} + {len(hosts) - _HOSTS_SHOWN} more..." if cut else text
+
+
+PRINTERS = {
+    ("", "Endpoints"): Printer("endpoint", endpoints),
+    ("", "Service"): Printer("service", service),
+    ("discovery.k8s.io", "EndpointSlice"): Printer("endpointSlice", endpoint_slice),
+    ("networking.k8s.io", "IPAddress"): Printer("ipAddress", ip_address),
+    ("networking.k8s.io", "Ingress"): Printer("ingress", ingress),
+    ("networking.k8s.io", "IngressClass"): Printer("ingressClass", ingress_class),
+    ("networking.k8s.io", "NetworkPolicy"): Printer((NAME, ("Pod-Selector", "string", "", 0), AGE), network_policy),
+    ("networking.k8s.io", "ServiceCIDR"): Printer("serviceCIDR", service_cidr),
+}

@@ -1,0 +1,157 @@
+"""Rows of volumes, claims, classes, attachments and storage drivers."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from apiserver_stub.encode.printers.cells import (
+    AGE,
+    NAME,
+    UNSET,
+    Column,
+    Printer,
+    Tree,
+    age,
+    deleting,
+    joined,
+    name,
+    part,
+)
+from controller_manager.api.platform import PLATFORM_DOMAIN
+
+_CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
+_IS_DEFAULT = (
+    f"storageclass.{PLATFORM_DOMAIN}/is-default-class",
+    f"storageclass.beta.{PLATFORM_DOMAIN}/is-default-class",
+)
+_MODES: Mapping[str, str] = {
+    "ReadWriteOnce": "RWO",
+    "ReadOnlyMany": "ROX",
+    "ReadWriteMany": "RWX",
+    "ReadWriteOncePod": "RWOP",
+}
+_DRIVER_COLUMNS: tuple[Column, ...] = (
+    NAME,
+    ("AttachRequired", "boolean", "", 0),
+    ("PodInfoOnMount", "boolean", "", 0),
+    ("StorageCapacity", "boolean", "", 0),
+    ("TokenRequests", "string", "", 0),
+    ("RequiresRepublish", "boolean", "", 0),
+    ("Modes", "string", "", 0),
+    AGE,
+)
+
+
+def volume(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a persistent volume."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    claim = part(spec, "claimRef")
+    return [
+        name(tree),
+        part(spec, "capacity").get("storage", "0"),
+        _modes(spec),
+        spec.get("persistentVolumeReclaimPolicy", ""),
+        _phase(tree),
+        f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
+        _class(tree),
+        spec.get("volumeAttributesClassName", UNSET),
+        status.get("reason", ""),
+        age(tree, now),
+        spec.get("volumeMode", UNSET),
+    ]
+
+
+def claim(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a claim; capacity and modes are those of its volume."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    bound = bool(spec.get("volumeName"))
+    return [
+        name(tree),
+        _phase(tree),
+        spec.get("volumeName", ""),
+        part(status, "capacity").get("storage", "0") if bound else "",
+        _modes(status) if bound else "",
+        _class(tree),
+        spec.get("volumeAttributesClassName", UNSET),
+        age(tree, now),
+        spec.get("volumeMode", UNSET),
+    ]
+
+
+def storage_class(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a storage class."""
+    annotations = part(tree, "metadata", "annotations")
+    is_default = any(annotations.get(key) == "true" for key in _IS_DEFAULT)
+    return [
+        f"{name(tree)} (default)" if is_default else name(tree),
+        tree.get("provisioner", ""),
+        tree.get("reclaimPolicy", "Delete"),
+        tree.get("volumeBindingMode", "Immediate"),
+        tree.get("allowVolumeExpansion", False),
+        age(tree, now),
+    ]
+
+
+def attributes_class(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a volume attributes class."""
+    return [name(tree), tree.get("driverName", ""), age(tree, now)]
+
+
+def attachment(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a volume attachment."""
+    spec = part(tree, "spec")
+    source = part(spec, "source").get("persistentVolumeName", "")
+    attached = part(tree, "status").get("attached", False)
+    return [name(tree), spec.get("attacher", ""), source, spec.get("nodeName", ""), attached, age(tree, now)]
+
+
+def driver(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a storage driver."""
+    spec = part(tree, "spec")
+    tokens = spec.get("tokenRequests")
+    return [
+        name(tree),
+        spec.get("attachRequired", True),
+        spec.get("podInfoOnMount", False),
+        spec.get("storageCapacity", False),
+        UNSET if tokens is None else ",".join(token.get("audience", "") for token in tokens),
+        spec.get("requiresRepublish", False),
+        joined(spec.get("volumeLifecycleModes", ())),
+        age(tree, now),
+    ]
+
+
+def driver_node(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a node's storage drivers."""
+    return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree, now)]
+
+
+def capacity(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a storage capacity."""
+    return [name(tree), tree.get("storageClassName", ""), tree.get("capacity", UNSET)]
+
+
+def _phase(tree: Tree) -> str:
+    return "Terminating" if deleting(tree) else str(part(tree, "status").get("phase", ""))
+
+
+def _class(tree: Tree) -> str:
+    annotated = part(tree, "metadata", "annotations").get(_CLASS)
+    return str(annotated if annotated is not None else part(tree, "spec").get("storageClassName", ""))
+
+
+def _modes(owner: Tree) -> str:
+    found = owner.get("accessModes", ())
+    return ",".join(short for mode, short in _MODES.items() if mode in found)
+
+
+PRINTERS = {
+    ("", "PersistentVolume"): Printer("persistentVolume", volume),
+    ("", "PersistentVolumeClaim"): Printer("persistentVolumeClaim", claim),
+    ("storage.k8s.io", "CSIDriver"): Printer(_DRIVER_COLUMNS, driver),
+    ("storage.k8s.io", "CSINode"): Printer("csiNode", driver_node),
+    ("storage.k8s.io", "CSIStorageCapacity"): Printer("csiStorageCapacity", capacity),
+    ("storage.k8s.io", "StorageClass"): Printer("storageClass", storage_class),
+    ("storage.k8s.io", "VolumeAttachment"): Printer("volumeAttachment", attachment),
+    ("storage.k8s.io", "VolumeAttributesClass"): Printer("volumeAttributesClass", attributes_class),
+}

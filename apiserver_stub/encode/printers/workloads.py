@@ -1,0 +1,241 @@
+"""Rows of what runs pods: controllers of replicas, jobs, autoscalers and disruption budgets."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from apiserver_stub.encode.printers.cells import (
+    AGE,
+    NAME,
+    NONE,
+    UNKNOWN,
+    UNSET,
+    Printer,
+    Tree,
+    age,
+    condition,
+    containers,
+    deleting,
+    labels,
+    name,
+    part,
+    selector,
+    since,
+    yes_no,
+)
+from controller_manager.api.timestamps import parse_time
+
+_JOB_STATES: tuple[tuple[str, str], ...] = (
+    ("Suspended", "Suspended"),
+    ("FailureTarget", "FailureTarget"),
+    ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+)
+_METRICS: Mapping[str, str] = {
+    "External": "external",
+    "Pods": "pods",
+    "Object": "object",
+    "Resource": "resource",
+    "ContainerResource": "containerResource",
+}
+_METRICS_SHOWN = 2
+
+
+def deployment(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a deployment."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    return [
+        name(tree),
+        f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
+        status.get("updatedReplicas", 0),
+        status.get("availableReplicas", 0),
+        age(tree, now),
+        *containers(part(spec, "template")),
+        selector(spec.get("selector"), empty=""),
+    ]
+
+
+def replica_set(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a replica set."""
+    return [*_replicas(tree, now), selector(part(tree, "spec").get("selector"))]
+
+
+def replication_controller(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a replication controller."""
+    return [*_replicas(tree, now), labels(part(tree, "spec").get("selector"))]
+
+
+def stateful_set(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a stateful set."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+    return [name(tree), ready, age(tree, now), *containers(part(spec, "template"))]
+
+
+def daemon_set(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a daemon set."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    template = part(spec, "template")
+    return [
+        name(tree),
+        status.get("desiredNumberScheduled", 0),
+        status.get("currentNumberScheduled", 0),
+        status.get("numberReady", 0),
+        status.get("updatedNumberScheduled", 0),
+        status.get("numberAvailable", 0),
+        labels(part(template, "spec").get("nodeSelector")),
+        age(tree, now),
+        *containers(template),
+        selector(spec.get("selector")),
+    ]
+
+
+def controller_revision(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a controller revision."""
+    owners = part(tree, "metadata").get("ownerReferences", ())
+    owner = next((_owner(reference) for reference in owners if reference.get("controller")), NONE)
+    return [name(tree), owner, tree.get("revision", 0), age(tree, now)]
+
+
+def job(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a job."""
+    spec = part(tree, "spec")
+    return [
+        name(tree),
+        _job_state(tree),
+        _completions(tree),
+        _job_duration(part(tree, "status"), now),
+        age(tree, now),
+        *containers(part(spec, "template")),
+        selector(spec.get("selector")),
+    ]
+
+
+def cron_job(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a cron job."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    last, template = status.get("lastScheduleTime"), part(spec, "jobTemplate", "spec")
+    return [
+        name(tree),
+        spec.get("schedule", ""),
+        spec.get("timeZone", NONE),
+        yes_no(spec.get("suspend")),
+        len(status.get("active", ())),
+        since(last, now) if last else NONE,
+        age(tree, now),
+        *containers(part(template, "template")),
+        selector(template.get("selector")),
+    ]
+
+
+def autoscaler(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a horizontal pod autoscaler, of either version."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    target = part(spec, "scaleTargetRef")
+    return [
+        name(tree),
+        f"{target.get('kind', '')}/{target.get('name', '')}",
+        _targets(spec, status),
+        str(spec["minReplicas"]) if "minReplicas" in spec else UNSET,
+        spec.get("maxReplicas", 0),
+        status.get("currentReplicas", 0),
+        age(tree, now),
+    ]
+
+
+def disruption_budget(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of a pod disruption budget."""
+    spec, status = part(tree, "spec"), part(tree, "status")
+    limits = [str(spec.get(limit, "N/A")) for limit in ("minAvailable", "maxUnavailable")]
+    return [name(tree), *limits, status.get("disruptionsAllowed", 0), age(tree, now)]
+
+
+def scale(tree: Tree, now: datetime) -> list[Any]:
+    """The cells of the scale of anything."""
+    replicas = [part(tree, half).get("replicas", 0) for half in ("spec", "status")]
+    return [name(tree), *replicas, age(tree, now)]
+
+
+def _replicas(tree: Tree, now: datetime) -> list[Any]:
+    spec, status = part(tree, "spec"), part(tree, "status")
+    counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
+    return [name(tree), *counts, age(tree, now), *containers(part(spec, "template"))]
+
+
+def _owner(reference: Tree) -> str:
+    group, slash, _ = str(reference.get("apiVersion", "")).partition("/")
+    kind = str(reference.get("kind", "")).lower()
+    return f"{kind}.{group}/{reference.get('name')}" if slash else f"{kind}/{reference.get('name')}"
+
+
+def _job_state(tree: Tree) -> str:
+    if condition(tree, "Complete") == "True":
+        return "Complete"
+    if condition(tree, "Failed") == "True":
+        return "Failed"
+    if deleting(tree):
+        return "Terminating"
+    return next((state for type_, state in _JOB_STATES if condition(tree, type_) == "True"), "Running")
+
+
+def _completions(tree: Tree) -> str:
+    spec, succeeded = part(tree, "spec"), part(tree, "status").get("succeeded", 0)
+    if "completions" in spec:
+        return f"{succeeded}/{spec['completions']}"
+    parallelism = spec.get("parallelism", 0)
+    return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
+
+
+def _job_duration(status: Tree, now: datetime) -> str:
+    start, end = status.get("startTime"), status.get("completionTime")
+    if not start:
+        return ""
+    return since(start, parse_time(end) if end else now)
+
+
+def _targets(spec: Tree, status: Tree) -> str:
+    if "targetCPUUtilizationPercentage" in spec:
+        return (
+            f"cpu: {_percent(status.get('currentCPUUtilizationPercentage'))}/{spec['targetCPUUtilizationPercentage']}%"
+        )
+    metrics, current = spec.get("metrics", ()), status.get("currentMetrics", ())
+    texts = [_metric(metric, current[i] if i < len(current) else {}) for i, metric in enumerate(metrics)]
+    text = ", ".join(texts[:_METRICS_SHOWN]) or NONE
+    return f"{text} + {len(texts) - _METRICS_SHOWN} more..." if len(texts) > _METRICS_SHOWN else text
+
+
+def _metric(metric: Tree, status: Tree) -> str:
+    """`current/target` of one metric."""
+    field = _METRICS.get(metric.get("type", ""), "")
+    if not field:
+        return "<unknown type>"
+    source, current = part(metric, field), part(status, field, "current")
+    target = part(source, "target")
+    prefix = f"{source.get('name', '')}: " if field in ("resource", "containerResource") else ""
+    if "averageValue" in target:
+        suffix = " (avg)" if field in ("external", "object") else ""
+        return f"{prefix}{current.get('averageValue', UNKNOWN)}/{target['averageValue']}{suffix}"
+    if not prefix:
+        return f"{current.get('value', UNKNOWN)}/{target.get('value', UNKNOWN)}"
+    wanted = f"{target['averageUtilization']}%" if "averageUtilization" in target else "<auto>"
+    return f"{prefix}{_percent(current.get('averageUtilization'))}/{wanted}"
+
+
+def _percent(value: int | None) -> str:
+    return UNKNOWN if value is None else f"{value}%"
+
+
+PRINTERS = {
+    ("", "ReplicationController"): Printer("replicationController", replication_controller),
+    ("apps", "ControllerRevision"): Printer(
+        (NAME, ("Controller", "string", "", 0), ("Revision", "integer", "", 0), AGE), controller_revision
+    ),
+    ("apps", "DaemonSet"): Printer("daemonSet", daemon_set),
+    ("apps", "Deployment"): Printer("deployment", deployment),
+    ("apps", "ReplicaSet"): Printer("replicaSet", replica_set),
+    ("apps", "StatefulSet"): Printer("statefulSet", stateful_set),
+    ("autoscaling", "HorizontalPodAutoscaler"): Printer("horizontalPodAutoscaler", autoscaler),
+    ("autoscaling", "Scale"): Printer("scale", scale),
+    ("batch", "CronJob"): Printer("cronJob", cron_job),
+    ("batch", "Job"): Printer("job", job),
+    ("policy", "PodDisruptionBudget"): Printer("podDisruptionBudget", disruption_budget),
+}
