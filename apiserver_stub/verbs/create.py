@@ -40,6 +40,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Re
     check_namespace(call, metadata)
     apply_defaults(tree, kind)
     tools.admit(call, "create", tree, None)
+    metadata = tree["metadata"]  # which defaults and admission may have replaced
     metadata["uid"] = chance().uid()
     metadata["creationTimestamp"] = format_time(utc_now())
     kind.strategy.prepare_create(tree)

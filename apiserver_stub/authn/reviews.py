@@ -1,0 +1,43 @@
+"""The virtual kinds of authentication: whose token is this, and who am I."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from apiserver_stub.call import Call, Tree, User
+from apiserver_stub.reviews import Review, read
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.model import Model
+
+FindToken = Callable[[str], User | None]
+_GROUP = "authentication.k8s.io"
+
+
+class _TokenSpec(Model):
+    token: str = ""
+    audiences: tuple[str, ...] = ()
+
+
+def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
+    """The reviews by group and plural; `find` knows the user of a token."""
+
+    def token_review(_call: Call, tree: Tree) -> Tree:
+        spec = read(tree, _TokenSpec)
+        if not spec.token:
+            raise BadRequest("token is required for TokenReview in authentication")
+        user = find(spec.token)
+        if user is None:
+            return {"user": {}, "error": "the token is not known"}
+        return {"authenticated": True, "user": user_info(user)}
+
+    return {(_GROUP, "tokenreviews"): token_review, (_GROUP, "selfsubjectreviews"): _self_subject_review}
+
+
+def user_info(user: User) -> dict[str, Any]:
+    """A user as the API shows it."""
+    extra = {name: list(values) for name, values in user.extra.items()}
+    shown = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
+    return {name: value for name, value in shown.items() if value}
+
+
+def _self_subject_review(call: Call, _tree: Tree) -> Tree:
+    return {"userInfo": user_info(call.user)}

@@ -1,0 +1,105 @@
+"""The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
+
+from collections.abc import Mapping
+
+from apiserver_stub.authz.chain import May, Opinion
+from apiserver_stub.call import Call, Tree, User
+from apiserver_stub.parse import Route
+from apiserver_stub.reviews import Review, read
+from controller_manager.api.errors import BadRequest, Cause, invalid
+from controller_manager.api.model import Model
+
+_GROUP = "authorization.k8s.io"
+
+
+class _ResourceAttributes(Model):
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class _OtherAttributes(Model):
+    path: str = ""
+    verb: str = ""
+
+
+class _Spec(Model):
+    resource_attributes: _ResourceAttributes | None = None
+    non_resource_attributes: _OtherAttributes | None = None
+    user: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class _RulesSpec(Model):
+    namespace: str = ""
+
+
+class AccessReviews:
+    """Asks the chain of authorizers the questions callers have."""
+
+    def __init__(self, may: May) -> None:
+        self._may = may
+
+    def table(self) -> Mapping[tuple[str, str], Review]:
+        """The reviews by group and plural."""
+        return {
+            (_GROUP, "subjectaccessreviews"): self._of_subject,
+            (_GROUP, "localsubjectaccessreviews"): self._of_subject,
+            (_GROUP, "selfsubjectaccessreviews"): self._of_caller,
+            (_GROUP, "selfsubjectrulesreviews"): self._rules,
+        }
+
+    def _of_subject(self, call: Call, tree: Tree) -> Tree:
+        spec = read(tree, _Spec)
+        if not spec.user and not spec.groups:
+            raise _refused(call, "spec.user", "at least one of user or group must be specified")
+        user = User(spec.user, spec.uid, spec.groups, spec.extra)
+        return self._judge(user, _route(call, spec))
+
+    def _of_caller(self, call: Call, tree: Tree) -> Tree:
+        return self._judge(call.user, _route(call, read(tree, _Spec)))
+
+    def _rules(self, call: Call, tree: Tree) -> Tree:
+        if not read(tree, _RulesSpec).namespace:
+            raise BadRequest("no namespace on request")
+        everything = Route("*", "*", "*", "*", "*", "*", "*", "*")
+        if self._may.judge(call.user, everything).opinion is not Opinion.ALLOW:
+            return {"resourceRules": [], "nonResourceRules": [], "incomplete": True}
+        return {
+            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+            "incomplete": False,
+        }
+
+    def _judge(self, user: User, route: Route) -> Tree:
+        verdict = self._may.judge(user, route)
+        status: Tree = {"allowed": verdict.opinion is Opinion.ALLOW}
+        if verdict.opinion is Opinion.DENY:
+            status["denied"] = True
+        if verdict.reason:
+            status["reason"] = verdict.reason
+        return status
+
+
+def _route(call: Call, spec: _Spec) -> Route:
+    of, other = spec.resource_attributes, spec.non_resource_attributes
+    if (of is None) == (other is None):
+        which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise _refused(call, "spec.resourceAttributes", which)
+    if of is None:
+        assert other is not None
+        return Route(other.verb, other.path)
+    if call.kind.namespaced and of.namespace != call.namespace:
+        raise _refused(call, "spec.resourceAttributes.namespace", "must match metadata.namespace")
+    return Route(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+
+
+def _refused(call: Call, field: str, message: str) -> Exception:
+    cause = Cause(reason="FieldValueInvalid", message=message, field=field)
+    return invalid(call.kind.group, call.kind.kind, "", [cause])

@@ -1,0 +1,117 @@
+"""Puts an API server together from its options, without sockets: for the process as for tests."""
+
+from pathlib import Path
+
+from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle
+from apiserver_stub.authn.certificate import by_certificate
+from apiserver_stub.authn.chain import Authenticator, Who
+from apiserver_stub.authn.reviews import authentication_reviews
+from apiserver_stub.authn.tokens import StaticTokens, read_token_file
+from apiserver_stub.authz.chain import May, always_allow
+from apiserver_stub.authz.reviews import AccessReviews
+from apiserver_stub.bootstrap import Address, Bootstrap
+from apiserver_stub.credentials import reachable_address
+from apiserver_stub.discovery import Discovery
+from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.health import Progress
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.pages import Pages
+from apiserver_stub.reviews import Reviews
+from apiserver_stub.server import Desks, Gate, Server
+from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.history import Retention
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.sqlite import SqliteBackend
+from apiserver_stub.store.store import Store
+from apiserver_stub.telemetry import Telemetry
+from apiserver_stub.verbs import Limits, Verbs
+from apiserver_stub.watch.hub import Hub
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.options import Parsed
+from controller_manager.serving.health import Health
+
+
+class ApiServer:
+    """One API server: start it, hand requests to `handle`, stop it."""
+
+    def __init__(self, server: Server, store: Store, hub: Hub, progress: Progress, options: Parsed) -> None:
+        self.server = server
+        self.store = store
+        self._hub = hub
+        self._progress = progress
+        self._options = options
+
+    async def handle(self, request: Request) -> Response:
+        """Answer a request."""
+        return await self.server.handle(request)
+
+    async def start(self) -> None:
+        """Read the store and bring about what every cluster has. Raises `Unusable`."""
+        await self.open()
+        await self.settle(self._options[ServingOptions].secure_port)
+
+    async def open(self) -> None:
+        """Read the store; requests are answered from here on. Raises `Unusable`."""
+        await self.store.start()
+        self._progress.stored = True
+
+    async def settle(self, port: int) -> None:
+        """Bring about what every cluster has; clients reach this server at `port`."""
+        serving = self._options[ServingOptions]
+        advertised = serving.advertise_address or reachable_address(serving.bind_address)
+        address = Address(self._options[NetworkOptions].first_service, advertised, port)
+        await Bootstrap(self.handle, address).run()
+        self._progress.settled = True
+
+    def unready(self) -> None:
+        """From now on say that requests should go elsewhere."""
+        self._progress.stopping = True
+
+    def end_streams(self) -> None:
+        """End all watches, and refuse new ones."""
+        self._hub.close()
+
+    async def stop(self) -> None:
+        """End all watches, finish the writes that were submitted and let go of the store."""
+        self.unready()
+        self.end_streams()
+        self._progress.stored = False
+        await self.store.close()
+
+
+def build(options: Parsed, runtime: Runtime) -> ApiServer:
+    """The server those options describe. Raises `ValueError` or `OSError` for files that cannot be used."""
+    serving, access = options[ServingOptions], options[AccessOptions]
+    tokens = _tokens(access.token_auth_file)
+    authenticators: list[Authenticator] = [by_certificate, tokens]
+    may = May([always_allow])
+    kinds, store = built_in(), _store(options[StorageOptions], runtime)
+    hub = Hub(store)
+    admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
+    verbs = Verbs(store, hub, kinds, admission, Limits(watch=serving.min_request_timeout))
+    reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
+    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period)
+    progress.checks_in(health)
+    server = Server(
+        Gate(health.answer, Who(authenticators), may),
+        kinds,
+        Desks(
+            Pages(Discovery(kinds), runtime.registry).answer,
+            Reviews(reviews, verbs.answer).answer,
+            serving.request_timeout,
+        ),
+        Telemetry(runtime.registry),
+        runtime.log("server"),
+    )
+    return ApiServer(server, store, hub, progress, options)
+
+
+def _tokens(file: str) -> StaticTokens:
+    return read_token_file(Path(file)) if file else StaticTokens({})
+
+
+def _store(options: StorageOptions, runtime: Runtime) -> Store:
+    in_memory = options.storage_backend == "memory"
+    backend: Backend = MemoryBackend() if in_memory else SqliteBackend(options.folder / "apiserver.db")
+    return Store(backend, Retention(options.watch_cache_window), log=runtime.log("store"))

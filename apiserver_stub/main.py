@@ -1,0 +1,134 @@
+"""The process: command line, sockets, signals, and one clear sentence when it cannot start."""
+
+import asyncio
+import signal
+import ssl
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvloop
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.credentials import ADMIN, Authority, reachable_address, server_hosts, server_url
+from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.store.refusals import Unusable
+from controller_manager.base.log import configure
+from controller_manager.base.runtime import Runtime
+from controller_manager.options import Parsed, command_line
+from controller_manager.serving.site import Site
+from controller_manager.serving.tls import server_context
+
+_PROGRAM = "apiserver-stub"
+_SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class CannotStart(Exception):
+    """Why the process cannot start, in one sentence for who started it."""
+
+
+def main() -> None:
+    """Run until a signal comes; exit with status 1 when that is impossible."""
+    options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:])
+    log = options[LogOptions]
+    configure(json=log.logging_format == "json", verbosity=log.verbosity)
+    try:
+        uvloop.run(serve(options, Runtime(_PROGRAM)))
+    except CannotStart as error:
+        sys.stderr.write(f"{_PROGRAM}: {error}\n")
+        raise SystemExit(1) from None
+
+
+async def serve(options: Parsed, runtime: Runtime) -> None:
+    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. Raises `CannotStart`."""
+    with _explained():
+        api = build(options, runtime)
+        await api.open()
+    try:
+        with _explained():
+            authority = Authority(_cert_folder(options))
+            site = _site(api, options, authority)
+            await site.start()
+        try:
+            await _serve_until_signal(api, site, options, authority, runtime)
+        finally:
+            api.end_streams()
+            await site.stop()
+    finally:
+        await api.stop()
+
+
+async def _serve_until_signal(
+    api: ApiServer, site: Site, options: Parsed, authority: Authority, runtime: Runtime
+) -> None:
+    serving, log = options[ServingOptions], runtime.log("main")
+    stop = _on_signals()
+    with _explained():
+        url = _write_kubeconfig(authority, options, site.port)
+    await api.settle(site.port)
+    log.info("ready", url=url, kubeconfig=str(_kubeconfig(options)))
+    await stop.wait()
+    for one in _SIGNALS:
+        asyncio.get_running_loop().remove_signal_handler(one)
+    log.info("stopping because of a signal", delay=serving.shutdown_delay_duration)
+    api.unready()
+    await asyncio.sleep(serving.shutdown_delay_duration)
+
+
+def _on_signals() -> asyncio.Event:
+    stop = asyncio.Event()
+    for one in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(one, stop.set)
+    return stop
+
+
+def _site(api: ApiServer, options: Parsed, authority: Authority) -> Site:
+    serving = options[ServingOptions]
+    tls = _tls(options, authority)
+    return Site(api.handle, serving.bind_address, serving.secure_port, tls, max_body=serving.max_request_bytes)
+
+
+def _tls(options: Parsed, authority: Authority) -> ssl.SSLContext:
+    serving, given, network = options[ServingOptions], options[CertificateOptions], options[NetworkOptions]
+    for file in filter(None, (given.tls_cert_file, given.tls_private_key_file, given.client_ca_file)):
+        Path(file).open("rb").close()  # the refusals of ssl name no file
+    if given.tls_cert_file:
+        files = Path(given.tls_cert_file), Path(given.tls_private_key_file)
+    else:
+        advertised = serving.advertise_address or reachable_address(serving.bind_address)
+        files = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
+    context = server_context(*files, authority.certificate_file)
+    if given.client_ca_file:
+        context.load_verify_locations(given.client_ca_file)
+    return context
+
+
+def _write_kubeconfig(authority: Authority, options: Parsed, port: int) -> str:
+    given = options[CertificateOptions].tls_cert_file
+    url = server_url(options[ServingOptions].bind_address, port)
+    authority.kubeconfig(_kubeconfig(options), url, ADMIN, trust=Path(given).read_bytes() if given else b"")
+    return url
+
+
+def _kubeconfig(options: Parsed) -> Path:
+    return _cert_folder(options) / "admin.kubeconfig"
+
+
+def _cert_folder(options: Parsed) -> Path:
+    return Path(options[CertificateOptions].cert_dir or options[StorageOptions].data_dir)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn what may go wrong with files and addresses at the start into a sentence."""
+    try:
+        yield
+    except ssl.SSLError as error:
+        raise CannotStart(f"the certificate files cannot be used: {error.reason or error}") from error
+    except OSError as error:
+        what = f"{error.filename}: {(error.strerror or '').lower()}" if error.filename else str(error)
+        raise CannotStart(what) from error
+    except (Unusable, ValueError) as error:
+        raise CannotStart(str(error)) from error

@@ -1,0 +1,34 @@
+"""Paths that address no resource: what the server is, what it offers, and its metrics."""
+
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.discovery import Discovery
+from apiserver_stub.parse import Route, unknown
+from apiserver_stub.version import version_page
+from controller_manager.api.errors import MethodNotAllowed
+from controller_manager.api.wire import Request, Response
+from controller_manager.serving.pages import metrics_page
+
+
+class Pages:
+    """Answers GET requests for known paths."""
+
+    def __init__(self, discovery: Discovery, registry: CollectorRegistry) -> None:
+        version = Response(200, {"content-type": "application/json"}, version_page())
+        self._discovery = discovery
+        self._fixed: dict[str, Callable[[], Response]] = {
+            "/version": lambda: version,
+            "/metrics": lambda: metrics_page(registry),
+        }
+
+    def answer(self, request: Request, route: Route) -> Response:
+        """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
+        path = route.path.rstrip("/")
+        fixed = self._fixed.get(path)
+        if fixed is None and not path.startswith("/api"):
+            raise unknown()
+        if route.verb != "get":
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        return fixed() if fixed is not None else self._discovery.answer(request, path)

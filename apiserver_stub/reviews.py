@@ -1,0 +1,43 @@
+"""Virtual kinds: objects that are questions, answered in their status and never stored."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.encode.body import decode_body
+from apiserver_stub.encode.json import encode
+from controller_manager.api.errors import BadRequest
+from controller_manager.api.model import Model
+
+M = TypeVar("M", bound=Model)
+
+Review = Callable[[Call, Tree], Tree]
+"""Answers a question with the status of the object."""
+Answer = Callable[[Call], Awaitable[Reply]]
+
+
+class Reviews:
+    """Answers calls for virtual kinds from a table by group and plural, and passes all others on."""
+
+    def __init__(self, table: Mapping[tuple[str, str], Review], others: Answer) -> None:
+        self._table = table
+        self._others = others
+
+    async def answer(self, call: Call) -> Reply:
+        """The question with its answer, or whatever the others answer."""
+        review = self._table.get((call.kind.group, call.kind.plural))
+        if review is None:
+            return await self._others(call)
+        tree = decode_body(call.request, call.kind.api_version, call.kind.kind).tree
+        answered = {**tree, "metadata": {"creationTimestamp": None}, "status": review(call, tree)}
+        return Reply(Item(encode(answered)), 201)
+
+
+def read(tree: Tree, model: type[M]) -> M:
+    """The object's `spec`, typed. Raises `BadRequest` naming the field that is wrong."""
+    try:
+        return msgspec.convert(tree.get("spec") or {}, model)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"spec: {error}") from None

@@ -1,0 +1,99 @@
+"""The hall: every request walks straight through it, from what it asks to what is answered; it knows no sockets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from apiserver_stub.call import Call, Reply, User
+from apiserver_stub.encode.negotiate import respond
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.parse import Route, last_values, parse, resolve
+from apiserver_stub.telemetry import Telemetry
+from controller_manager.api.errors import ApiError, InternalError, Timeout
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+
+Answer = Callable[[Call], Awaitable[Reply]]
+Page = Callable[[Request, Route], Response]
+Probe = Callable[[Request], Response | None]
+
+_ALWAYS = {"cache-control": "no-cache, private"}
+_ELSEWHERE = Route("other", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Health paths anyone may ask, who a caller is, and what it may do; `who` and `may` raise the refusal."""
+
+    probe: Probe
+    who: Callable[[Request], User]
+    may: Callable[[User, Route], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Desks:
+    """Who answers: `page` the paths that address no resource, `answer` the others, within `patience` seconds."""
+
+    page: Page
+    answer: Answer
+    patience: float = 60.0
+
+
+class Server:
+    """Answers every request; the one place of the API server where errors end."""
+
+    def __init__(self, gate: Gate, kinds: Kinds, desks: Desks, telemetry: Telemetry, log: Logger) -> None:
+        self._gate = gate
+        self._kinds = kinds
+        self._desks = desks
+        self._telemetry = telemetry
+        self._log = log
+
+    async def handle(self, request: Request) -> Response:
+        """The answer; a refusal is a `Status`, and so is a failure, which tells the caller nothing of the inside."""
+        started, counted = monotonic(), _ELSEWHERE
+        try:
+            probed = self._gate.probe(request)
+            if probed is not None:
+                return probed
+            user = self._gate.who(request)
+            query = last_values(request.query)
+            route = parse(request.method, request.path, query)
+            self._gate.may(user, route)
+            if not route.resource:
+                response = self._desks.page(request, route)
+            else:
+                kind, part = resolve(route, self._kinds)
+                counted = route
+                namespace = route.namespace if kind.namespaced else ""
+                response = await self._serve(Call(request, user, route.verb, kind, namespace, route.name, part, query))
+        except ApiError as refusal:
+            response = refused(refusal)
+        except Exception:  # noqa: BLE001  # the hall, where errors end
+            self._log.exception("a request failed", method=request.method, path=request.path)
+            response = refused(InternalError("the request failed inside the server, whose log says why"))
+        self._telemetry.count(counted, response.status, monotonic() - started)
+        return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
+
+    async def _serve(self, call: Call) -> Response:
+        if call.verb == "watch":
+            return respond(call, await self._desks.answer(call))
+        try:
+            async with asyncio.timeout(self._desks.patience):
+                return respond(call, await self._desks.answer(call))
+        except TimeoutError:
+            raise Timeout("the request did not complete within the allotted time") from None
+
+
+def refused(refusal: ApiError) -> Response:
+    """A refusal as an answer."""
+    headers = {"content-type": "application/json"}
+    if refusal.details is not None and refusal.details.retry_after_seconds:
+        headers["retry-after"] = str(refusal.details.retry_after_seconds)
+    status = refusal.status()
+    if not status.message.isascii():
+        status = replace(status, message=status.message.encode("utf-8", "replace").decode())
+    return Response(refusal.code, headers, status.encode())

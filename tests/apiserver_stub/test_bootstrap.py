@@ -1,0 +1,77 @@
+"""What every cluster has after the start, however often the server starts."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.bootstrap import Address, Bootstrap
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+
+IN_DEFAULT = "/api/v1/namespaces/default"
+SLICE = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/kubernetes"
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[ApiServer]:
+    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", "--service-cluster-ip-range=10.9.0.0/16")
+    server = build(FLAGS.parse(flags), Runtime("test"))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def get(api: ApiServer, path: str) -> Any:
+    response = await api.handle(Request("GET", path, certificate=Certificate("test")))
+    assert isinstance(response.body, bytes)
+    assert response.status == 200, response.body
+    return msgspec.json.decode(response.body)
+
+
+async def test_the_namespaces(api: ApiServer) -> None:
+    found = await get(api, "/api/v1/namespaces")
+    names = [item["metadata"]["name"] for item in found["items"]]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+
+
+async def test_the_service_of_the_server(api: ApiServer) -> None:
+    service = await get(api, f"{IN_DEFAULT}/services/kubernetes")
+    assert service["spec"]["clusterIP"] == "10.9.0.1"
+    assert service["spec"]["ports"] == [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": 6443}]
+    assert service["metadata"]["labels"] == {"component": "apiserver", "provider": "kubernetes"}
+    endpoints = await get(api, f"{IN_DEFAULT}/endpoints/kubernetes")
+    ports = [{"name": "https", "port": 6443, "protocol": "TCP"}]
+    assert endpoints["subsets"] == [{"addresses": [{"ip": "192.0.2.1"}], "ports": ports}]
+    found = await get(api, SLICE)
+    assert (found["addressType"], found["endpoints"][0]["addresses"], found["ports"]) == ("IPv4", ["192.0.2.1"], ports)
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "kubernetes"
+
+
+async def test_a_second_run_writes_nothing(api: ApiServer) -> None:
+    before = api.store.revision
+    await api.settle(6443)
+    assert api.store.revision == before
+
+
+async def test_a_move_is_followed(api: ApiServer) -> None:
+    await Bootstrap(api.handle, Address("10.9.0.1", "192.0.2.8", 7443)).run()
+    service = await get(api, f"{IN_DEFAULT}/services/kubernetes")
+    endpoints = await get(api, f"{IN_DEFAULT}/endpoints/kubernetes")
+    assert service["spec"]["ports"][0]["targetPort"] == 7443
+    assert endpoints["subsets"][0]["addresses"] == [{"ip": "192.0.2.8"}]
+    assert (await get(api, SLICE))["endpoints"][0]["addresses"] == ["192.0.2.8"]
+
+
+async def test_what_others_added_stays(api: ApiServer) -> None:
+    path = f"{IN_DEFAULT}/services/kubernetes"
+    service = await get(api, path)
+    service["metadata"]["labels"]["team"] = "blue"
+    body = msgspec.json.encode(service)
+    headers = {"content-type": "application/json"}
+    await api.handle(Request("PUT", path, (), headers, body, Certificate("test")))
+    await Bootstrap(api.handle, Address("10.9.0.1", "192.0.2.1", 7443)).run()
+    assert (await get(api, path))["metadata"]["labels"]["team"] == "blue"

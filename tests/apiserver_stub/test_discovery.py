@@ -1,0 +1,135 @@
+"""Discovery documents: their shape, their forms, and that they follow the kinds."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.discovery import AGGREGATED, Discovery
+from apiserver_stub.kinds.registry import built_in
+from controller_manager.api.errors import NotAcceptable, NotFound
+from controller_manager.api.wire import Request, Response
+
+DISCOVERY = Discovery(built_in())
+
+
+def ask(path: str, accept: str = "", *, etag: str = "", of: Discovery = DISCOVERY) -> Response:
+    headers = {"accept": accept, "if-none-match": etag}
+    return of.answer(Request("GET", path, headers={k: v for k, v in headers.items() if v}), path)
+
+
+def read(path: str, accept: str = "") -> Any:
+    response = ask(path, accept)
+    assert isinstance(response.body, bytes)
+    return msgspec.json.decode(response.body)
+
+
+def test_the_core_versions() -> None:
+    assert read("/api") == {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+
+
+def test_the_groups() -> None:
+    found = read("/apis")
+    assert found["kind"] == "APIGroupList"
+    groups = {group["name"]: group for group in found["groups"]}
+    assert groups["apps"] == {
+        "name": "apps",
+        "versions": [{"groupVersion": "apps/v1", "version": "v1"}],
+        "preferredVersion": {"groupVersion": "apps/v1", "version": "v1"},
+    }
+    assert [v["version"] for v in groups["autoscaling"]["versions"]] == ["v2", "v1"]
+    assert "" not in groups
+
+
+def test_one_group() -> None:
+    found = read("/apis/apps")
+    assert (found["kind"], found["apiVersion"], found["name"]) == ("APIGroup", "v1", "apps")
+
+
+def test_the_resources_of_a_version() -> None:
+    found = read("/apis/apps/v1")
+    assert (found["kind"], found["groupVersion"]) == ("APIResourceList", "apps/v1")
+    resources = {resource["name"]: resource for resource in found["resources"]}
+    assert resources["deployments"] == {
+        "name": "deployments",
+        "singularName": "deployment",
+        "namespaced": True,
+        "kind": "Deployment",
+        "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
+        "shortNames": ["deploy"],
+        "categories": ["all"],
+    }
+    scale = resources["deployments/scale"]
+    assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
+    assert "group" not in resources["deployments/status"]
+
+
+def test_core_resources() -> None:
+    names = {resource["name"]: resource for resource in read("/api/v1")["resources"]}
+    assert names["nodes"]["namespaced"] is False
+    assert names["pods/eviction"]["group"] == "policy"
+
+
+def test_the_aggregated_form() -> None:
+    found = read("/apis", f"{AGGREGATED},application/json")
+    assert (found["kind"], found["apiVersion"]) == ("APIGroupDiscoveryList", "apidiscovery.k8s.io/v2")
+    apps = next(item for item in found["items"] if item["metadata"]["name"] == "apps")
+    deployments = next(r for r in apps["versions"][0]["resources"] if r["resource"] == "deployments")
+    assert deployments["scope"] == "Namespaced"
+    assert deployments["responseKind"] == {"group": "apps", "version": "v1", "kind": "Deployment"}
+    assert [part["subresource"] for part in deployments["subresources"]] == ["scale", "status"]
+    core = read("/api", AGGREGATED)["items"]
+    assert [version["version"] for version in core[0]["versions"]] == ["v1"]
+    assert len(core) == 1
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"),
+    [
+        (AGGREGATED, AGGREGATED),
+        (f"{AGGREGATED},application/json", AGGREGATED),
+        ("application/json; as=APIGroupDiscoveryList; v=v2; g=apidiscovery.k8s.io", AGGREGATED),
+        (f"application/json,{AGGREGATED}", "application/json"),
+        (f"{AGGREGATED.replace('v=v2', 'v=v9')},application/json", "application/json"),
+        ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
+        ("application/yaml, */*", "application/json"),
+        ("", "application/json"),
+    ],
+)
+def test_the_first_offered_form_is_sent(accept: str, media_type: str) -> None:
+    assert ask("/apis", accept).headers["content-type"] == media_type
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/cbor", AGGREGATED.replace("v=v2", "v=v9")])
+def test_other_forms_are_refused(accept: str) -> None:
+    with pytest.raises(NotAcceptable):
+        ask("/apis", accept)
+
+
+def test_groups_have_no_aggregated_form() -> None:
+    with pytest.raises(NotAcceptable):
+        ask("/apis/apps", AGGREGATED)
+
+
+def test_what_has_not_changed_is_not_sent_again() -> None:
+    first = ask("/apis", AGGREGATED)
+    again = ask("/apis", AGGREGATED, etag=first.headers["etag"])
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
+
+
+def test_it_follows_the_kinds() -> None:
+    kinds = built_in()
+    discovery = Discovery(kinds)
+    before = ask("/apis", AGGREGATED, of=discovery).headers["etag"]
+    deployment = kinds.find("apps", "v1", "deployments")
+    assert deployment is not None
+    kinds.add(replace(deployment, group="stable.example.com", plural="crontabs"))
+    assert ask("/apis", AGGREGATED, of=discovery).headers["etag"] != before
+    assert b"crontabs" in bytes(ask("/apis/stable.example.com/v1", of=discovery).body)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("path", ["/apis/nothing", "/api/v2", "/apis/apps/v9"])
+def test_what_is_not_served_is_not_found(path: str) -> None:
+    with pytest.raises(NotFound):
+        ask(path)

@@ -1,0 +1,179 @@
+"""The real process with the real kubectl: it starts, serves, keeps what it acknowledged, and stops."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+PEOPLE = 's3cret,jane,42,"dev"\n'
+
+Kubectl = Callable[..., str]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Process:
+    """One `apiserver-stub` in a folder."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder, self.port = folder, free_port()
+        command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={folder}", f"--secure-port={self.port}"]
+        self.child = subprocess.Popen([*command, "--bind-address=127.0.0.1", *arguments], stderr=subprocess.PIPE)
+
+    def wait_ready(self) -> None:
+        for _ in range(300):
+            assert self.child.poll() is None, self.child.communicate()[1].decode()
+            if self.get("/readyz")[0] == 200:
+                return
+            time.sleep(0.05)
+        pytest.fail("the server did not become ready")
+
+    def get(self, path: str, **headers: str) -> tuple[int, bytes]:
+        trust = ssl.create_default_context()
+        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+        try:
+            with urllib.request.urlopen(request, context=trust, timeout=5) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as refusal:
+            return refusal.code, refusal.read()
+        except OSError:
+            return 0, b""
+
+    def kubectl(self, *arguments: str, stdin: Any = None) -> str:
+        program = shutil.which("kubectl")
+        if program is None and "CI" not in os.environ:
+            pytest.skip("kubectl is not installed")
+        assert program, "kubectl is not installed"
+        environment = {
+            "KUBECONFIG": str(self.folder / "admin.kubeconfig"),
+            "HOME": str(self.folder),
+            "PATH": os.environ["PATH"],
+        }
+        text = None if stdin is None else json.dumps(stdin)
+        done = subprocess.run(
+            [program, *arguments], input=text, env=environment, capture_output=True, text=True, timeout=30, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        self.child.send_signal(how)
+        self.child.communicate(timeout=20)
+        return self.child.returncode
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Process]:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text(PEOPLE)
+    process = Process(tmp_path / "data", f"--token-auth-file={tokens}")
+    process.wait_ready()
+    yield process
+    if process.child.poll() is None:
+        process.stop(signal.SIGKILL)
+
+
+def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
+    assert server.kubectl("apply", "--validate=false", "-f", "-", stdin=CONFIG_MAP).strip() == "configmap/a created"
+    assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "v"
+    assert "kube-system" in server.kubectl("get", "namespaces")
+    assert "v1.36" in server.kubectl("version")
+    assert "deployments" in server.kubectl("api-resources")
+    assert server.kubectl("get", "--raw", "/readyz") == "ok"
+
+
+def test_only_health_is_for_strangers(server: Process) -> None:
+    assert server.get("/livez") == (200, b"ok")
+    assert server.get("/version")[0] == 401
+    assert server.get("/api/v1/namespaces", Authorization="Bearer forged")[0] == 401
+    assert server.get("/version", Authorization="Bearer s3cret")[0] == 200
+
+
+def test_a_kill_loses_nothing(server: Process) -> None:
+    server.kubectl("apply", "--validate=false", "-f", "-", stdin=CONFIG_MAP)
+    uid = server.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}")
+    server.stop(signal.SIGKILL)
+    again = Process(server.folder)
+    again.wait_ready()
+    assert again.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}") == uid
+    assert again.stop() == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(server: Process, how: signal.Signals) -> None:
+    assert server.stop(how) == 0
+
+
+def test_readiness_fails_while_it_drains(tmp_path: Path) -> None:
+    process = Process(tmp_path / "data", "--storage-backend=memory", "--shutdown-delay-duration=3s")
+    process.wait_ready()
+    process.child.send_signal(signal.SIGTERM)
+    while (ready := process.get("/readyz")[0]) == 200:
+        time.sleep(0.05)
+    assert (ready, process.get("/livez")[0]) == (500, 200)
+    process.child.communicate(timeout=20)
+    assert process.child.returncode == 0
+
+
+def refusal(*arguments: str) -> str:
+    """What a process that cannot start says; it ends with status 1."""
+    command = [sys.executable, "-m", "apiserver_stub", "--bind-address=127.0.0.1", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_a_busy_port_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refusal(f"--data-dir={tmp_path}", f"--secure-port={port}")
+    assert said == f"apiserver-stub: cannot listen on 127.0.0.1:{port}: address already in use\n"
+
+
+def test_a_folder_that_is_a_file_is_a_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    said = refusal(f"--data-dir={file / 'below'}", "--secure-port=0")
+    assert str(file) in said
+    assert said.count("\n") == 1
+
+
+def test_a_folder_in_use_is_a_sentence(server: Process) -> None:
+    said = refusal(f"--data-dir={server.folder}", "--secure-port=0")
+    assert "is in use by another process" in said
+    assert said.count("\n") == 1
+
+
+def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
+    memory = ("--storage-backend=memory", f"--data-dir={tmp_path}", "--secure-port=0")
+    junk = tmp_path / "junk"
+    junk.write_text("junk\n")
+    pair = (f"--tls-cert-file={junk}", f"--tls-private-key-file={junk}")
+    assert refusal(*memory, *pair).startswith("apiserver-stub: the certificate files cannot be used: ")
+    assert refusal(*memory, f"--token-auth-file={junk}").startswith(f"apiserver-stub: {junk}, line 1: expected token,")
+    missing = tmp_path / "missing"
+    assert refusal(*memory, f"--client-ca-file={missing}") == f"apiserver-stub: {missing}: no such file or directory\n"
+    assert "the only mode so far is AlwaysAllow" in refusal(*memory, "--authorization-mode=RBAC")

@@ -1,0 +1,182 @@
+"""The hall: refusals become a Status, failures tell nothing, strangers see health alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.call import Call, Reply
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.server import Desks
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.runtime import Runtime
+
+ADMIN = Certificate("admin", ("system:masters",))
+PODS = "/api/v1/namespaces/default/pods"
+
+
+def make(*arguments: str) -> ApiServer:
+    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *arguments)
+    return build(FLAGS.parse(flags), Runtime("test"))
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text('s3cret,jane,42,"dev,ops"\n')
+    server = make(f"--token-auth-file={tokens}")
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def ask(api: ApiServer, method: str, target: str, body: Any = None, **headers: str) -> tuple[Response, Any]:
+    """The answer to an administrator, and its JSON."""
+    path, _, query = target.partition("?")
+    pairs = tuple(pair.partition("=")[::2] for pair in query.split("&")) if query else ()
+    data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""
+    given_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    response = await api.handle(Request(method, path, pairs, given_headers, data, ADMIN))
+    assert isinstance(response.body, bytes)
+    is_json = response.headers.get("content-type", "").startswith("application/json")
+    return response, msgspec.json.decode(response.body) if is_json and response.body else response.body
+
+
+def pod(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+@pytest.mark.parametrize("path", ["/version", "/api", "/apis", "/metrics", "/openapi/v2", "/", PODS, "/nonsense"])
+@pytest.mark.parametrize("token", ["", "forged"])
+async def test_strangers_are_refused(api: ApiServer, path: str, token: str) -> None:
+    headers = {"authorization": f"Bearer {token}"} if token else {}
+    response = await api.handle(Request("GET", path, headers=headers))
+    assert response.status == 401
+    status = msgspec.json.decode(response.body)
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "Unauthorized", 401)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping", "/livez/datastore"])
+async def test_health_is_for_everybody(api: ApiServer, path: str) -> None:
+    response = await api.handle(Request("GET", path))
+    assert (response.status, response.body) == (200, b"ok") or b"check passed" in bytes(response.body)  # type: ignore[arg-type]
+
+
+async def test_the_checks_have_their_names(api: ApiServer) -> None:
+    response = await api.handle(Request("GET", "/readyz", (("verbose", ""),)))
+    names = [line[3:].removesuffix(" ok") for line in bytes(response.body).decode().splitlines()[:-1]]  # type: ignore[arg-type]
+    assert names == ["ping", "log", "datastore", "poststarthook/bootstrap-controller", "shutdown"]
+
+
+async def test_a_token_names_the_caller(api: ApiServer) -> None:
+    body = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
+    headers = {"authorization": "Bearer s3cret", "content-type": "application/json"}
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    response = await api.handle(Request("POST", path, (), headers, body))
+    assert response.status == 201
+    user = msgspec.json.decode(response.body)["status"]["userInfo"]
+    assert user == {"username": "jane", "uid": "42", "groups": ["dev", "ops", "system:authenticated"]}
+
+
+async def test_an_object_lives(api: ApiServer) -> None:
+    created, _ = await ask(api, "POST", PODS, pod("a"))
+    found, tree = await ask(api, "GET", f"{PODS}/a")
+    assert (created.status, found.status, tree["metadata"]["name"]) == (201, 200, "a")
+    assert found.headers["content-type"] == "application/json"
+    assert found.headers["cache-control"] == "no-cache, private"
+    again, status = await ask(api, "POST", PODS, pod("a"))
+    assert (again.status, status["reason"]) == (409, "AlreadyExists")
+
+
+async def test_a_watch_streams(api: ApiServer) -> None:
+    request = Request("GET", PODS, (("watch", "1"), ("resourceVersion", "0")), {}, b"", ADMIN)
+    await ask(api, "POST", PODS, pod("a"))
+    response = await api.handle(request)
+    assert not isinstance(response.body, bytes)
+    chunk = await anext(response.body)
+    assert msgspec.json.decode(chunk.splitlines()[0])["type"] == "ADDED"
+    await response.body.aclose()  # type: ignore[attr-defined]
+
+
+async def test_stopping_fails_readiness_and_ends_streams(api: ApiServer) -> None:
+    response = await api.handle(Request("GET", PODS, (("watch", "1"),), {}, b"", ADMIN))
+    assert not isinstance(response.body, bytes)
+    api.unready()
+    assert (await api.handle(Request("GET", "/readyz"))).status == 500
+    assert (await api.handle(Request("GET", "/livez"))).status == 200
+    api.end_streams()
+    async with asyncio.timeout(5):
+        assert [chunk async for chunk in response.body] == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "reason"),
+    [
+        ("GET", f"{PODS}/missing", 404, "NotFound"),
+        ("GET", "/api/v1/gizmos", 404, "NotFound"),
+        ("GET", "/openapi/v2", 404, "NotFound"),
+        ("GET", "/openapi/v3", 404, "NotFound"),
+        ("GET", "/apis/nothing", 404, "NotFound"),
+        ("POST", "/version", 405, "MethodNotAllowed"),
+        ("POST", "/apis", 405, "MethodNotAllowed"),
+        ("PUT", PODS, 405, "MethodNotAllowed"),
+        ("POST", PODS, 400, "BadRequest"),
+        ("GET", f"{PODS}/..", 400, "BadRequest"),
+        ("GET", f"{PODS}?limit=many", 400, "BadRequest"),
+    ],
+)
+async def test_refusals_are_a_status(api: ApiServer, method: str, path: str, code: int, reason: str) -> None:
+    response, status = await ask(api, method, path)
+    assert (response.status, status["kind"], status["code"], status["reason"]) == (code, "Status", code, reason)
+
+
+async def test_a_failure_tells_nothing(api: ApiServer) -> None:
+    async def fail(_call: Call) -> Reply:
+        raise RuntimeError("the secret of the house")
+
+    _replace_answer(api, fail)
+    response, status = await ask(api, "GET", PODS)
+    assert (response.status, status["reason"]) == (500, "InternalError")
+    assert "secret" not in status["message"]
+
+
+@pytest.mark.virtual
+async def test_a_request_takes_so_long_at_most() -> None:
+    async def dawdle(_call: Call) -> Reply:
+        await asyncio.sleep(3600)
+        raise AssertionError
+
+    api = make("--request-timeout=30s")
+    await api.start()
+    _replace_answer(api, dawdle)
+    response, status = await ask(api, "GET", PODS)
+    assert (response.status, status["reason"]) == (504, "Timeout")
+    assert asyncio.get_running_loop().time() == pytest.approx(30, abs=1)
+    await api.stop()
+
+
+async def test_requests_are_counted(api: ApiServer) -> None:
+    await ask(api, "GET", PODS)
+    await ask(api, "GET", "/api/v1/gizmos")
+    _, page = await ask(api, "GET", "/metrics")
+    counted = (
+        'apiserver_request_total{code="200",group="",resource="pods",scope="namespace",subresource="",'
+        'verb="LIST",version="v1"} 1.0'
+    )
+    assert counted in page.decode()
+    assert "gizmos" not in page.decode()
+
+
+def _replace_answer(api: ApiServer, answer: Any) -> None:
+    desks: Desks = api.server._desks
+    api.server._desks = replace(desks, answer=answer)
