@@ -1,6 +1,6 @@
 """The rules of Pods and Pod templates: containers, ports, volumes, and what of a running Pod may change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -39,8 +39,12 @@ def check_pod(new: Tree, old: Tree | None) -> Iterator[Cause]:
         yield from _pod_update(spec, old.get("spec", {}))
 
 
-def check_template(template: Any, field: str, policies: tuple[str, ...] = ("Always",)) -> Iterator[Cause]:
-    """All problems of a Pod template whose Pods may have one of the restart policies."""
+def check_template(
+    template: Any, field: str, policies: tuple[str, ...] = ("Always",), claimed: Iterable[str] = ()
+) -> Iterator[Cause]:
+    """All problems of a Pod template whose Pods may have one of the restart policies; `claimed` are the volumes its
+    controller adds.
+    """
     if not isinstance(template, dict):
         return
     metadata = template.get("metadata") or {}
@@ -50,7 +54,7 @@ def check_template(template: Any, field: str, policies: tuple[str, ...] = ("Alwa
     if not isinstance(spec, dict):
         yield required(f"{field}.spec.containers")
         return
-    yield from check_pod_spec(spec, f"{field}.spec")
+    yield from check_pod_spec(spec, f"{field}.spec", claimed)
     policy = spec.get("restartPolicy")
     if policy and policy not in policies:
         yield unsupported(f"{field}.spec.restartPolicy", policy, policies)
@@ -58,11 +62,11 @@ def check_template(template: Any, field: str, policies: tuple[str, ...] = ("Alwa
         yield forbidden(f"{field}.spec.ephemeralContainers", "not allowed in a pod template")
 
 
-def check_pod_spec(spec: Tree, field: str) -> Iterator[Cause]:
+def check_pod_spec(spec: Tree, field: str, claimed: Iterable[str] = ()) -> Iterator[Cause]:
     """All problems of a Pod's spec, wherever it stands."""
     if spec.get("containers") == []:
         yield required(f"{field}.containers")
-    volumes = {v.get("name") for _, v in dicts(spec.get("volumes"))}
+    volumes = {*claimed, *(v.get("name") for _, v in dicts(spec.get("volumes")))}
     named = [
         (f"{field}.{key}[{i}].name", c["name"]) for key in _LISTS for i, c in dicts(spec.get(key)) if c.get("name")
     ]

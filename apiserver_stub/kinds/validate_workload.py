@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import forbidden, invalid, required, unsupported
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import get_in, same_but
+from apiserver_stub.kinds.trees import dicts, get_in, same_but
 from apiserver_stub.kinds.validate_common import at_least, check_selector, selects, unchanged
 from apiserver_stub.kinds.validate_metadata import check_labels
 from apiserver_stub.kinds.validate_pod import check_template
@@ -48,7 +48,8 @@ def check_workload(new: Tree, old: Tree | None) -> Iterator[Cause]:
         yield invalid("spec.selector", selector, "an empty selector would select every Pod")
     elif selector and isinstance(template, dict):
         yield from _matching(selector, template)
-    yield from check_template(template, "spec.template")
+    claims = [get_in(claim, ("metadata", "name")) or "" for _, claim in dicts(spec.get("volumeClaimTemplates"))]
+    yield from check_template(template, "spec.template", claimed=claims)
     yield from unchanged(new, old, "spec.selector")
 
 

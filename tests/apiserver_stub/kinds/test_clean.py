@@ -1,0 +1,187 @@
+"""Trees are made to fit their schema, and what does not fit is named."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.kinds.clean import DEEPEST, Report, clean, clean_tree
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema import Schemas
+
+KINDS = built_in()
+PODS = KINDS.find("", "v1", "pods")
+LEASES = KINDS.find("coordination.k8s.io", "v1", "leases")
+assert PODS is not None
+assert LEASES is not None
+
+
+def _cleaned(tree: dict[str, Any]) -> tuple[dict[str, Any], Report]:
+    assert PODS is not None
+    report = clean(tree, PODS)
+    return tree, report
+
+
+def test_what_fits_is_left_alone() -> None:
+    pod = {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    before = copy.deepcopy(pod)
+    assert _cleaned(pod) == (before, Report())
+
+
+def test_unknown_fields_go_and_are_named_with_their_path() -> None:
+    pod = {
+        "spec": {"foo": 1, "containers": [{"name": "c", "bar": {}, "ports": [{"containerPort": 1, "x": 1}]}]},
+        "y": 2,
+    }
+    tree, report = _cleaned(pod)
+    assert set(report.unknown) == {"spec.foo", "spec.containers[0].bar", "spec.containers[0].ports[0].x", "y"}
+    assert tree == {"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1, "protocol": "TCP"}]}]}}
+
+
+def test_nulls_go() -> None:
+    tree, report = _cleaned(
+        {"metadata": {"creationTimestamp": None, "labels": {"a": None}}, "spec": {"containers": [None, {"name": "c"}]}}
+    )
+    assert report == Report()
+    assert tree == {"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "c"}]}}
+
+
+def test_fields_that_are_always_there_come_with_their_empty_value() -> None:
+    tree, _ = _cleaned({"status": {"containerStatuses": [{"name": "c"}]}})
+    status = tree["status"]["containerStatuses"][0]
+    assert status == {"name": "c", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+
+
+@pytest.mark.parametrize(
+    ("tree", "wrong"),
+    [
+        ({"spec": []}, "spec: expected object, got array"),
+        ({"spec": {"containers": {}}}, "spec.containers: expected array, got object"),
+        ({"spec": {"hostNetwork": "yes"}}, "spec.hostNetwork: expected boolean, got string"),
+        ({"spec": {"priority": "1"}}, "spec.priority: expected integer, got string"),
+        ({"spec": {"priority": True}}, "spec.priority: expected integer, got boolean"),
+        ({"spec": {"priority": 1.5}}, "spec.priority: expected integer, got number"),
+        ({"spec": {"priority": 2**31}}, "spec.priority: 2147483648 does not fit int32"),
+        (
+            {"spec": {"activeDeadlineSeconds": 2**63}},
+            "spec.activeDeadlineSeconds: 9223372036854775808 does not fit int64",
+        ),
+        ({"metadata": {"labels": {"a.b/c": 1}}}, "metadata.labels[a.b/c]: expected string, got integer"),
+        ({"metadata": {"creationTimestamp": "now"}}, "metadata.creationTimestamp: 'now' is no RFC 3339 time"),
+        (
+            {"metadata": {"creationTimestamp": "2024-02-30T00:00:00Z"}},
+            "metadata.creationTimestamp: '2024-02-30T00:00:00Z' is no RFC 3339 time",
+        ),
+        (
+            {"metadata": {"creationTimestamp": "0001-01-01T00:00:00+05:00"}},
+            "metadata.creationTimestamp: '0001-01-01T00:00:00+05:00' is no RFC 3339 time",
+        ),
+        (
+            {"spec": {"overhead": {"cpu": "1 core"}}},
+            "spec.overhead.cpu: '1 core' is no quantity, such as 100m or 1.5Gi",
+        ),
+        ({"spec": {"overhead": {"cpu": {}}}}, "spec.overhead.cpu: expected quantity, got object"),
+    ],
+)
+def test_wrong_types_are_named_and_left(tree: dict[str, Any], wrong: str) -> None:
+    before = copy.deepcopy(tree)
+    assert _cleaned(tree) == (before, Report(wrong=(wrong,)))
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    _, report = _cleaned({"spec": {"priority": "x", "hostPID": 1, "nope": 1}, "status": 3})
+    assert len(report.wrong) == 3
+    assert report.unknown == ("spec.nope",)
+
+
+@pytest.mark.parametrize(
+    ("given_value", "kept"),
+    [
+        ("2024-01-02T03:04:05Z", "2024-01-02T03:04:05Z"),
+        ("2024-01-02T03:04:05.678Z", "2024-01-02T03:04:05Z"),
+        ("2024-01-02T03:04:05.123456789Z", "2024-01-02T03:04:05Z"),
+        ("2024-01-02T05:04:05+02:00", "2024-01-02T03:04:05Z"),
+    ],
+)
+def test_times_take_their_usual_form(given_value: str, kept: str) -> None:
+    tree, report = _cleaned({"metadata": {"creationTimestamp": given_value}})
+    assert (tree["metadata"]["creationTimestamp"], report) == (kept, Report())
+
+
+def test_micro_times_have_six_digits() -> None:
+    assert LEASES is not None
+    lease = {"spec": {"renewTime": "2024-01-02T05:04:05.5+02:00", "acquireTime": "2024-01-02T03:04:05.000001Z"}}
+    assert clean(lease, LEASES) == Report()
+    assert lease["spec"] == {
+        "renewTime": "2024-01-02T03:04:05.500000Z",
+        "acquireTime": "2024-01-02T03:04:05.000001Z",
+    }
+
+
+def test_quantities_may_be_numbers_and_ports_either() -> None:
+    tree, report = _cleaned(
+        {
+            "spec": {
+                "overhead": {"cpu": 1, "memory": 0.5, "x": "1e3", "y": "-1.5Gi", "z": "100m"},
+                "containers": [
+                    {"readinessProbe": {"httpGet": {"port": 80}}, "livenessProbe": {"httpGet": {"port": "http"}}}
+                ],
+            }
+        }
+    )
+    assert report == Report()
+    assert tree["spec"]["overhead"] == {"cpu": "1", "memory": "0.5", "x": "1e3", "y": "-1.5Gi", "z": "100m"}
+
+
+def test_secrets_carry_base64() -> None:
+    secrets = KINDS.find("", "v1", "secrets")
+    assert secrets is not None
+    assert clean({"data": {"a": "aGk=", "b": ""}}, secrets) == Report()
+    assert clean({"data": {"a": "aGk"}}, secrets).wrong == ("data.a: expected base64 text",)
+
+
+def test_what_has_no_schema_is_kept_whole() -> None:
+    revisions = KINDS.find("apps", "v1", "controllerrevisions")
+    assert revisions is not None
+    tree = {"data": {"spec": {"template": {"$patch": "replace", "x": None}}}, "revision": 1}
+    assert clean(tree, revisions) == Report()
+    assert tree["data"] == {"spec": {"template": {"$patch": "replace", "x": None}}}
+
+
+def test_preserved_objects_keep_unknown_fields() -> None:
+    schemas = Schemas({"x": {"type": "object", "preserve": True, "fields": {"a": {"type": "string"}}}})
+    tree = {"a": "1", "b": [None]}
+    assert clean_tree(tree, schemas.node("x")) == Report()
+    assert tree == {"a": "1", "b": [None]}
+
+
+def test_depth_is_bounded() -> None:
+    definitions = KINDS.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert definitions is not None
+    inner: dict[str, Any] = {}
+    for _ in range(DEEPEST * 5):
+        inner = {"not": inner}
+    tree = {"spec": {"versions": [{"name": "v1", "schema": {"openAPIV3Schema": inner}}]}}
+    assert len(clean(tree, definitions).wrong) == 1
+    assert "nested too deeply" in clean(tree, definitions).wrong[0]
+
+
+_names = st.sampled_from(["metadata", "spec", "status", "name", "labels", "containers", "image", "ports", "env", "zzz"])
+_trees = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_names, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.dictionaries(_names, _trees, max_size=5))
+def test_cleaning_twice_changes_nothing_more(tree: dict[str, Any]) -> None:
+    assert PODS is not None
+    first = clean(tree, PODS)
+    once = copy.deepcopy(tree)
+    second = clean(tree, PODS)
+    assert tree == once
+    assert second == Report(unknown=(), wrong=first.wrong)

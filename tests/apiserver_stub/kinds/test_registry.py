@@ -1,0 +1,138 @@
+"""The built-in kinds are complete, ordered and resolve."""
+
+from dataclasses import replace
+
+import pytest
+
+from apiserver_stub.kinds.fields import SELECTABLE
+from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.schema import Node
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Kinds:
+    return built_in()
+
+
+def _reached(node: Node, seen: set[int]) -> None:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    for inner in (*node.fields.values(), node.items, node.values):
+        if inner is not None:
+            _reached(inner, seen)
+
+
+def test_every_resource_has_a_schema_whose_references_resolve(kinds: Kinds) -> None:
+    seen: set[int] = set()
+    for kind in kinds.all():
+        assert {"apiVersion", "kind", "metadata"} <= kind.schema.fields.keys()
+        _reached(kind.schema, seen)
+    assert len(seen) > 2000
+
+
+def test_every_required_field_exists(kinds: Kinds) -> None:
+    for kind in kinds.all():
+        assert set(kind.schema.required) <= kind.schema.fields.keys()
+
+
+def test_a_recursive_definition_is_one_shared_node(kinds: Kinds) -> None:
+    definition = kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+    assert definition is not None
+    schema = definition.schema.at("spec", "versions", "schema", "openAPIV3Schema")
+    assert schema is not None
+    assert schema.fields["not"] is schema
+    assert schema.at("properties", "anything") is schema
+
+
+def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: Kinds) -> None:
+    deployments = kinds.find("apps", "v1", "deployments")
+    assert deployments is not None
+    strategy = deployments.schema.at("spec", "strategy")
+    assert strategy is not None
+    assert strategy.patch_strategy == {"retainKeys"}
+    assert "rollingUpdate" in strategy.fields
+
+
+def test_list_and_patch_semantics_are_kept(kinds: Kinds) -> None:
+    pods = kinds.find("", "v1", "pods")
+    assert pods is not None
+    containers = pods.schema.at("spec", "containers")
+    assert containers is not None
+    assert (containers.list_type, containers.list_map_keys) == ("map", ("name",))
+    assert (containers.patch_strategy, containers.patch_merge_key) == ({"merge"}, "name")
+    volumes = pods.schema.at("spec", "volumes")
+    assert volumes is not None
+    assert volumes.patch_strategy == {"merge", "retainKeys"}
+
+
+def test_groups_prefer_the_newest_stable_version(kinds: Kinds) -> None:
+    versions = {group.name: group.versions for group in kinds.groups()}
+    assert versions["autoscaling"] == ("v2", "v1")
+    assert set(versions[""]) == {"v1"}
+    assert next(iter(versions)) == ""
+
+
+def test_added_versions_are_ranked_stable_beta_alpha(kinds: Kinds) -> None:
+    lease = kinds.find("coordination.k8s.io", "v1", "leases")
+    assert lease is not None
+    own = Kinds(replace(lease, group="x.io", version=v) for v in ("v1alpha1", "v1", "odd", "v1beta2", "v2", "v1beta10"))
+    assert own.groups()[0].versions == ("v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "odd")
+
+
+def test_kinds_come_and_go(kinds: Kinds) -> None:
+    lease = kinds.find("coordination.k8s.io", "v1", "leases")
+    assert lease is not None
+    own = Kinds()
+    own.add(lease)
+    assert own.find("coordination.k8s.io", "v1", "leases") is lease
+    own.remove(lease)
+    own.remove(lease)
+    assert own.find("coordination.k8s.io", "v1", "leases") is None
+    assert own.groups() == ()
+
+
+@pytest.mark.parametrize(
+    ("group", "version", "plural", "storage", "persisted"),
+    [
+        ("", "v1", "pods", "pods", True),
+        ("apps", "v1", "deployments", "deployments.apps", True),
+        ("events.k8s.io", "v1", "events", "events", True),
+        ("autoscaling", "v1", "horizontalpodautoscalers", "horizontalpodautoscalers.autoscaling", True),
+        ("autoscaling", "v2", "horizontalpodautoscalers", "horizontalpodautoscalers.autoscaling", True),
+        ("", "v1", "bindings", "bindings", False),
+        ("authentication.k8s.io", "v1", "tokenreviews", "tokenreviews.authentication.k8s.io", False),
+    ],
+)
+def test_where_kinds_are_stored(
+    kinds: Kinds, group: str, version: str, plural: str, storage: str, persisted: bool
+) -> None:
+    kind = kinds.find(group, version, plural)
+    assert kind is not None
+    assert (kind.storage, kind.persisted) == (storage, persisted)
+    assert (kind.to_storage is None) == (kind.from_storage is None)
+
+
+def test_every_scale_subresource_has_paths(kinds: Kinds) -> None:
+    scaled = {kind.name for kind in kinds.all() if kind.scale is not None}
+    assert scaled == {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [("", "v1", "DeleteOptions"), ("autoscaling", "v1", "Scale"), ("policy", "v1", "Eviction"), ("", "v1", "Binding")],
+)
+def test_bodies_that_are_no_resource_have_a_schema(kinds: Kinds, body: tuple[str, str, str]) -> None:
+    node = kinds.body(*body)
+    assert node is not None
+    assert "apiVersion" in node.fields
+    assert kinds.body("", "v1", "Nothing") is None
+
+
+def test_selectable_fields_are_fields_of_their_kind(kinds: Kinds) -> None:
+    by_name = {kind.name: kind for kind in kinds.all()}
+    for name in SELECTABLE:
+        kind = by_name[name]
+        stored = by_name[kind.storage]
+        for path in kind.fields.values():
+            assert stored.schema.at(*path.split(".")) is not None, path

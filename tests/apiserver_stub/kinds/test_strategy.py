@@ -1,0 +1,296 @@
+"""Who may write what, what is counted, how long a deletion takes and what holds it."""
+
+import copy
+
+import pytest
+
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.scale import from_scale, selector_text, to_scale
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.strategies import quality_of_service
+
+KINDS = built_in()
+
+
+def _kind(group: str, plural: str) -> Kind:
+    kind = KINDS.find(group, "v1", plural)
+    assert kind is not None
+    return kind
+
+
+DEPLOYMENTS = _kind("apps", "deployments").strategy
+PODS = _kind("", "pods").strategy
+NAMESPACES = _kind("", "namespaces").strategy
+SERVICES = _kind("", "services").strategy
+
+
+def _deployment(**metadata: object) -> Tree:
+    return {"metadata": {"name": "a", "uid": "u", **metadata}, "spec": {"replicas": 1}, "status": {"replicas": 1}}
+
+
+def test_a_new_object_has_no_status_and_generation_one() -> None:
+    new = _deployment(generation=7, deletionTimestamp="x", deletionGracePeriodSeconds=1)
+    DEPLOYMENTS.prepare_create(new)
+    assert new == {"metadata": {"name": "a", "uid": "u", "generation": 1}, "spec": {"replicas": 1}, "status": {}}
+
+
+def test_an_uncounted_kind_has_no_generation() -> None:
+    new: Tree = {"metadata": {"name": "a", "generation": 3}, "data": {}}
+    _kind("", "configmaps").strategy.prepare_create(new)
+    assert new == {"metadata": {"name": "a"}, "data": {}}
+
+
+def test_a_node_is_born_with_the_status_its_agent_gives() -> None:
+    node: Tree = {"metadata": {"name": "a"}, "status": {"capacity": {"cpu": "1"}}}
+    _kind("", "nodes").strategy.prepare_create(node)
+    assert node["status"] == {"capacity": {"cpu": "1"}}
+
+
+def test_an_update_keeps_the_status_and_counts_a_change_of_the_spec() -> None:
+    old = _deployment(generation=4)
+    new = copy.deepcopy(old)
+    new["spec"]["replicas"] = 2
+    new["status"] = {"replicas": 99}
+    new["metadata"] = {"name": "a", "labels": {"x": "y"}}
+    before = copy.deepcopy(old)
+    DEPLOYMENTS.prepare_update(new, old)
+    assert new["status"] == {"replicas": 1}
+    assert new["metadata"] == {"name": "a", "uid": "u", "labels": {"x": "y"}, "generation": 5}
+    assert old == before
+
+
+def test_an_update_of_metadata_alone_is_not_counted() -> None:
+    old = _deployment(generation=4)
+    new = copy.deepcopy(old)
+    new["metadata"].update(annotations={"a": "b"}, generation=77)
+    DEPLOYMENTS.prepare_update(new, old)
+    assert new["metadata"]["generation"] == 4
+
+
+def test_a_status_update_changes_nothing_else() -> None:
+    old = _deployment(generation=4, labels={"a": "1"})
+    new: Tree = {"metadata": {"name": "a", "annotations": {"k": "v"}}, "spec": {}, "status": {"replicas": 3}}
+    DEPLOYMENTS.prepare_status(new, old)
+    assert new["spec"] == {"replicas": 1}
+    assert new["status"] == {"replicas": 3}
+    assert new["metadata"]["generation"] == 4
+    assert new["metadata"]["uid"] == "u"
+
+
+def test_the_status_writer_of_a_custom_like_kind_leaves_metadata_alone() -> None:
+    strategy = _kind("policy", "poddisruptionbudgets").strategy
+    old: Tree = {"metadata": {"name": "a", "labels": {"a": "1"}, "finalizers": ["x/y"]}, "spec": {}}
+    new: Tree = {"metadata": {"name": "a", "labels": {}, "annotations": {"b": "2"}}, "status": {"currentHealthy": 1}}
+    strategy.prepare_status(new, old)
+    assert new["metadata"] == old["metadata"]
+    assert new["status"] == {"currentHealthy": 1}
+
+
+def test_ending_a_status_removes_it() -> None:
+    old = _deployment(generation=1)
+    new = copy.deepcopy(old)
+    del new["status"]
+    DEPLOYMENTS.prepare_status(new, old)
+    assert "status" not in new
+    assert old["status"] == {"replicas": 1}
+
+
+def test_a_new_pod_is_pending() -> None:
+    pod: Tree = {"metadata": {"name": "a"}, "spec": {"containers": [{}]}, "status": {"phase": "Running"}}
+    PODS.prepare_create(pod)
+    assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+    assert pod["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ([{}], "BestEffort"),
+        ([{"requests": {"cpu": "1"}}], "Burstable"),
+        ([{"limits": {"cpu": "1", "memory": "1"}}], "Guaranteed"),
+        ([{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1", "memory": "1"}}], "Guaranteed"),
+        ([{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "500m"}}], "Burstable"),
+        ([{"limits": {"cpu": "1", "memory": "1"}}, {}], "Burstable"),
+        ([{"limits": {"nvidia.com/gpu": "1"}}], "BestEffort"),
+    ],
+)
+def test_quality_of_service(resources: list[Tree], expected: str) -> None:
+    assert quality_of_service({"containers": [{"resources": r} for r in resources]}) == expected
+
+
+def test_a_status_update_can_t_change_the_quality_of_service() -> None:
+    old: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Burstable", "phase": "Pending"}}
+    new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"phase": "Running"}}
+    PODS.prepare_status(new, old)
+    assert new["status"] == {"qosClass": "Burstable", "phase": "Running"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "running", "requested", "expected"),
+    [
+        ({}, {}, None, None, 0),
+        ({}, {}, None, 60, 0),
+        ({"nodeName": "n"}, {}, None, None, 30),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 5}, {}, None, None, 5),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, None, 0),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, 9, 9),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": -3}, {}, None, None, 1),
+        ({"nodeName": "n"}, {}, None, 60, 60),
+        ({"nodeName": "n"}, {}, None, 0, 0),
+        ({"nodeName": "n"}, {}, None, -1, 1),
+        ({"nodeName": "n"}, {"phase": "Succeeded"}, None, 60, 0),
+        ({"nodeName": "n"}, {"phase": "Failed"}, None, None, 0),
+        ({"nodeName": "n"}, {}, 10, 60, 10),
+        ({"nodeName": "n"}, {}, 10, 3, 3),
+        ({"nodeName": "n"}, {}, 10, 0, 0),
+    ],
+)
+def test_the_grace_of_a_pod(
+    spec: Tree, status: Tree, running: int | None, requested: int | None, expected: int
+) -> None:
+    metadata = {} if running is None else {"deletionGracePeriodSeconds": running}
+    assert PODS.grace({"metadata": metadata, "spec": spec, "status": status}, requested) == expected
+
+
+def test_other_kinds_go_at_once() -> None:
+    assert DEPLOYMENTS.grace(_deployment(), 30) == 0
+
+
+def test_a_deletion_counts_as_a_change() -> None:
+    deployment = _deployment(generation=2)
+    DEPLOYMENTS.mark_deleted(deployment)
+    assert deployment["metadata"]["generation"] == 3
+
+
+def test_a_namespace_is_held_until_both_lists_are_empty() -> None:
+    namespace: Tree = {"metadata": {"name": "a", "finalizers": ["x/y"]}, "spec": {}}
+    NAMESPACES.prepare_create(namespace)
+    assert namespace["status"] == {"phase": "Active"}
+    assert namespace["spec"] == {"finalizers": ["kubernetes"]}
+    NAMESPACES.mark_deleted(namespace)
+    assert namespace["status"] == {"phase": "Terminating"}
+    assert NAMESPACES.still_held(namespace)
+    finalized: Tree = {"metadata": {"name": "a", "finalizers": ["x/y"]}, "spec": {"finalizers": []}}
+    NAMESPACES.prepare_subresource("finalize", finalized, namespace)
+    assert finalized["status"] == {"phase": "Terminating"}
+    assert NAMESPACES.still_held(finalized)
+    assert not NAMESPACES.still_held({"metadata": {}, "spec": {"finalizers": []}})
+    assert NAMESPACES.still_held({"metadata": {}, "spec": {"finalizers": ["kubernetes"]}})
+
+
+def test_only_finalize_writes_a_namespace_s_finalizers() -> None:
+    old: Tree = {"metadata": {"name": "a"}, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    new: Tree = {"metadata": {"name": "a"}, "spec": {"finalizers": []}}
+    NAMESPACES.prepare_update(new, old)
+    assert new == old
+    assert new is not old
+
+
+def test_approval_writes_conditions_and_nothing_else() -> None:
+    strategy = _kind("certificates.k8s.io", "certificatesigningrequests").strategy
+    old: Tree = {"metadata": {"name": "a"}, "spec": {"signerName": "s"}, "status": {"certificate": "x"}}
+    new: Tree = {
+        "metadata": {"name": "a"},
+        "spec": {},
+        "status": {"certificate": "y", "conditions": [{"type": "Approved"}]},
+    }
+    strategy.prepare_subresource("approval", new, old)
+    assert new == {**old, "status": {"certificate": "x", "conditions": [{"type": "Approved"}]}}
+    assert old["status"] == {"certificate": "x"}
+
+
+def test_a_service_keeps_what_it_was_given() -> None:
+    port = {"port": 80, "protocol": "TCP"}
+    old: Tree = {
+        "metadata": {"name": "a"},
+        "spec": {
+            "type": "NodePort",
+            "clusterIP": "10.0.0.1",
+            "clusterIPs": ["10.0.0.1"],
+            "ports": [{**port, "nodePort": 30001}],
+        },
+    }
+    new: Tree = {
+        "metadata": {"name": "a"},
+        "spec": {"type": "NodePort", "ports": [dict(port), {"port": 81, "protocol": "TCP"}]},
+    }
+    SERVICES.prepare_update(new, old)
+    assert new["spec"]["clusterIP"] == "10.0.0.1"
+    assert new["spec"]["clusterIPs"] == ["10.0.0.1"]
+    assert [p.get("nodePort") for p in new["spec"]["ports"]] == [30001, None]
+    internal: Tree = {"metadata": {"name": "a"}, "spec": {"type": "ClusterIP", "ports": [{**port, "nodePort": 30001}]}}
+    SERVICES.prepare_update(internal, old)
+    assert internal["spec"]["ports"] == [port]
+    assert old["spec"]["ports"][0]["nodePort"] == 30001
+
+
+def test_a_job_selects_its_own_pods() -> None:
+    job: Tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    _kind("batch", "jobs").strategy.prepare_create(job)
+    assert job["spec"]["selector"] == {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}}
+    assert job["spec"]["template"]["metadata"]["labels"] == {
+        "a": "b",
+        "batch.kubernetes.io/controller-uid": "u",
+        "controller-uid": "u",
+        "batch.kubernetes.io/job-name": "j",
+        "job-name": "j",
+    }
+    manual: Tree = {"metadata": {"name": "j", "uid": "u"}, "spec": {"manualSelector": True, "template": {}}}
+    _kind("batch", "jobs").strategy.prepare_create(manual)
+    assert manual["spec"] == {"manualSelector": True, "template": {}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        (None, ""),
+        ("a=b", "a=b"),
+        ({"b": "2", "a": "1"}, "a=1,b=2"),
+        ({"matchLabels": {"b": "2", "a": "1"}}, "a=1,b=2"),
+        (
+            {
+                "matchLabels": {"m": "1"},
+                "matchExpressions": [
+                    {"key": "z", "operator": "In", "values": ["y", "x"]},
+                    {"key": "a", "operator": "DoesNotExist"},
+                    {"key": "b", "operator": "Exists"},
+                    {"key": "c", "operator": "NotIn", "values": ["1"]},
+                ],
+            },
+            "!a,b,c notin (1),m=1,z in (x,y)",
+        ),
+    ],
+)
+def test_a_selector_as_text(selector: object, text: str) -> None:
+    assert selector_text(selector) == text
+
+
+def test_scale_is_a_view_that_can_be_written() -> None:
+    kind = _kind("apps", "deployments")
+    deployment: Tree = {
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5", "labels": {"x": "y"}},
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"x": "y"}}},
+        "status": {"replicas": 2},
+    }
+    scale = to_scale(deployment, kind)
+    assert scale == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "5"},
+        "spec": {"replicas": 3},
+        "status": {"replicas": 2, "selector": "x=y"},
+    }
+    scale["spec"]["replicas"] = 7
+    scaled = from_scale(deployment, scale, kind)
+    assert scaled["spec"]["replicas"] == 7
+    assert deployment["spec"]["replicas"] == 3
+    assert from_scale(deployment, to_scale(deployment, kind), kind) == deployment
+
+
+def test_who_may_create_by_update_or_update_blindly() -> None:
+    leases = _kind("coordination.k8s.io", "leases").strategy
+    assert leases.creates_on_update
+    assert not leases.unconditional_update
+    assert DEPLOYMENTS.unconditional_update
+    assert not DEPLOYMENTS.creates_on_update
