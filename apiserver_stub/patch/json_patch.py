@@ -6,6 +6,7 @@ A malformed document is a `BadRequest`; an operation that does not fit the objec
 from collections.abc import Callable
 from typing import Any
 
+from apiserver_stub.patch.copies import copied
 from controller_manager.api.errors import BadRequest, Invalid, RequestEntityTooLarge
 
 Tree = dict[str, Any]
@@ -20,7 +21,8 @@ _MISSING: Any = object()
 
 
 def apply(tree: Tree, operations: object) -> Tree:
-    """The object `tree` after all operations of the decoded patch document; unchanged parts are shared with `tree`."""
+    """The object `tree` after all operations of the decoded patch document; it shares unchanged parts with `tree`, and
+    nothing with the patch."""
     if not isinstance(operations, list):
         raise BadRequest("a JSON patch is a list of operations")
     if len(operations) > MAX_OPERATIONS:
@@ -117,9 +119,8 @@ class _Document:
 
     def duplicate(self, value: Any) -> Any:
         """A copy that shares nothing, within the bounds of this patch."""
-        value, size = _deep_copy(value, MAX_COPIED_BYTES - self.copied, MAX_DEPTH)
-        self.copied += size
-        return value
+        self.copied += _size(value, MAX_COPIED_BYTES - self.copied, MAX_DEPTH)
+        return copied(value)
 
 
 def _perform(document: _Document, operation: Any) -> None:
@@ -133,7 +134,7 @@ def _perform(document: _Document, operation: Any) -> None:
 
 
 def _add(document: _Document, parts: list[str], operation: Tree) -> None:
-    document.insert(parts, _value(operation))
+    document.insert(parts, copied(_value(operation)))
 
 
 def _remove(document: _Document, parts: list[str], operation: Tree) -> None:
@@ -141,7 +142,7 @@ def _remove(document: _Document, parts: list[str], operation: Tree) -> None:
 
 
 def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
-    value = _value(operation)
+    value = copied(_value(operation))
     container = document.open(parts)
     part: Any = parts[-1]
     if type(container) is list:
@@ -238,23 +239,20 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one == other) and (type(one) is bool) == (type(other) is bool)
 
 
-def _deep_copy(value: Any, budget: int, depth: int) -> tuple[Any, int]:
-    """A copy and about how many bytes it has as JSON."""
+def _size(value: Any, budget: int, depth: int) -> int:
+    """About how many bytes `value` has as JSON."""
     if depth == 0:
         raise _Inapplicable("the copy would nest too deep")
-    copy: Any
     if type(value) is dict:
         size = _within(2 + sum(len(name) + 4 for name in value), budget)
-        copy = value.copy()
+        value = value.values()
     elif type(value) is list:
         size = _within(2 + len(value), budget)
-        copy = value.copy()
     else:
-        return value, _within(len(value) + 2 if type(value) is str else 4, budget)
-    for place, item in copy.items() if type(copy) is dict else enumerate(copy):
-        copy[place], more = _deep_copy(item, budget - size, depth - 1)
-        size += more
-    return copy, size
+        return _within(len(value) + 2 if type(value) is str else 4, budget)
+    for item in value:
+        size += _size(item, budget - size, depth - 1)
+    return size
 
 
 def _within(size: int, budget: int) -> int:

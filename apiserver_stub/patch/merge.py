@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from apiserver_stub.patch.copies import copied
 from controller_manager.api.errors import BadRequest
 
 Tree = dict[str, Any]
 
 
 def apply(tree: Tree, patch: object) -> Tree:
-    """The object `tree` with the decoded patch document merged in; unchanged parts are shared with `tree`."""
+    """The object `tree` with the decoded patch document merged in; it shares unchanged parts with `tree`, and nothing
+    with the patch."""
     if not isinstance(patch, dict):
         raise BadRequest("a merge patch of an object is an object")
     return _merge(tree, patch)
@@ -22,5 +24,5 @@ def _merge(target: Any, patch: Tree) -> Tree:
         elif type(value) is dict:
             merged[name] = _merge(merged.get(name), value)
         else:
-            merged[name] = value
+            merged[name] = copied(value)
     return merged

@@ -24,7 +24,8 @@ _GONE: Any = object()
 
 
 def apply(tree: Tree, patch: object, node: Node) -> Tree:
-    """The object `tree` with the decoded patch document merged in as `node` says; unchanged parts are shared.
+    """The object `tree` with the decoded patch document merged in as `node` says; it shares unchanged parts with
+    `tree`, and nothing with the patch.
 
     Raises `BadRequest` for a directive that is unknown or malformed and for an element without its merge key.
     """

@@ -1,5 +1,6 @@
 """JSON patch: tables in the order of RFC 6902, and the `jsonpatch` library as an oracle."""
 
+import contextlib
 import copy
 from typing import Any
 
@@ -157,6 +158,15 @@ def test_a_value_of_the_patch_is_never_changed() -> None:
     assert operations == before
 
 
+def test_the_result_shares_nothing_with_the_patch() -> None:
+    operations: list[dict] = [{"op": op, "path": "/a", "value": {"b": [{}]}} for op in ("add", "replace")]
+    for operation in operations:
+        changed = json_patch.apply({"a": 1}, [operation])
+        changed["a"]["b"][0]["late"] = True
+        changed["a"]["late"] = True
+        assert operation["value"] == {"b": [{}]}
+
+
 def test_a_copy_lives_apart_from_its_source() -> None:
     operations = [
         {"op": "add", "path": "/a/x", "value": 1},
@@ -245,3 +255,21 @@ def test_agrees_with_the_oracle(case: tuple[dict, list[dict]]) -> None:
     else:
         assert json_patch.apply(tree, operations) == expected
     assert (tree, operations) == before
+
+
+NEARLY = st.fixed_dictionaries(
+    {},
+    optional={
+        "op": st.sampled_from(["add", "remove", "replace", "move", "copy", "test"]) | VALUES,
+        "path": st.sampled_from(["", "/", "/a", "/a/0", "/a/-", "a", "/~"]) | VALUES,
+        "from": st.sampled_from(["", "/", "/a", "/a/0"]) | VALUES,
+        "value": VALUES,
+    },
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TREES, st.lists(NEARLY | VALUES, max_size=4) | VALUES)
+def test_whatever_is_sent_is_applied_or_refused(tree: dict, operations: Any) -> None:
+    with contextlib.suppress(BadRequest, Invalid):
+        assert isinstance(json_patch.apply(tree, operations), dict)

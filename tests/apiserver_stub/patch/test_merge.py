@@ -83,3 +83,10 @@ def test_unchanged_parts_are_shared() -> None:
     changed = merge.apply(tree, {"spec": {"a": 2}})
     assert changed["status"] is tree["status"]
     assert tree["spec"] == {"a": 1}
+
+
+def test_the_result_shares_nothing_with_the_patch() -> None:
+    patch = {"a": {"b": [{}]}}
+    changed = merge.apply({}, patch)
+    changed["a"]["b"][0]["late"] = changed["a"]["late"] = True
+    assert patch == {"a": {"b": [{}]}}

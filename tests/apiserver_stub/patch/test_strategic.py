@@ -280,6 +280,16 @@ def test_unchanged_parts_are_shared() -> None:
     assert changed["spec"]["containers"][1] is tree["spec"]["containers"][1]
 
 
+def test_the_result_shares_nothing_with_the_patch() -> None:
+    patch = {"spec": {"tolerations": [{"key": "a"}], "containers": [{"name": "b", "args": []}], "x": [{}]}}
+    before = copy.deepcopy(patch)
+    changed = strategic.apply({"spec": {"tolerations": [], "containers": [{"name": "a"}]}}, patch, THING)["spec"]
+    for item in (*changed["tolerations"], *changed["containers"], *changed["x"]):
+        item["late"] = True
+    changed["containers"][0]["args"].append("late")
+    assert patch == before
+
+
 def test_many_elements_merge_in_linear_time() -> None:
     spec = {"containers": [{"name": str(i), "image": "1"} for i in range(20_000)]}
     patch = {"containers": [{"name": str(i), "image": "2"} for i in range(20_000)]}
