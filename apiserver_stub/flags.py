@@ -19,7 +19,7 @@ class ServingOptions(Options):
     advertise_address: str = flag(
         "", "Address at which pods and nodes reach this server; found by the route of the host when empty."
     )
-    request_timeout: Duration = flag("1m", "Longest a request other than a watch may take.", minimum=0.001)
+    request_timeout: Duration = flag("1m", "Longest a write may take; reads have bounds of their own.", minimum=0.001)
     min_request_timeout: int = flag(
         1800, "Seconds a watch stays open at least when the client names no time; at most twice that.", minimum=1
     )

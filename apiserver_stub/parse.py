@@ -9,6 +9,7 @@ from controller_manager.api.errors import BadRequest, MethodNotAllowed, NotFound
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
+_DOTS = frozenset({".", ".."})
 _OFF = frozenset({"0", "false"})
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
@@ -32,12 +33,11 @@ class Route(NamedTuple):
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> Route:
     """Understand a request. Raises `BadRequest`, `NotFound` or `MethodNotAllowed`."""
-    parts = path.strip("/").split("/")
+    parts = _segments(path)
     if parts[0] == "api" and len(parts) > 2:
         return _resource(method, path, ("", parts[1]), parts[2:], query)
     if parts[0] == "apis" and len(parts) > 3:
         return _resource(method, path, (parts[1], parts[2]), parts[3:], query)
-    _check_segments(parts[1:])
     return Route(method.lower(), path)
 
 
@@ -85,7 +85,6 @@ def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], que
         if verb != "get":
             raise _not_allowed()
         watch, parts = True, parts[1:]
-    _check_segments(parts)
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 1:
         namespace = parts[1]
@@ -110,12 +109,15 @@ def _precise(verb: str, name: str, subresource: str, watch: bool) -> str:
     return verb
 
 
-def _check_segments(parts: list[str]) -> None:
-    for part in parts:
-        if not part:
-            raise unknown()
-        if "%" in part or part in {".", ".."} or not part.isprintable():
-            raise BadRequest(f"invalid path segment {part!a}")
+def _segments(path: str) -> list[str]:
+    if "%" in path or not path.isprintable():
+        raise BadRequest(f"the path {path!a} has characters no path of the API has")
+    parts = path.strip("/").split("/")
+    if "/." in path and not _DOTS.isdisjoint(parts):
+        raise BadRequest(f"the path {path} has a segment that is no name")
+    if "//" in path:
+        raise unknown()
+    return parts
 
 
 def _check_across_namespaces(route: Route) -> None:

@@ -21,6 +21,7 @@ Page = Callable[[Request, Route], Response]
 Probe = Callable[[Request], Response | None]
 
 _ALWAYS = {"cache-control": "no-cache, private"}
+_READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 _ELSEWHERE = Route("other", "")
 
 
@@ -35,7 +36,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Desks:
-    """Who answers: `page` the paths that address no resource, `answer` the others, within `patience` seconds."""
+    """Who answers: `page` the paths that address no resource, `answer` the others, writes within `patience` seconds."""
 
     page: Page
     answer: Answer
@@ -79,7 +80,7 @@ class Server:
         return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
 
     async def _serve(self, call: Call) -> Response:
-        if call.verb == "watch":
+        if call.verb in _READS:
             return respond(call, await self._desks.answer(call))
         try:
             async with asyncio.timeout(self._desks.patience):

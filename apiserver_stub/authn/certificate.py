@@ -1,6 +1,6 @@
 """Callers known by the client certificate of their connection, whose chain the TLS layer has verified."""
 
-from apiserver_stub.authn.chain import authenticated
+from apiserver_stub.authn.chain import AUTHENTICATED
 from apiserver_stub.call import User
 from controller_manager.api.wire import Request
 
@@ -10,4 +10,5 @@ def by_certificate(request: Request) -> User | None:
     certificate = request.certificate
     if certificate is None or not certificate.common_name:
         return None
-    return authenticated(User(certificate.common_name, groups=certificate.organizations))
+    groups = certificate.organizations
+    return User(certificate.common_name, "", groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED))

@@ -97,6 +97,9 @@ def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
     assert server.kubectl("apply", "--validate=false", "-f", "-", stdin=CONFIG_MAP).strip() == "configmap/a created"
     assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "v"
     assert "kube-system" in server.kubectl("get", "namespaces")
+    assert "kubernetes-admin" in server.kubectl("auth", "whoami")
+    assert server.kubectl("auth", "can-i", "create", "pods").strip() == "yes"
+    assert "*.*" in server.kubectl("auth", "can-i", "--list")
     assert "v1.36" in server.kubectl("version")
     assert "deployments" in server.kubectl("api-resources")
     assert server.kubectl("get", "--raw", "/readyz") == "ok"
