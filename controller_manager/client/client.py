@@ -13,7 +13,7 @@ from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
-from controller_manager.client.codec import Codec, Lines, Listing, WatchEvent, version_in
+from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, version_in
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.transport import Transport, TransportError, close_body, whole_body
@@ -110,13 +110,9 @@ class Client:
             resourceVersion=resource_version,
             resourceVersionMatch=match,
         )
-        head = codec.head(await self._answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list)))
-        raws, items = head.items or [], list[T]()
-        for start in range(0, len(raws), _DECODED_AT_ONCE):
-            items += codec.items(raws[start : start + _DECODED_AT_ONCE])
-            await asyncio.sleep(0)
-        meta = head.metadata
-        return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count)
+        return await _listing(
+            codec, await self._answer(Call("GET", resource.path(namespace), query, accept=codec.accept_list))
+        )
 
     async def watch(
         self,
@@ -263,6 +259,26 @@ class Client:
             self._metrics.requests.labels(code, call.method, host).inc()
             self._metrics.duration.labels(call.method, host).observe(monotonic() - began)
         return response
+
+
+async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
+    guessed = codec.guess(body)
+    if guessed is not None:
+        try:
+            return await _decoded(codec, *guessed)
+        except errors.InternalError:
+            pass  # a wrong guess, or an unreadable answer: parsing will tell
+    head = codec.head(body)
+    return await _decoded(codec, head.metadata, head.items or [])
+
+
+async def _decoded(codec: Codec[T], meta: ListMeta, raws: Sequence[bytes | msgspec.Raw]) -> Listing[T]:
+    """The objects, letting other work run now and then."""
+    items: list[T] = []
+    for start in range(0, len(raws), _DECODED_AT_ONCE):
+        items += codec.items(raws[start : start + _DECODED_AT_ONCE])
+        await asyncio.sleep(0)
+    return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count)
 
 
 def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:

@@ -10,6 +10,7 @@ from msgspec.structs import force_setattr
 from controller_manager.api import errors
 from controller_manager.api.model import Model, Object, PartialObject
 from controller_manager.api.resource import Resource
+from controller_manager.client.split import split
 from controller_manager.client.transport import TransportError
 
 T = TypeVar("T", bound=Object)
@@ -78,6 +79,8 @@ class Codec(Generic[T]):
 
     def __init__(self, resource: Resource[T]) -> None:
         self._resource = resource
+        # Items of a list come without their type; and a shared string is smaller than one per object.
+        self._type = (resource.api_version, resource.kind)
         self._keep = not issubclass(resource.type, PartialObject)
         self._decoder = msgspec.json.Decoder(resource.type)
         self.accept = "application/json" if self._keep else _PARTIAL
@@ -85,10 +88,7 @@ class Codec(Generic[T]):
 
     def one(self, body: bytes) -> T:
         """The object of an answer."""
-        try:
-            return self._object(body)
-        except msgspec.DecodeError as error:
-            raise self._unreadable(error) from error
+        return self.items((body,))[0]
 
     def head(self, body: bytes) -> RawList:
         """A collection, its items still as bytes within `body`."""
@@ -97,12 +97,31 @@ class Codec(Generic[T]):
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
 
-    def items(self, raws: Sequence[msgspec.Raw]) -> list[T]:
-        """The objects of a part of a collection; each has its own copy of its bytes, so the body can be freed."""
+    def guess(self, body: bytes) -> tuple[ListMeta, list[bytes]] | None:
+        """The same in a third of the time, by a guess that holds if `items` accepts what it found; None without."""
+        found = split(body)
+        if found is None:
+            return None
         try:
-            return [self._object(raw) for raw in raws]
+            return _LIST.decode(found[0]).metadata, found[1]
+        except msgspec.DecodeError:
+            return None
+
+    def items(self, raws: Sequence[bytes | msgspec.Raw]) -> list[T]:
+        """The objects of a part of a collection; each has its own copy of its bytes, so the body can be freed."""
+        decode, keep, (api_version, kind) = self._decoder.decode, self._keep, self._type
+        found: list[T] = []
+        try:
+            for raw in raws:
+                own = bytes(raw)
+                obj = decode(own)
+                force_setattr(obj, "raw", own if keep else b"")
+                force_setattr(obj, "api_version", api_version)
+                force_setattr(obj, "kind", kind)
+                found.append(obj)
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
+        return found
 
     def event(self, line: bytes) -> WatchEvent[T]:
         """One line of a watch; raises the `ApiError` of an ERROR event."""
@@ -111,19 +130,11 @@ class Codec(Generic[T]):
             if event.type == "BOOKMARK":
                 return WatchEvent("BOOKMARK", cast("T", _BOOKMARK.decode(event.object)))
             if event.type != "ERROR":
-                return WatchEvent(event.type, self._object(event.object))
+                return WatchEvent(event.type, self.items((event.object,))[0])
             code = _STATUS.decode(event.object).code or 500
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
         raise errors.from_response(code, bytes(event.object))
-
-    def _object(self, raw: bytes | msgspec.Raw) -> T:
-        found = self._decoder.decode(raw)
-        # Items of a list come without them; and a shared string is smaller than one per object.
-        force_setattr(found, "api_version", self._resource.api_version)
-        force_setattr(found, "kind", self._resource.kind)
-        force_setattr(found, "raw", bytes(raw) if self._keep else b"")
-        return found
 
     def _unreadable(self, error: msgspec.DecodeError) -> errors.InternalError:
         return errors.InternalError(f"the server's answer for {self._resource.name} is unreadable: {error}")

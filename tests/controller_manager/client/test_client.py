@@ -422,3 +422,16 @@ async def test_another_model_may_read_the_same_resource() -> None:
     assert isinstance(found, Scale)
     assert script.requests[0].path == "/apis/apps/v1/namespaces/default/deployments/a/scale"
     assert EVENTS.path("x") == "/api/v1/namespaces/x/events"
+
+
+@pytest.mark.parametrize("template", [{"metadata": {"name": "data"}}, {"a": 1}])
+async def test_a_list_is_read_the_same_however_its_items_look(template: dict[str, Any]) -> None:
+    items = [{"metadata": {"name": f"p{number}"}, "spec": {"templates": [template, template]}} for number in range(3)]
+    tree = {"metadata": {"resourceVersion": "4", "continue": "t"}, "items": items}
+    pretty = Response(200, {}, msgspec.json.format(msgspec.json.encode(tree)))
+    client = client_of(Script(answer(tree), pretty))
+    for _ in range(2):
+        page = await client.list(PODS)
+        assert [msgspec.json.decode(pod.raw) for pod in page.items] == items
+        assert [pod.metadata.name for pod in page.items] == ["p0", "p1", "p2"]
+        assert (page.resource_version, page.continue_token) == ("4", "t")

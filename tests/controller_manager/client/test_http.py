@@ -286,9 +286,9 @@ async def test_many_watches_hold_up_no_request(backend: Any, config: ClientConfi
     async with transport(config, connections=1) as sender:
         client = Client(sender)
         watches = [client.watch(PODS) for _ in range(4)]
-        for watch in watches:
-            await anext(watch)
         async with asyncio.timeout(5):
+            for watch in watches:
+                await anext(watch)
             assert (await client.get(PODS, KEY)).metadata.name == "a"
         for watch in watches:
             await watch.aclose()

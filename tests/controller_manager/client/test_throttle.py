@@ -35,6 +35,7 @@ def test_a_clock_that_steps_back_earns_nothing_and_takes_nothing() -> None:
     bucket = TokenBucket(1.0, 1, 10.0)
     assert bucket.try_take(10.0)
     assert not bucket.try_take(5.0)
+    assert not bucket.try_take(10.5)
     assert bucket.try_take(11.0)
 
 
