@@ -94,9 +94,9 @@ class Informer(Generic[T]):
         """The objects under `value` of the index `name`; KeyError if nobody declared that index."""
         return self._store.by_index(name, value)
 
-    def list(self, namespace: str = "") -> list[T]:
-        """The objects of a namespace, or all."""
-        return self._store.list(namespace)
+    def list(self, namespace: str = "", labels: Mapping[str, str] | None = None) -> list[T]:
+        """The objects of a namespace, or all; with `labels`, those that have all of them."""
+        return self._store.list(namespace, labels)
 
     def add_indexes(self, indexes: Mapping[str, Index[T]]) -> None:
         """Keep these indexes too. Another function under a name that is taken is a ValueError."""

@@ -37,9 +37,12 @@ class Store(Generic[T]):
         """The objects under `value` of the index `name`; KeyError if there is no such index."""
         return list(self._by_value[name].get(value, {}).values())
 
-    def list(self, namespace: str = "") -> list[T]:
-        """The objects of a namespace, or all."""
-        return list(self._namespaces.get(namespace, {}).values()) if namespace else list(self)
+    def list(self, namespace: str = "", labels: Mapping[str, str] | None = None) -> list[T]:
+        """The objects of a namespace, or all; with `labels`, those that have all of them."""
+        found = self._namespaces.get(namespace, {}).values() if namespace else self
+        if not labels:
+            return list(found)
+        return [obj for obj in found if labels.items() <= (obj.metadata.labels or {}).items()]
 
     def add_indexes(self, indexes: Mapping[str, Index[T]]) -> None:
         """Keep these indexes too. Another function under a name that is taken is a ValueError."""

@@ -54,8 +54,10 @@ class LoopState:
 
 
 Handle = Callable[[K], Awaitable[Requeue | None]]
-# Called with a key after each run of it; calls its second argument once the key may run again.
+# Called with a key after each run of it; calls its second argument once what the run did is known.
 Settle = Callable[[K, Callable[[], None]], None]
+# A key is held back for that knowledge at most so many seconds.
+LONGEST_SETTLE = 10.0
 
 
 class ControlLoop(Generic[K]):
@@ -63,6 +65,8 @@ class ControlLoop(Generic[K]):
 
     Outcomes of `handle`: `None` done; `Requeue(after)`; raised `GiveUp`; raised `errors.Conflict`, which is normal and
     tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the queue's limits.
+
+    With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed.
     """
 
     def __init__(
@@ -81,7 +85,9 @@ class ControlLoop(Generic[K]):
         self._workers = workers
         self._settle = settle
         self._queue: WorkQueue[K] = WorkQueue()
+        # A key that the queue calls running is in _running, and then, if need be, in _settling with its timer.
         self._running: dict[K, tuple[float, Entry[K]]] = {}
+        self._settling: dict[K, asyncio.TimerHandle] = {}
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
         self._stopping = False
@@ -89,11 +95,12 @@ class ControlLoop(Generic[K]):
         self._waited = metrics.queue_duration.labels(name)
         self._worked = metrics.work_duration.labels(name)
         self._outcomes = metrics.outcomes
+        self._unsettled = metrics.unsettled.labels(name)
         metrics.follow(self)
 
-    def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
-        """Have `key` worked on soon, because of `cause`."""
-        self._queue.add(key, clock.monotonic(), cause, priority)
+    def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
+        """Have `key` worked on because of `cause`, now or `after` so many seconds."""
+        self._queue.add_after(key, clock.monotonic(), after, cause, priority)
         self._wake.set()
 
     def stop(self) -> None:
@@ -173,11 +180,21 @@ class ControlLoop(Generic[K]):
         if self._settle is None:
             self._queue.done(entry.key)
         else:
-            self._settle(entry.key, lambda: self._settled(entry.key))
+            timer = asyncio.get_running_loop().call_later(LONGEST_SETTLE, self._settle_late, entry.key)
+            self._settling[entry.key] = timer
+            self._settle(entry.key, lambda: self._settled(entry.key, timer))
 
-    def _settled(self, key: K) -> None:
-        self._queue.done(key)
-        self._wake.set()
+    def _settled(self, key: K, timer: asyncio.TimerHandle) -> None:
+        if self._settling.get(key) is timer:  # else it is late, and the key may be running again
+            del self._settling[key]
+            timer.cancel()
+            self._queue.done(key)
+            self._wake.set()
+
+    def _settle_late(self, key: K) -> None:
+        self._log.warning("what was written has not come back; going on without", key=str(key))
+        self._unsettled.inc()
+        self._settled(key, self._settling[key])
 
     async def _attempt(self, key: K) -> Requeue | Exception | None:
         try:

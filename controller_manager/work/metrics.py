@@ -58,6 +58,13 @@ class WorkMetrics(Collector):
             registry=registry,
         )
 
+        self.unsettled = Counter(
+            "reconcile_unsettled_total",
+            "Keys whose writes were not seen to come back in time.",
+            ["name"],
+            registry=registry,
+        )
+
     def follow(self, source: Source) -> None:
         """Report `source` from now on."""
         self._sources[source.name] = source

@@ -49,6 +49,20 @@ def test_lists_by_namespace_and_index() -> None:
     assert store.drop(Key("b", "x")) is None
 
 
+def test_lists_by_labels() -> None:
+    store: Store[Pod] = Store()
+    for one in (
+        pod("a", "x", app="web", tier="front"),
+        pod("a", "y", app="web"),
+        pod("a", "z"),
+        pod("b", "x", app="web"),
+    ):
+        store.put(one)
+    assert [key_of(one) for one in store.list("a", {"app": "web"})] == [("a", "x"), ("a", "y")]
+    assert [key_of(one) for one in store.list("", {"app": "web", "tier": "front"})] == [("a", "x")]
+    assert len(store.list("", {})) == 4
+
+
 def test_an_index_may_come_late_and_twice_but_not_differ() -> None:
     store: Store[Pod] = Store()
     store.put(pod("a", "x", "n1"))

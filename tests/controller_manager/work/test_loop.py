@@ -181,6 +181,43 @@ async def test_a_key_does_not_run_again_before_it_has_settled() -> None:
     assert runs == [0.0, 5.0]
 
 
+async def test_what_does_not_settle_is_held_for_so_long_and_no_longer() -> None:
+    held: list[Callable[[], None]] = []
+    runs: list[float] = []
+
+    async def handle(key: str) -> None:
+        runs.append(asyncio.get_running_loop().time())
+
+    registry = CollectorRegistry()
+    loop: ControlLoop[str] = ControlLoop(
+        "test", handle, WorkMetrics(registry), get_logger("test"), settle=lambda key, done: held.append(done)
+    )
+    async with Tasks() as tasks:
+        tasks.start(loop.run(), name="loop")
+        loop.add("a")
+        await asyncio.sleep(1)
+        loop.add("a")
+        await asyncio.sleep(10)
+        assert runs == [0.0, 10.0]
+        loop.add("a")
+        held[0]()
+        await asyncio.sleep(5)
+        assert runs == [0.0, 10.0], "what settles too late does not free the next run"
+        held[1]()
+        await asyncio.sleep(1)
+        assert runs == [0.0, 10.0, 16.0]
+    assert registry.get_sample_value("reconcile_unsettled_total", {"name": "test"}) == 1
+
+
+async def test_a_key_can_be_added_for_later() -> None:
+    async with running(Bench()) as bench:
+        bench.loop.add("a", after=3.0)
+        await asyncio.sleep(1)
+        bench.loop.add("a", after=3.0)
+        await asyncio.sleep(10)
+    assert bench.runs == [("a", 3.0)]
+
+
 async def test_metrics_tell_what_is_unfinished() -> None:
     async with running(Bench(workers=2, takes=10.0)) as bench:
         bench.loop.add("a")

@@ -1,0 +1,86 @@
+"""A declared controller put together: its informers, its loop and its reconciler, kept running."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from controller_manager.api.resource import Key
+from controller_manager.base.tasks import Tasks, keep_running, until
+from controller_manager.controller.consistency import Write, note_write, noting_writes, when_seen
+from controller_manager.controller.spec import Context, Spec
+from controller_manager.controller.watches import Feed
+from controller_manager.options import Options
+from controller_manager.work import ControlLoop, LoopState, Requeue, WorkMetrics
+
+
+class Controller:
+    """One controller of this process; making it declares its informers, so that they fill before it runs.
+
+    `metrics` are those of all controllers of the process.
+    """
+
+    def __init__(self, spec: Spec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
+        self.spec = spec
+        self._context = replace(context, client=context.client.derive(on_write=note_write))
+        self._options = options
+        self._metrics = metrics
+        self._watched = {watch.resource: context.informers.get(watch.resource) for watch in spec.watches}
+        for watch in spec.watches:
+            self._watched[watch.resource].add_indexes(watch.indexes)
+        self._reconciler = spec.reconciler(self._context, options)
+        self._loop: ControlLoop[Key] | None = None
+        self._stop = asyncio.Event()
+        # What the last run of a key wrote, from the end of the run until its loop asks for it.
+        self._written: dict[Key, list[Write]] = {}
+
+    async def run(self) -> None:
+        """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
+        await keep_running(self._run_once, self._context.log, name=self.spec.name)
+
+    def stop(self) -> None:
+        """Start nothing more; `run` returns once what runs has finished or had its time."""
+        self._stop.set()
+        if self._loop is not None:
+            self._loop.stop()
+
+    def state(self) -> LoopState | None:
+        """What it is doing now; None while it waits for its informers."""
+        return self._loop.state() if self._loop is not None else None
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The informers it can't start without, by name."""
+        return tuple(str(one.selection) for one in self._watched.values() if not one.is_synced)
+
+    async def _run_once(self) -> None:
+        self._loop = None
+        await until(self._stop, self._synced())
+        if self._stop.is_set():
+            return
+        self._loop = loop = ControlLoop(
+            self.spec.name,
+            self._reconcile,
+            self._metrics,
+            self._context.log,
+            workers=self.spec.workers(self._options),
+            settle=self._settle,
+        )
+        feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add)
+        async with Tasks() as tasks:
+            tasks.start(feed.run(), name=f"feed {self.spec.name}")
+            await loop.run()
+
+    async def _synced(self) -> None:
+        for informer in self._watched.values():
+            await informer.synced()
+
+    async def _reconcile(self, key: Key) -> Requeue | None:
+        with noting_writes() as writes:
+            try:
+                return await self._reconciler.reconcile(key)
+            finally:
+                self._written[key] = list(writes.values())
+
+    def _settle(self, key: Key, done: Callable[[], None]) -> None:
+        when_seen(self._context.informers, self._written.pop(key), done)

@@ -1,0 +1,115 @@
+"""What an author declares about a controller, and what the controller is given.
+
+class Greeter:
+    def __init__(self, context: Context, options: GreeterOptions) -> None: ...
+    async def reconcile(self, key: Key) -> Requeue | None: ...
+
+SPECS = (Spec(name="greeter-controller", reconciler=Greeter, options=GreeterOptions, watches=(For(PODS),)),)
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Key, Resource
+from controller_manager.base.log import Logger
+from controller_manager.base.runtime import Runtime
+from controller_manager.cache import Change, Index, Informers
+from controller_manager.client import Client
+from controller_manager.client.events import Recorder
+from controller_manager.options import Options
+from controller_manager.work import Requeue
+
+T = TypeVar("T", bound=Object)
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+class Reconciler(Protocol):
+    """A controller: brings the state of one thing, named by a key, nearer to what is wanted.
+
+    It is called whenever a watch says so, at once for several keys but never for the same, and once more after every
+    error. It finds out by itself what there is to do. Informers show at least what its own last call for the key wrote.
+    """
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Return None when done, or `Requeue`; raise `GiveUp` when only a change helps, anything else to try again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What every controller is given; informers hold what the controller's watches name, complete, before it starts."""
+
+    client: Client
+    informers: Informers
+    events: Recorder
+    log: Logger
+    runtime: Runtime
+
+
+@dataclass(frozen=True, slots=True)
+class For(Generic[T]):
+    """Watch the objects a controller is for: a change of one wakes its own key.
+
+    `indexes` are kept by the informer; an index is a function of the object alone, and must not raise.
+    """
+
+    resource: Resource[T]
+    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned(Generic[T]):
+    """Watch objects that are controlled by an `owner`: a change of one wakes the key of its controller, old and new."""
+
+    resource: Resource[T]
+    owner: Resource[Any]
+    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped(Generic[T]):
+    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
+
+    `delay(options)` seconds are waited first, in which further changes are gathered.
+    """
+
+    resource: Resource[T]
+    keys: Callable[[Informers, Change[T]], Iterable[Key]]
+    indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    delay: Callable[[Any], float] | None = None
+
+
+Watch = For[Any] | Owned[Any] | Mapped[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a controller may do: verbs on resources of API groups, as in a Role; an empty group is the core."""
+
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+
+def _one(_: Any) -> int:
+    return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec(Generic[O]):
+    """A controller, declared: a module's `SPECS` is a tuple of these.
+
+    `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
+    `default_on` false it runs only when `--controllers` names it, and never unless all feature `gates` are on.
+    """
+
+    name: str
+    reconciler: Callable[[Context, O], Reconciler]
+    watches: tuple[Watch, ...]
+    options: type[O]
+    workers: Callable[[O], int] = _one
+    aliases: tuple[str, ...] = ()
+    default_on: bool = True
+    gates: tuple[str, ...] = ()
+    rbac: tuple[Rule, ...] = ()

@@ -1,0 +1,108 @@
+"""From changes to work: which keys a change wakes, why, and how urgently."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Key, Resource
+from controller_manager.cache import Change, Informer, Informers
+from controller_manager.controller.spec import For, Mapped, Owned, Watch
+from controller_manager.options import Options
+from controller_manager.work import Priority
+
+# Other work gets its turn after so many changes of a flood.
+_AT_ONCE = 500
+
+
+class Add(Protocol):
+    """How work is ordered: `ControlLoop.add`."""
+
+    def __call__(self, key: Key, cause: str, priority: Priority, *, after: float) -> None:
+        """Have `key` worked on."""
+
+
+def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable[Key]:
+    """The keys that a change wakes."""
+    match watch:
+        case For():
+            return (change.key,)
+        case Owned(owner=owner):
+            return _controllers(owner, change)
+        case Mapped(keys=keys):
+            return keys(informers, change)
+
+
+def cause_of(resource: Resource[Any], change: Change[Any]) -> str:
+    """The change in words, for logs."""
+    if change.initial:
+        verb = "listed"
+    elif change.after is None:
+        verb = "deleted"
+    else:
+        verb = "created" if change.before is None else "updated"
+    return f"{resource.name} {change.key} {verb}"
+
+
+def _controllers(owner: Resource[Any], change: Change[Any]) -> Iterator[Key]:
+    found = (_controller(owner, obj) for obj in (change.before, change.after) if obj is not None)
+    yield from {key: None for key in found if key is not None}
+
+
+def _controller(owner: Resource[Any], obj: Object) -> Key | None:
+    for reference in obj.metadata.owner_references:
+        group = reference.api_version.rpartition("/")[0]
+        if reference.controller and (group, reference.kind) == (owner.group, owner.kind):
+            return Key(obj.metadata.namespace if owner.namespaced else "", reference.name)
+    return None
+
+
+class Feed:
+    """The watches of one controller as a source of work for its loop.
+
+    Subscribers only take note; what a change means is found out in `run`. So an error of an author's `keys` ends that
+    controller, which starts anew with all objects, and neither the informer nor other controllers hear of it.
+    """
+
+    def __init__(self, watches: Sequence[Watch], informers: Informers, options: Options, add: Add) -> None:
+        self._watches = watches
+        self._informers = informers
+        self._options = options
+        self._add = add
+        self._noted: deque[tuple[Watch, Change[Any]]] = deque()
+        self._wake = asyncio.Event()
+
+    async def run(self) -> None:
+        """Turn changes into work until cancelled, beginning with all objects there are."""
+        ends = [self._subscribe(watch) for watch in self._watches]
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._work_off()
+        finally:
+            for end in ends:
+                end()
+
+    def _subscribe(self, watch: Watch) -> Callable[[], None]:
+        informer: Informer[Any] = self._informers.get(watch.resource)
+
+        def note(change: Change[Any]) -> None:
+            self._noted.append((watch, change))
+            self._wake.set()
+
+        return informer.subscribe(note)
+
+    async def _work_off(self) -> None:
+        while self._noted:
+            for _ in range(min(len(self._noted), _AT_ONCE)):
+                self._order(*self._noted.popleft())
+            await asyncio.sleep(0)
+
+    def _order(self, watch: Watch, change: Change[Any]) -> None:
+        cause = cause_of(watch.resource, change)
+        priority = Priority.LOW if change.initial else Priority.NORMAL
+        after = watch.delay(self._options) if isinstance(watch, Mapped) and watch.delay else 0.0
+        for key in keys_of(watch, self._informers, change):
+            self._add(key, cause, priority, after=after)
