@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.schema import Node, Tree
+from apiserver_stub.kinds.schema import ANYTHING, Node, Tree
 from controller_manager.api.timestamps import format_micro, format_time, parse_time
 
 DEEPEST = 150
@@ -64,9 +64,14 @@ class _Sweep:
 
     def value(self, value: Any, node: Node, where: _Where, depth: int) -> Any:
         """The value to keep; what can't be kept is reported."""
-        if node.type == "object" and type(value) is dict:
-            self._enter(value, node, where, depth + 1)
-        elif node.type == "array" and type(value) is list:
+        if type(value) is dict and node.type == "object":
+            if depth > DEEPEST:
+                self.wrong.append(f"{render(where)}: nested too deeply")
+            elif node.is_map:
+                self._map(value, node, where, depth + 1)
+            else:
+                self._object(value, node, where, depth + 1)
+        elif type(value) is list and node.type == "array":
             self._array(value, node, where, depth + 1)
         else:
             try:
@@ -74,14 +79,6 @@ class _Sweep:
             except _WrongError as error:
                 self.wrong.append(f"{render(where)}: {error}")
         return value
-
-    def _enter(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
-        if depth > DEEPEST:
-            self.wrong.append(f"{render(where)}: nested too deeply")
-        elif node.values is not None:
-            self._map(tree, node.values, where, depth)
-        else:
-            self._object(tree, node, where, depth)
 
     def _object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
         fields = node.fields
@@ -97,16 +94,15 @@ class _Sweep:
             elif value is None:
                 gone.append(name)
             else:
-                kept = self.value(value, field, (where, name), depth)
-                if kept is not value:
-                    tree[name] = kept
+                tree[name] = self.value(value, field, (where, name), depth)
         for name in gone:
             del tree[name]
         for name, empty in node.always:
             if name not in tree:
                 tree[name] = empty.copy() if type(empty) is list else empty
 
-    def _map(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+    def _map(self, tree: Tree, map_node: Node, where: _Where, depth: int) -> None:
+        node = map_node.values or ANYTHING
         gone: list[str] = []
         for name, value in tree.items():
             if type(value) is node.exact:

@@ -26,13 +26,16 @@ class Node:
     """
 
     __slots__ = (
-        "_empty", "_fields", "_items", "_raw", "_resolve", "_values", "default", "enum", "exact", "format",
-        "list_map_keys", "list_type", "map_type", "patch_merge_key", "patch_strategy", "preserve", "required", "type",
+        "_demands", "_empty", "_fields", "_items", "_judged", "_raw", "_resolve", "_values", "default", "enum",
+        "exact", "format", "is_map", "list_map_keys", "list_type", "map_type", "patch_merge_key", "patch_strategy",
+        "preserve", "required", "type",
     )  # fmt: skip
 
     def __init__(self, raw: Raw, resolve: Resolve) -> None:
         self._raw = raw
         self._resolve = resolve
+        self._demands: bool | None = None
+        self._judged: Mapping[str, Node] | None = None
         self._empty: tuple[tuple[str, Any], ...] | None = None
         self._fields: Mapping[str, Node] | None = None
         self._items: Node | None = None
@@ -48,6 +51,7 @@ class Node:
         self.patch_strategy: frozenset[str] = frozenset(filter(None, raw.get("patchStrategy", "").split(",")))
         self.patch_merge_key: str = raw.get("patchMergeKey", "")
         self.preserve: bool = raw.get("preserve", False)
+        self.is_map: bool = "values" in raw
         self.exact: type | None = _EXACT.get(self.type)
 
     def __repr__(self) -> str:
@@ -67,6 +71,22 @@ class Node:
         if self._empty is None:
             self._empty = tuple((name, node.default) for name, node in self.fields.items() if node.default is not None)
         return self._empty
+
+    @property
+    def demands(self) -> bool:
+        """Whether anything in here is required or restricted to some values."""
+        if self._demands is None:
+            self._demands = True  # a way that leads back here finds it demanding
+            inner = (*self.fields.values(), self.items, self.values)
+            self._demands = bool(self.required or self.enum or any(node.demands for node in inner if node))
+        return self._demands
+
+    @property
+    def judged(self) -> Mapping[str, "Node"]:
+        """The fields whose values the schema may refuse."""
+        if self._judged is None:
+            self._judged = {name: node for name, node in self.fields.items() if node.demands}
+        return self._judged
 
     @property
     def items(self) -> "Node | None":

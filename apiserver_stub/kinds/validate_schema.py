@@ -21,22 +21,25 @@ def _value(value: Any, node: Node, path: str, found: list[Cause]) -> None:
     if type(value) is dict:
         if node.values is None:
             _object(value, node, f"{path}.", found)
-        elif node.values.type in ("object", "array"):
+        else:
             for name, inner in value.items():
                 _value(inner, node.values, f"{path}[{name}]", found)
     elif type(value) is list:
         item = node.items
-        if item is not None and (item.type == "object" or item.enum):
+        if item is not None and item.demands:
             for index, inner in enumerate(value):
                 _value(inner, item, f"{path}[{index}]", found)
-    elif node.enum and value not in node.enum:
+    elif value and node.enum and value not in node.enum:
         found.append(unsupported(path, value, node.enum))
 
 
 def _object(tree: Tree, node: Node, path: str, found: list[Cause]) -> None:
-    found.extend(required(path + name) for name in node.required if tree.get(name) in _MISSING)
-    fields = node.fields
-    for name, value in tree.items():
-        field = fields.get(name)
-        if field is not None and (type(value) is dict or type(value) is list or (field.enum and value)):
-            _value(value, field, path + name, found)
+    for name in node.required:
+        if tree.get(name) in _MISSING:
+            found.append(required(path + name))  # noqa: PERF401 (this runs for every object, and finds nothing)
+    judged = node.judged
+    if judged:
+        for name, value in tree.items():
+            field = judged.get(name)
+            if field is not None:
+                _value(value, field, path + name, found)

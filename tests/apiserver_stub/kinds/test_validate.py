@@ -68,7 +68,7 @@ def _container(**more: Any) -> Tree:
         ("apps/v1", "daemonsets", {"spec": WORKLOAD}),
         ("apps/v1", "statefulsets", {"spec": {
             "selector": {"matchLabels": {"a": "b"}},
-            "template": {**TEMPLATE, "spec": {"containers": [{**C, "volumeMounts": [{"name": "d", "mountPath": "/d"}]}]}},
+            "template": {**TEMPLATE, **_container(volumeMounts=[{"name": "d", "mountPath": "/d"}])},
             "volumeClaimTemplates": [{"metadata": {"name": "d"}, "spec": {}}],
         }}),
         ("v1", "replicationcontrollers", {"spec": {"template": TEMPLATE}}),
