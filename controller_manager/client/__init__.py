@@ -1,13 +1,17 @@
 """Floor 3: the typed client of the API, with its transports, configuration, credentials, discovery and events."""
 
+from typing import TYPE_CHECKING, Any
+
 from controller_manager.client.client import Client
 from controller_manager.client.codec import Listing, WatchEvent
 from controller_manager.client.config import ClientConfig, ConfigError
-from controller_manager.client.http import HttpTransport
 from controller_manager.client.inprocess import InProcessTransport
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.transport import Transport, TransportError
+
+if TYPE_CHECKING:
+    from controller_manager.client.http import HttpTransport
 
 __all__ = [
     "Client",
@@ -22,3 +26,12 @@ __all__ = [
     "TransportError",
     "WatchEvent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`HttpTransport` is loaded when it is first asked for: its HTTP library takes half the start of a process."""
+    if name != "HttpTransport":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from controller_manager.client.http import HttpTransport
+
+    return HttpTransport

@@ -19,7 +19,7 @@ _AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryL
 
 
 @dataclass(frozen=True, slots=True)
-class Discovered:
+class ServedResource:
     """A resource of the server, with the verbs it and each of its subresources understand."""
 
     resource: Resource[PartialObject]
@@ -32,12 +32,17 @@ class Discovery:
     """All resources, the preferred version of a group first; and why a group version (`group/version`, or `/apis`
     and `/api` as a whole) could not be read."""
 
-    resources: tuple[Discovered, ...]
-    failed: Mapping[str, str]
+    resources: tuple[ServedResource, ...]
+    failures: Mapping[str, str]
 
-    def preferred(self) -> tuple[Discovered, ...]:
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The names of what could not be read."""
+        return tuple(self.failures)
+
+    def preferred(self) -> tuple[ServedResource, ...]:
         """Each resource of a group once, in the first version that has it."""
-        first: dict[tuple[str, str], Discovered] = {}
+        first: dict[tuple[str, str], ServedResource] = {}
         for found in self.resources:
             first.setdefault((found.resource.group, found.resource.plural), found)
         return tuple(first.values())
@@ -105,12 +110,12 @@ class _OldList(Model):
     resources: tuple[_OldResource, ...] = ()
 
 
-async def discover(client: Client) -> Discovery:
+async def resources(client: Client) -> Discovery:
     """Ask a server for its resources: in two requests, or one per group version of a server without that form."""
     parts = await all_of(_root(client, "/api"), _root(client, "/apis"))
     failed: dict[str, str] = {}
     for part in parts:
-        failed.update(part.failed)
+        failed.update(part.failures)
     return Discovery(tuple(found for part in parts for found in part.resources), failed)
 
 
@@ -122,7 +127,7 @@ async def _root(client: Client, path: str) -> Discovery:
         return _from_documents(root.items)
     pairs = [("", version) for version in root.versions] + list(_versions(root.groups))
     parts = await all_of(*(_group_version(client, group, version) for group, version in pairs))
-    failed = {name: why for part in parts for name, why in part.failed.items()}
+    failed = {name: why for part in parts for name, why in part.failures.items()}
     return Discovery(tuple(found for part in parts for found in part.resources), failed)
 
 
@@ -150,7 +155,7 @@ def _versions(groups: Iterable[_OldGroup]) -> Iterable[tuple[str, str]]:
 
 
 def _from_documents(groups: Sequence[_GroupDoc]) -> Discovery:
-    found: list[Discovered] = []
+    found: list[ServedResource] = []
     failed: dict[str, str] = {}
     for group in groups:
         for version in group.versions:
@@ -162,13 +167,13 @@ def _from_documents(groups: Sequence[_GroupDoc]) -> Discovery:
     return Discovery(tuple(found), failed)
 
 
-def _from_document(group: str, version: str, doc: _ResourceDoc) -> Discovered:
+def _from_document(group: str, version: str, doc: _ResourceDoc) -> ServedResource:
     kind = doc.response_kind.kind if doc.response_kind else ""
     resource = Resource(group, version, doc.resource, kind, doc.scope == "Namespaced", PartialObject)
-    return Discovered(resource, frozenset(doc.verbs), {s.subresource: frozenset(s.verbs) for s in doc.subresources})
+    return ServedResource(resource, frozenset(doc.verbs), {s.subresource: frozenset(s.verbs) for s in doc.subresources})
 
 
-def _from_list(group: str, version: str, listed: Sequence[_OldResource]) -> Iterable[Discovered]:
+def _from_list(group: str, version: str, listed: Sequence[_OldResource]) -> Iterable[ServedResource]:
     below: dict[str, dict[str, frozenset[str]]] = {}
     for each in listed:
         plural, slash, subresource = each.name.partition("/")
@@ -177,4 +182,4 @@ def _from_list(group: str, version: str, listed: Sequence[_OldResource]) -> Iter
     for each in listed:
         if "/" not in each.name:
             resource = Resource(group, version, each.name, each.kind, each.namespaced, PartialObject)
-            yield Discovered(resource, frozenset(each.verbs), below.get(each.name, {}))
+            yield ServedResource(resource, frozenset(each.verbs), below.get(each.name, {}))

@@ -8,7 +8,7 @@ import pytest
 from controller_manager.api.errors import NotAcceptable, ServiceUnavailable
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.discovery import Discovery, discover
+from controller_manager.client.discovery import Discovery, resources
 
 pytestmark = pytest.mark.virtual
 
@@ -24,7 +24,7 @@ async def found_in(documents: Documents) -> Discovery:
             return Response(answer.code, {}, answer.status().encode())  # type: ignore[attr-defined]
         return Response(200, {}, msgspec.json.encode(answer))
 
-    return await discover(Client(InProcessTransport(handle)))
+    return await resources(Client(InProcessTransport(handle)))
 
 
 def document(name: str, kind: str, scope: str, *subresources: str) -> Any:
@@ -65,7 +65,7 @@ async def test_the_aggregated_form() -> None:
     assert first.resource.kind == "Pod"
     assert first.verbs == {"get", "list"}
     assert first.subresources == {"status": {"get", "update"}, "log": {"get", "update"}}
-    assert list(found.failed) == ["metrics.k8s.io/v1beta1"]
+    assert found.failed == ("metrics.k8s.io/v1beta1",)
     assert [each.resource.version for each in found.preferred()] == ["v1", "v1", "v2"]
 
 
@@ -100,7 +100,7 @@ async def test_the_older_form_group_by_group() -> None:
         ("deployments.apps", "v1beta1"),
     ]
     assert found.resources[0].subresources == {"status": {"get", "list"}}
-    assert found.failed == {"x.example/v1": "down", "x.example/v2": "cut"}
+    assert found.failures == {"x.example/v1": "down", "x.example/v2": "cut"}
 
 
 async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
@@ -109,4 +109,4 @@ async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
         {"/api": listed(group("", {"version": "v1", "resources": [pods]})), "/apis": NotAcceptable("no")}
     )
     assert [each.resource.name for each in found.resources] == ["pods"]
-    assert found.failed == {"/apis": "no"}
+    assert found.failures == {"/apis": "no"}
