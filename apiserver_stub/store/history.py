@@ -24,23 +24,19 @@ class Window:
     `end` that of the next to come. `trimmed` is the revision of the newest change that is no longer held.
     """
 
-    __slots__ = ("_held", "_retention", "_size", "first", "trimmed")
+    __slots__ = ("_held", "_retention", "_size", "end", "first", "trimmed")
 
     def __init__(self, retention: Retention, trimmed: int = 0) -> None:
         self._retention = retention
         self._held: list[Change] = []
         self._size = 0
-        self.first = 0
+        self.first = self.end = 0
         self.trimmed = trimmed
-
-    @property
-    def end(self) -> int:
-        """The position the next change will have."""
-        return self.first + len(self._held)
 
     def append(self, change: Change) -> None:
         """Add the newest change."""
         self._held.append(change)
+        self.end += 1
         self._size += len(change.row.data)
 
     def trim(self, now: float) -> Sequence[Change]:

@@ -64,8 +64,9 @@ class View(Generic[V]):
             return self._size
         first, start = self._start(after, prefix)
         last, stop = self._stop(prefix)
-        between = sum(len(self._chunks[index].keys) for index in range(first, last))
-        return max(0, between - start + stop)
+        if (first, start) >= (last, stop):
+            return 0
+        return sum(len(self._chunks[index].keys) for index in range(first, last)) - start + stop
 
     def _start(self, after: str, prefix: str) -> tuple[int, int]:
         """Chunk and offset of the first key in range."""
@@ -138,8 +139,9 @@ class OrderedMap(View[V]):
             return
         del chunk.keys[at], chunk.values[at]
         self._size -= 1
-        if len(chunk.keys) < _SPARSE and len(self._chunks) > 1:
-            self._join(min(index, len(self._chunks) - 2))
+        if len(chunk.keys) < _SPARSE:
+            self._join(index)
+            self._join(index - 1)
 
     def _own(self, key: str) -> tuple[int, _Chunk[V]]:
         """The chunk that holds or would hold `key`, made ours to change."""
@@ -159,7 +161,9 @@ class OrderedMap(View[V]):
         self._bounds.insert(index + 1, upper.keys[0])
 
     def _join(self, index: int) -> None:
-        """Make one chunk of `index` and the one behind it, unless it would soon be halved again."""
+        """Make one chunk of `index` and the one behind it, if both exist and the one would not soon be halved."""
+        if not 0 <= index < len(self._chunks) - 1:
+            return
         left, right = self._chunks[index], self._chunks[index + 1]
         if len(left.keys) + len(right.keys) > _FULL // 2:
             return

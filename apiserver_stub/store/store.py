@@ -7,7 +7,7 @@ from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
 from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
-from apiserver_stub.store.refusals import Stale
+from apiserver_stub.store.refusals import Stale, Unusable
 from apiserver_stub.store.replay import Replay
 from apiserver_stub.store.row import Change, Record, Row
 from apiserver_stub.store.upkeep import Upkeep
@@ -45,9 +45,11 @@ class Store:
 
     async def start(self) -> None:
         """Read the log. Raises `Unusable` with a sentence if that cannot be."""
-        replay = Replay(await self._backend.open(), self._retention)
-        async for records in self._backend.replay():
-            replay.add(records)
+        try:
+            replay = await self._replay()
+        except Unusable:
+            await self._backend.close()
+            raise
         self._collections.update(replay.collections())
         self.revision = self._allotted = max(self.revision, replay.revision)
         self._upkeep.start(replay.garbage)
@@ -112,6 +114,12 @@ class Store:
         write = self._pending[at] = Write(record, asyncio.get_running_loop().create_future())
         self._pipeline.submit(write)
         return await write.row
+
+    async def _replay(self) -> Replay:
+        replay = Replay(await self._backend.open(), self._retention)
+        async for records in self._backend.replay():
+            replay.add(records)
+        return replay
 
     def _settle(self, writes: Sequence[Write], failure: BaseException | None) -> None:
         for write in writes:

@@ -26,17 +26,15 @@ class Stream(AsyncIterator[bytes]):
         return self
 
     async def __anext__(self) -> bytes:
-        watcher = self._watcher
-        if self._took and not watcher.idle:
-            await asyncio.sleep(0)  # a long backlog is no reason to keep others waiting
         while True:
+            if self._took:
+                await self._pause()
             self._took = True
-            if chunk := watcher.take(monotonic()):
+            if chunk := self._watcher.take(monotonic()):
                 return chunk
-            if watcher.ended:
+            if self._watcher.ended:
                 self._leave()
                 raise StopAsyncIteration
-            await self._wait()
 
     async def aclose(self) -> None:
         """Stop at once."""
@@ -53,7 +51,7 @@ class Stream(AsyncIterator[bytes]):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    async def _wait(self) -> None:
+    async def _pause(self) -> None:
         """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""
         if not self._watcher.idle:
             await asyncio.sleep(0)
