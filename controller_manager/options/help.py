@@ -37,7 +37,10 @@ def _entries(flags: list[Flag], width: int) -> list[str]:
 
 def _entry(left: str, text: str, width: int) -> list[str]:
     indent = " " * _INDENT
-    return [left, *textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=indent)]
+    return [
+        left,
+        *textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
+    ]
 
 
 def _left(flag: Flag) -> str:

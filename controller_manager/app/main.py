@@ -1,0 +1,59 @@
+"""The process: command line, log, signals, and an exit status with a sentence that says why."""
+
+import asyncio
+import signal
+import sys
+
+from controller_manager.app import catalog
+from controller_manager.app.flags import GROUPS, ClientOptions, LogOptions, ManagerOptions
+from controller_manager.options import FlagError, FlagSet, Parsed, command_line
+
+PROGRAM = "cluster-controller-manager"
+_SUMMARY = (
+    "Runs the control loops that bring the state of a cluster to what its users asked for. Several replicas may run: "
+    "one leads, the others stand by."
+)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def main() -> None:
+    """Run until a signal comes or the lead is lost; status 0 only for the former."""
+    specs = catalog.installed()
+    flags = FlagSet(*GROUPS, *(spec.options for spec in specs))
+    parsed = command_line(PROGRAM, _SUMMARY, flags, sys.argv[1:])
+    try:
+        chosen = catalog.select(specs, parsed[ManagerOptions].controllers)
+    except FlagError as error:
+        raise SystemExit(f"{PROGRAM}: {error}") from None
+    raise SystemExit(_run(parsed, chosen))
+
+
+def _run(parsed: Parsed, specs: list[catalog.AnySpec]) -> int:
+    import uvloop  # all that --help does not need is imported from here on
+
+    from controller_manager.app.identities import connect
+    from controller_manager.app.manager import Manager
+    from controller_manager.base.log import configure
+    from controller_manager.base.runtime import Runtime
+    from controller_manager.client import ConfigError
+    from controller_manager.serving import CannotListen
+
+    log = parsed[LogOptions]
+    configure(json=log.logging_format == "json", verbosity=log.v)
+
+    async def serve() -> int:
+        manager = Manager(parsed, specs, connect(parsed[ClientOptions]), Runtime(PROGRAM))
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, _stop, manager, number)
+        return (await manager.run()).status
+
+    def _stop(manager: Manager, number: signal.Signals) -> None:
+        manager.stop(f"received {number.name}")
+        for one in _SIGNALS:  # a second signal ends the process at once
+            asyncio.get_running_loop().remove_signal_handler(one)
+
+    try:
+        return uvloop.run(serve())
+    except (ConfigError, CannotListen) as error:
+        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return 1
