@@ -41,6 +41,14 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
     return found, _duplicates(data, keys) if note else ()
 
 
+def check_depth(value: Any) -> None:
+    """Refuse what would be too deep to read again. Raises `BadRequest`."""
+    try:
+        count_keys(value)
+    except TooDeepError as error:
+        raise BadRequest(f"the object would be {error}") from None
+
+
 def in_order(tree: Tree) -> Tree:
     """The same object with its type and metadata first."""
     return {"apiVersion": None, "kind": None, "metadata": None, **tree}

@@ -2,7 +2,7 @@
 
 from apiserver_stub.call import Call, Reply, Tree
 from apiserver_stub.encode.body import Body, media_type
-from apiserver_stub.encode.json import decode_noting
+from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Node
 from apiserver_stub.patch import json_patch, merge, strategic
 from apiserver_stub.verbs.incoming import Warnings, fit
@@ -29,6 +29,11 @@ class Patch:
 
     def apply(self, tree: Tree, node: Node) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
+        patched = self._patched(tree, node)
+        check_depth(patched)
+        return patched
+
+    def _patched(self, tree: Tree, node: Node) -> Tree:
         match self._type:
             case "application/json-patch+json":
                 return json_patch.apply(tree, self._document)

@@ -9,8 +9,18 @@ from apiserver_stub.call import Call, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.row import Row
-from controller_manager.api.errors import Conflict, Details, NotFound, Status, conflict, not_found
+from controller_manager.api.errors import (
+    Conflict,
+    Details,
+    NotFound,
+    RequestEntityTooLarge,
+    Status,
+    conflict,
+    not_found,
+)
 from controller_manager.api.model import Model, ObjectMeta
+
+_LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
 def key_of(kind: Kind, namespace: str, name: str) -> str:
@@ -37,12 +47,15 @@ def all_served(kind: Kind, rows: Iterable[Row]) -> list[bytes]:
 
 
 def at_rest(kind: Kind, tree: Tree) -> Callable[[int], bytes]:
-    """What `Store.commit` calls to get the bytes of `tree` at its new revision."""
+    """What `Store.commit` calls to get the bytes of `tree` at its new revision; it raises `RequestEntityTooLarge`."""
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
 
     def at(revision: int) -> bytes:
         stored["metadata"] = {**stored["metadata"], "resourceVersion": str(revision)}
-        return encode(stored)
+        data = encode(stored)
+        if len(data) > _LARGEST:
+            raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
+        return data
 
     return at
 

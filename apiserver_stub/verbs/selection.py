@@ -17,7 +17,7 @@ NAME, NAMESPACE = "metadata.name", "metadata.namespace"
 class Selection:
     """What both selectors match in `namespace` (empty for all), or of the one object called `name` there.
 
-    `fields` holds what `namespace` and `name` do not say already, with the paths of stored objects.
+    `fields` holds what `name` does not say already, with the paths of stored objects.
     """
 
     namespace: str
@@ -29,11 +29,6 @@ class Selection:
     def everything(self) -> bool:
         """Whether the scope alone decides."""
         return not self.name and self.labels.empty and self.fields.empty
-
-    @property
-    def selective(self) -> bool:
-        """Whether the caller gave a selector."""
-        return not self.everything
 
     def has(self, row: Row) -> bool:
         """Whether a row of the scope is meant."""
@@ -58,8 +53,8 @@ def select(call: Call) -> Selection:
     fields = FieldSelector.parse(call.query.get("fieldSelector", ""))
     name = call.name or fields.exact(NAME) or ""
     namespace = call.namespace or fields.exact(NAMESPACE) or "" if call.kind.namespaced else ""
-    said = {Term(NAME, True, name), Term(NAMESPACE, True, namespace)}
-    rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term not in said)
+    said = Term(NAME, True, name)
+    rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term != said)
     return Selection(namespace, name, labels, _StoredFields(rest))
 
 

@@ -1,0 +1,157 @@
+"""Request bodies: what is read, what is refused, and that no repeated key goes unnoticed."""
+
+import json as plain_json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.encode import json, yaml
+from apiserver_stub.encode.body import decode_body, decode_options
+from controller_manager.api.errors import BadRequest, UnsupportedMediaType
+from controller_manager.api.wire import Request
+
+
+def request(body: bytes, content_type: str | None = None) -> Request:
+    return Request("POST", "/", headers={"content-type": content_type} if content_type else {}, body=body)
+
+
+def decode(body: bytes, content_type: str | None = None) -> dict[str, Any]:
+    return decode_body(request(body, content_type), "v1", "ConfigMap").tree
+
+
+@pytest.mark.parametrize("content_type", [None, "application/json", "Application/JSON; charset=utf-8"])
+def test_json_is_read_and_its_type_filled_in(content_type: str | None) -> None:
+    assert decode(b'{"data": {"a": "b"}}', content_type) == {
+        "data": {"a": "b"}, "kind": "ConfigMap", "apiVersion": "v1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[1]", b"null", b'"x"', b"{'a': 1}", b'{"a": NaN}', b'{"a": 1e999}', b'{"a": "\xff"}',
+     b'{"a": "\\ud800"}', b'{"a":' * 201 + b"1" + b"}" * 201, b"[" * 100_000,
+     b'{"kind": "Secret"}', b'{"apiVersion": "v2"}', b'{"kind": ["ConfigMap"]}'],
+)  # fmt: skip
+def test_broken_bodies_are_bad_requests(body: bytes) -> None:
+    with pytest.raises(BadRequest):
+        decode(body)
+
+
+def test_depth_is_followed_up_to_the_bound() -> None:
+    inner = json.DEEPEST - 1
+    assert decode(b'{"a":' + b"[" * inner + b"]" * inner + b"}")
+    with pytest.raises(BadRequest, match="200 levels"):
+        decode(b'{"a":' + b"[" * (inner + 1) + b"]" * (inner + 1) + b"}")
+
+
+def test_huge_numbers_are_numbers() -> None:
+    assert decode(b'{"a": 123456789012345678901234567890}')["a"] == pytest.approx(1.2345678901234568e29)
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/vnd.kubernetes.protobuf", "application/xml"])
+def test_other_media_types_are_unsupported(content_type: str) -> None:
+    with pytest.raises(UnsupportedMediaType, match="application/json, application/yaml"):
+        decode(b"{}", content_type)
+
+
+def test_delete_options_may_be_absent_but_not_something_else() -> None:
+    assert decode_options(request(b"")) == {}
+    assert decode_options(request(b'{"kind":"DeleteOptions","apiVersion":"v1"}'))["kind"] == "DeleteOptions"
+    with pytest.raises(BadRequest, match="ConfigMap"):
+        decode_options(request(b'{"kind": "ConfigMap"}'))
+
+
+DUPLICATES = [
+    (b'{"a": 1, "a": 2}', ("a",)),
+    (b'{"a":1,"a":2,"a":3}', ("a",)),
+    (b'{"a":{"b":1,"b":1},"c":[{"d":1},{"d":1,"d":2}]}', ("a.b", "c[1].d")),
+    (b'{"a" : 1,\n "a"\t: 2}', ("a",)),
+    (b'{"a":"\\":","b":"\\\\"}', ()),
+    (b'{"a\\\\":1,"a\\\\":2}', ("a\\",)),
+    (b'{"x":"\\\\\\":","x":1}', ("x",)),
+    (b'{"a":"b : c","d":"e\\" : f"}', ()),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), DUPLICATES)
+def test_repeated_keys_are_named(body: bytes, expected: tuple[str, ...]) -> None:
+    assert json.decode_noting(body)[1] == expected
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as the pairs of its keys and values, which may repeat."""
+
+
+keys = st.text(st.sampled_from('ab"\\: \n'), max_size=3)
+documents = st.recursive(
+    st.one_of(keys, st.integers(0, 3)),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.lists(st.tuples(keys, inner), max_size=4).map(_Pairs)),
+    max_leaves=12,
+)
+
+
+def _spell(value: Any) -> str:
+    if isinstance(value, _Pairs):
+        return "{" + ",".join(f"{plain_json.dumps(key)}:{_spell(child)}" for key, child in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_spell, value)) + "]"
+    return plain_json.dumps(value)
+
+
+def _repeats(value: Any) -> bool:
+    if isinstance(value, _Pairs):
+        # Of repeated keys only the last value is looked at, as it is the one that counts.
+        return len(dict(value)) < len(value) or any(map(_repeats, dict(value).values()))
+    return isinstance(value, list) and any(map(_repeats, value))
+
+
+@settings(max_examples=200)
+@given(documents)
+def test_duplicates_are_found_exactly_when_there_are_some(document: Any) -> None:
+    tree, duplicates = json.decode_noting(_spell(document).encode())
+    assert bool(duplicates) == _repeats(document)
+    assert orjson.loads(_spell(document)) == tree
+
+
+def read_yaml(text: str) -> Any:
+    return yaml.load(text.encode())[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("yes", True), ("off", False), ("y", "y"), ("010", 8), ("0o17", 15), ("0x1F", 31), ("22:22", "22:22"),
+     ("1e3", 1000.0), (".5", 0.5), ("2020-01-01", "2020-01-01"), ("~", None), ("", None), ("'1'", "1"), ("1_000", 1000),
+     ("1.2.3", "1.2.3"), ("99999999999999999999999", 1e23), ("!!str 1", "1")],
+)  # fmt: skip
+def test_plain_yaml_scalars_mean_what_the_ecosystem_takes_them_for(text: str, value: Any) -> None:
+    assert read_yaml(f"a: {text}") == {"a": value}
+
+
+def test_yaml_keys_are_texts_and_merges_are_laid_under() -> None:
+    assert read_yaml("1: a\ntrue: b\n") == {"1": "a", "true": "b"}
+    assert yaml.load(b"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n") == (
+        {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}}, (),
+    )  # fmt: skip
+    assert yaml.load(b"a: 1\na: 2\nb: {c: 1, c: 2}\n")[1] == ("a", "b.c")
+
+
+_BOMB = "a0: &a0 [1,1,1,1,1,1,1,1]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a: [b", "--- 1\n--- 2\n", "? [a]\n: b", "a: .inf", "a: .nan", "a: !!python/object:os.system x", "a: !!bool x",
+     "&a {x: *a}", "[" * 5000, "- " * 100_000 + "a", "a: \x00", "a: !!binary aaaa", _BOMB, "a: 1e999", "\ud800"],
+)  # fmt: skip
+def test_yaml_that_is_no_json_or_too_much_is_refused(text: str) -> None:
+    with pytest.raises(BadRequest):
+        yaml.load(text.encode("utf-8", "surrogatepass"))
+
+
+def test_what_is_written_as_yaml_is_read_back() -> None:
+    value = {"b": [1, {"x": "yes", "y": "1"}], "a": "two\nlines\n", "n": None, "d": "2020-01-01", "ü": 1.5}
+    assert yaml.load(yaml.dump(orjson.dumps(value)))[0] == value
+    assert list(yaml.load(yaml.dump(orjson.dumps(value)))[0]) == list(value)

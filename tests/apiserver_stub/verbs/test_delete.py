@@ -1,0 +1,178 @@
+"""Deletion in two phases (document 1, States and transitions), one by one and by collection."""
+
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+async def held(api, *finalizers: str) -> dict[str, Any]:
+    made: dict[str, Any] = await api.post(CONFIGS, {"metadata": {"name": "a", "finalizers": list(finalizers)}})
+    return made
+
+
+async def running_pod(api, name: str = "p", **spec: Any) -> dict[str, Any]:
+    body = {
+        "metadata": {"name": name, "labels": {"app": "x"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], **spec},
+    }
+    made: dict[str, Any] = await api.post(PODS, body)
+    return made
+
+
+async def is_gone(api, url: str) -> bool:
+    try:
+        await api.get(url)
+    except errors.NotFound:
+        return True
+    return False
+
+
+async def test_what_nothing_holds_goes_at_once(api) -> None:
+    made = await api.config("a")
+    answer = await api("DELETE", f"{CONFIGS}/a")
+    assert answer.status == 200
+    assert (answer.tree["kind"], answer.tree["status"]) == ("Status", "Success")
+    assert answer.tree["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert await is_gone(api, f"{CONFIGS}/a")
+    with pytest.raises(errors.NotFound):
+        await api.delete(f"{CONFIGS}/a")
+
+
+@pytest.mark.virtual
+async def test_a_finalizer_holds_an_object_until_it_is_taken_away(api) -> None:
+    made = await held(api, "example.com/a", "example.com/b")
+    marked = await api.delete(f"{CONFIGS}/a")
+    assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert await api.delete(f"{CONFIGS}/a") == marked
+    with pytest.raises(errors.Invalid, match="finalizers"):
+        await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": ["example.com/a", "example.com/c"]}})
+    one = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": ["example.com/b"]}})
+    assert await api.get(f"{CONFIGS}/a") == one
+    one["metadata"]["finalizers"] = []
+    last = await api.put(f"{CONFIGS}/a", one)
+    assert last["metadata"]["uid"] == made["metadata"]["uid"]
+    assert await is_gone(api, f"{CONFIGS}/a")
+    assert (await api.config("a"))["metadata"]["uid"] != made["metadata"]["uid"]
+
+
+@pytest.mark.parametrize(
+    ("before", "url", "body", "after"),
+    [
+        ((), "", {"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        ((), "", {"propagationPolicy": "Orphan"}, ["orphan"]),
+        ((), "", {"orphanDependents": True}, ["orphan"]),
+        ((), "?propagationPolicy=Foreground", None, ["foregroundDeletion"]),
+        ((), "?orphanDependents=true", None, ["orphan"]),
+        ((), "?propagationPolicy=Orphan", {"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        (("example.com/a",), "", {"propagationPolicy": "Foreground"}, ["example.com/a", "foregroundDeletion"]),
+        (("orphan",), "", {"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        (("orphan",), "", None, ["orphan"]),
+        (("orphan", "example.com/a"), "", {"propagationPolicy": "Background"}, ["example.com/a"]),
+        (("orphan",), "", {"propagationPolicy": "Background"}, None),
+        ((), "", {"orphanDependents": False}, None),
+    ],
+)
+async def test_propagation_is_told_by_finalizers(api, before: Any, url: str, body: Any, after: Any) -> None:
+    await held(api, *before)
+    answer = await api.delete(f"{CONFIGS}/a{url}", body)
+    if after is None:
+        assert await is_gone(api, f"{CONFIGS}/a")
+    else:
+        assert answer["metadata"]["finalizers"] == after
+        assert answer["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "refusal"),
+    [
+        ("", {"propagationPolicy": "Sideways"}, errors.Invalid),
+        ("", {"propagationPolicy": "Orphan", "orphanDependents": True}, errors.Invalid),
+        ("", {"gracePeriodSeconds": "soon"}, errors.BadRequest),
+        ("", {"kind": "ConfigMap"}, errors.BadRequest),
+        ("", {"dryRun": ["Some"]}, errors.BadRequest),
+        ("", b"{", errors.BadRequest),
+        ("?gracePeriodSeconds=soon", None, errors.BadRequest),
+        ("?dryRun=Some", None, errors.BadRequest),
+        ("", {"preconditions": {"uid": "x"}}, errors.Conflict),
+        ("", {"preconditions": {"resourceVersion": "1"}}, errors.Conflict),
+    ],
+)
+async def test_options_that_do_not_fit_delete_nothing(api, url: str, body: Any, refusal: type) -> None:
+    made = await api.config("a")
+    with pytest.raises(refusal):
+        await api.delete(f"{CONFIGS}/a{url}", body)
+    assert await api.get(f"{CONFIGS}/a") == made
+
+
+async def test_preconditions_that_hold_let_it_go(api) -> None:
+    metadata = (await api.config("a"))["metadata"]
+    presumed = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+    await api.delete(f"{CONFIGS}/a", {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": presumed})
+    assert await is_gone(api, f"{CONFIGS}/a")
+
+
+@pytest.mark.parametrize(("url", "body"), [("?dryRun=All", None), ("", {"dryRun": ["All"]})])
+async def test_a_dry_run_deletes_nothing(api, url: str, body: Any) -> None:
+    made = await api.config("a")
+    assert (await api.delete(f"{CONFIGS}/a{url}", body))["status"] == "Success"
+    assert await api.get(f"{CONFIGS}/a") == made
+
+
+@pytest.mark.virtual
+async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
+    await running_pod(api)
+    marked = (await api.delete(f"{PODS}/p"))["metadata"]
+    assert (marked["deletionTimestamp"], marked["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:30Z", 30)
+    assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 60}))["metadata"] == marked
+    shorter = (await api.delete(f"{PODS}/p?gracePeriodSeconds=5"))["metadata"]
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:05Z", 5)
+    assert (await api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"] == "b"
+    assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}))["status"] == "Success"
+    assert await is_gone(api, f"{PODS}/p")
+
+
+async def test_a_namespace_goes_when_it_is_finalized(api) -> None:
+    url = "/api/v1/namespaces/going"
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "going"}})
+    marked = await api.delete(url)
+    assert (marked["status"]["phase"], marked["spec"]["finalizers"]) == ("Terminating", ["kubernetes"])
+    marked["spec"]["finalizers"] = []
+    assert (await api.put(url, marked))["spec"]["finalizers"] == ["kubernetes"]
+    marked = await api.get(url)
+    marked["spec"]["finalizers"] = []
+    await api.put(f"{url}/finalize", marked)
+    assert await is_gone(api, url)
+
+
+async def test_the_first_namespaces_stay(api) -> None:
+    with pytest.raises(errors.Forbidden, match="this namespace may not be deleted"):
+        await api.delete("/api/v1/namespaces/default")
+
+
+async def test_a_collection_is_deleted_by_selection(api) -> None:
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    for n in range(150):
+        await api.config(f"a{n}", x="1" if n % 2 else "2")
+    await api.config("b", "other", x="1")
+    answer = await api("DELETE", f"{CONFIGS}?labelSelector=x=1")
+    assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
+    left = (await api.get("/api/v1/configmaps?labelSelector=x"))["items"]
+    assert len(left) == 76
+    await api.delete(f"{CONFIGS}?dryRun=All")
+    assert len((await api.get(CONFIGS))["items"]) == 75
+    await api.delete(CONFIGS)
+    assert (await api.get(CONFIGS))["items"] == []
+
+
+async def test_one_that_is_refused_keeps_no_other(api) -> None:
+    uid = (await api.config("a"))["metadata"]["uid"]
+    await api.config("b")
+    with pytest.raises(errors.Conflict):
+        await api.delete(CONFIGS, {"preconditions": {"uid": uid}})
+    assert [item["metadata"]["name"] for item in (await api.get(CONFIGS))["items"]] == ["b"]

@@ -1,0 +1,169 @@
+"""Get and list on a store: what each resource version promises (document 1, Resource version semantics)."""
+
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.base.clock import monotonic
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+def names(listed: dict[str, Any]) -> list[str]:
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+async def test_get_answers_the_newest_state_for_any_version_there_was(api) -> None:
+    made = await api.config("a")
+    changed = await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
+    for version in ("", "0", made["metadata"]["resourceVersion"], changed["metadata"]["resourceVersion"]):
+        assert await api.get(f"{CONFIGS}/a?resourceVersion={version}") == changed
+
+
+@pytest.mark.parametrize("url", [f"{CONFIGS}/a", CONFIGS, f"{CONFIGS}?watch=1"])
+@pytest.mark.parametrize("version", ["abc", "-1", "1.0", "99999999999999999999"])
+async def test_a_version_that_is_none_is_a_bad_request(api, url: str, version: str) -> None:
+    with pytest.raises(errors.BadRequest, match="resourceVersion"):
+        await api("GET", f"{url}{'&' if '?' in url else '?'}resourceVersion={version}")
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("url", [f"{CONFIGS}/a?", f"{CONFIGS}?", f"{CONFIGS}?watch=1&", f"{CONFIGS}?limit=1&"])
+async def test_a_version_from_the_future_is_waited_for_only_briefly(api, url: str) -> None:
+    await api.config("a")
+    started = monotonic()
+    with pytest.raises(errors.Timeout, match="Too large resource version: 1000, current: 3") as caught:
+        await api("GET", f"{url}resourceVersion=1000")
+    assert 2 < monotonic() - started < 5
+    details = caught.value.details
+    assert details is not None
+    assert (details.retry_after_seconds, details.causes[0].reason) == (1, "ResourceVersionTooLarge")
+
+
+@pytest.mark.virtual
+async def test_a_version_about_to_be_reached_is_waited_for(api) -> None:
+    import asyncio
+
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(api.get(f"{CONFIGS}?resourceVersion=4"))
+        await asyncio.sleep(1)
+        await api.config("a")
+        await api.config("b")
+    assert names(reading.result()) == ["a", "b"]
+
+
+async def test_what_is_not_there_is_not_found(api) -> None:
+    with pytest.raises(errors.NotFound, match='configmaps "a" not found'):
+        await api.get(f"{CONFIGS}/a")
+
+
+async def test_a_list_is_of_its_namespace_or_of_all(api) -> None:
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "default-2"}})
+    await api.config("a")
+    await api.config("b", "default-2")
+    assert names(await api.get(CONFIGS)) == ["a"]
+    assert sorted(names(await api.get("/api/v1/configmaps"))) == ["a", "b"]
+    assert names(await api.get("/api/v1/namespaces")) == ["default", "default-2"]
+
+
+async def test_exact_reads_the_past_and_not_older_the_present(api) -> None:
+    then = (await api.config("a"))["metadata"]["resourceVersion"]
+    await api.config("b")
+    await api.delete(f"{CONFIGS}/a")
+    exact = await api.get(f"{CONFIGS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (names(exact), exact["metadata"]["resourceVersion"]) == (["a"], then)
+    paged = await api.get(f"{CONFIGS}?resourceVersion={then}&limit=5")
+    assert (names(paged), paged["metadata"]["resourceVersion"]) == (["a"], then)
+    for more in ("", "&resourceVersionMatch=NotOlderThan", "&resourceVersionMatch=NotOlderThan&limit=5"):
+        present = await api.get(f"{CONFIGS}?resourceVersion={then}{more}")
+        assert (names(present), int(present["metadata"]["resourceVersion"]) > int(then)) == (["b"], True)
+
+
+async def test_pages_show_one_state_whatever_happens_between_them(api) -> None:
+    for name in "abcde":
+        await api.config(name)
+    first = await api.get(f"{CONFIGS}?limit=2")
+    assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
+    await api.delete(f"{CONFIGS}/c")
+    await api.config("bb")
+    second = await api.get(f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")
+    assert (names(second), second["metadata"]["remainingItemCount"]) == (["c", "d"], 1)
+    last = await api.get(f"{CONFIGS}?limit=2&continue={second['metadata']['continue']}&resourceVersion=0")
+    assert names(last) == ["e"]
+    assert last["metadata"] == {"resourceVersion": first["metadata"]["resourceVersion"]}
+
+
+async def test_pages_with_a_selector_do_not_count_the_rest(api) -> None:
+    for name in "abcd":
+        await api.config(name, kind="even" if name in "bd" else "odd")
+    first = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind%3Deven".replace("%3D", "="))
+    assert names(first) == ["b"]
+    assert "remainingItemCount" not in first["metadata"]
+    second = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind=even&continue={first['metadata']['continue']}")
+    assert names(second) == ["d"]
+    assert "continue" not in second["metadata"]
+
+
+async def test_history_that_is_gone_is_expired(api) -> None:
+    await api.config("a")
+    await api.config("b")
+    token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
+    for number in range(300):
+        await api.patch(f"{CONFIGS}/a", {"data": {"k": str(number)}})
+    with pytest.raises(errors.Expired, match="continue parameter is too old"):
+        await api.get(f"{CONFIGS}?limit=1&continue={token}")
+    with pytest.raises(errors.Expired, match="resourceVersion for the provided list is too old"):
+        await api.get(f"{CONFIGS}?resourceVersion=3&resourceVersionMatch=Exact")
+    with pytest.raises(errors.Expired, match="too old resource version"):
+        await api("GET", f"{CONFIGS}?watch=1&resourceVersion=3")
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [("labelSelector=x=1", ["a", "b"]), ("labelSelector=x=1,y!=2", ["a"]), ("labelSelector=!x", ["c"]),
+     ("fieldSelector=metadata.name=b", ["b"]), ("fieldSelector=metadata.name!=b", ["a", "c"]),
+     ("fieldSelector=metadata.namespace=default", ["a", "b", "c"]), ("fieldSelector=metadata.namespace=other", []),
+     ("fieldSelector=metadata.name=a,metadata.name=b", []), ("fieldSelector=metadata.name=b&labelSelector=!x", [])],
+)  # fmt: skip
+async def test_selectors(api, selector: str, expected: list[str]) -> None:
+    await api.config("a", x="1")
+    await api.config("b", x="1", y="2")
+    await api.config("c")
+    assert names(await api.get(f"{CONFIGS}?{selector}")) == expected
+    assert names(await api.get(f"/api/v1/configmaps?{selector}")) == expected
+
+
+async def test_fields_of_a_kind_are_selected_where_they_are_stored(api) -> None:
+    event = {"metadata": {"name": "e"}, "regarding": {"kind": "Pod", "name": "p"}, "reason": "R", "action": "A",
+             "type": "Normal", "eventTime": "2026-01-01T00:00:00.000000Z",
+             "reportingController": "c/c", "reportingInstance": "i"}  # fmt: skip
+    await api.post("/apis/events.k8s.io/v1/namespaces/default/events", event)
+    assert names(await api.get("/api/v1/events?fieldSelector=involvedObject.name=p,reason=R")) == ["e"]
+    assert names(await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=p")) == ["e"]
+    assert names(await api.get("/apis/events.k8s.io/v1/events?fieldSelector=regarding.name=q")) == []
+    await api.post("/api/v1/nodes", {"metadata": {"name": "n"}})
+    assert names(await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable=false")) == ["n"]
+    assert names(await api.get("/api/v1/nodes?fieldSelector=spec.unschedulable!=false")) == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
+     "continue=garbage", "limit=1&continue=W10"],
+)  # fmt: skip
+async def test_selectors_and_tokens_that_mean_nothing_are_bad_requests(api, query: str) -> None:
+    with pytest.raises(errors.BadRequest):
+        await api.get(f"{CONFIGS}?{query}")
+
+
+async def test_kinds_that_share_storage_are_read_in_their_own_version(api) -> None:
+    event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+             "message": "m", "reason": "R"}  # fmt: skip
+    core = await api.post("/api/v1/namespaces/default/events", event)
+    assert (core["message"], core["apiVersion"]) == ("m", "v1")
+    other = await api.get("/apis/events.k8s.io/v1/namespaces/default/events/e")
+    assert (other["note"], other["apiVersion"], other["regarding"]["name"]) == ("m", "events.k8s.io/v1", "p")
+    assert other["metadata"] == core["metadata"]
+    listed = await api.get("/apis/events.k8s.io/v1/events")
+    assert (listed["apiVersion"], listed["items"]) == ("events.k8s.io/v1", [other])

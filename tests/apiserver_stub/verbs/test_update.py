@@ -1,0 +1,230 @@
+"""Updates and patches: preconditions, what belongs to whom, and that nothing is written when nothing changes."""
+
+import asyncio
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.schema import ANYTHING
+from apiserver_stub.verbs.patch import Patch
+from controller_manager.api import errors
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+async def new_deployment(api) -> dict[str, Any]:
+    labels = {"app": "a"}
+    containers = [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]
+    spec = {
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+    }
+    made: dict[str, Any] = await api.post(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec})
+    return made
+
+
+async def test_an_update_replaces_and_counts_up(api) -> None:
+    made = await api.config("a", x="1")
+    wanted = copy.deepcopy(made) | {"data": {"k": "new"}}
+    del wanted["metadata"]["labels"]
+    changed = await api.put(f"{CONFIGS}/a", wanted)
+    assert changed["data"] == {"k": "new"}
+    assert "labels" not in changed["metadata"]
+    assert int(changed["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+
+
+async def test_a_stale_update_is_a_conflict(api) -> None:
+    made = await api.config("a")
+    await api.put(f"{CONFIGS}/a", made | {"data": {"k": "1"}})
+    with pytest.raises(errors.Conflict) as caught:
+        await api.put(f"{CONFIGS}/a", made | {"data": {"k": "2"}})
+    assert caught.value.message == f'Operation cannot be fulfilled on configmaps "a": {MODIFIED}'
+    with pytest.raises(errors.Conflict):
+        await api.patch(f"{CONFIGS}/a", {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}})
+    assert (await api.get(f"{CONFIGS}/a"))["data"] == {"k": "1"}
+
+
+@pytest.mark.parametrize("version", [None, "", "0"])
+async def test_an_update_without_a_version_is_unconditional(api, version: str | None) -> None:
+    made = await api.config("a")
+    metadata = {"name": "a"} if version is None else {"name": "a", "resourceVersion": version}
+    changed = await api.put(f"{CONFIGS}/a", {"metadata": metadata, "data": {"k": "new"}})
+    assert changed["metadata"]["uid"] == made["metadata"]["uid"]
+    assert changed["metadata"]["creationTimestamp"] == made["metadata"]["creationTimestamp"]
+
+
+async def test_some_kinds_want_a_version(api) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    await api.post(leases, {"metadata": {"name": "a"}})
+    with pytest.raises(errors.Invalid, match="resourceVersion"):
+        await api.put(f"{leases}/a", {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}})
+
+
+async def test_what_changes_nothing_writes_nothing(api) -> None:
+    made = await api.config("a")
+    before = api.store.revision
+    assert await api.put(f"{CONFIGS}/a", made) == made
+    assert await api.patch(f"{CONFIGS}/a", {}) == made
+    assert await api.patch(f"{CONFIGS}/a", {"data": {"k": "a"}}) == made
+    assert await api.patch(f"{CONFIGS}/a", [], "json-patch") == made
+    assert api.store.revision == before
+
+
+async def test_another_uid_is_another_object(api) -> None:
+    made = await api.config("a")
+    other = copy.deepcopy(made)
+    other["metadata"]["uid"] = "11111111-1111-4111-8111-111111111111"
+    with pytest.raises(errors.Conflict, match="Precondition failed: UID in precondition: 11111111"):
+        await api.put(f"{CONFIGS}/a", other)
+
+
+@pytest.mark.parametrize("name", ["b", ""])
+async def test_the_name_is_that_of_the_url(api, name: str) -> None:
+    await api.config("a")
+    with pytest.raises(errors.BadRequest, match="does not match the name on the URL"):
+        await api.put(f"{CONFIGS}/a", {"metadata": {"name": name}})
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [{"name": "b"}, {"namespace": "other"}, {"uid": "11111111-1111-4111-8111-111111111111"},
+     {"creationTimestamp": "2001-01-01T00:00:00Z"}],
+)  # fmt: skip
+async def test_a_patch_cannot_change_who_the_object_is(api, metadata: dict[str, str]) -> None:
+    made = await api.config("a")
+    with pytest.raises((errors.Invalid, errors.BadRequest, errors.Conflict)):
+        await api.patch(f"{CONFIGS}/a", {"metadata": metadata})
+    assert await api.get(f"{CONFIGS}/a") == made
+
+
+@pytest.mark.parametrize("patch", [{"kind": "Secret"}, {"apiVersion": "v2"}, {"kind": None}, {"metadata": None}])
+async def test_a_patch_leaves_the_object_one(api, patch: dict[str, Any]) -> None:
+    await api.config("a")
+    with pytest.raises(errors.BadRequest, match="a patch must leave"):
+        await api.patch(f"{CONFIGS}/a", patch)
+
+
+async def test_what_is_not_there_cannot_be_changed(api) -> None:
+    with pytest.raises(errors.NotFound):
+        await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a"}})
+    with pytest.raises(errors.NotFound):
+        await api.patch(f"{CONFIGS}/a", {})
+
+
+async def test_a_put_creates_where_the_kind_allows_it(api) -> None:
+    endpoints = "/api/v1/namespaces/default/endpoints"
+    answer = await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})
+    assert (answer.status, answer.tree) == (201, await api.get(f"{endpoints}/a"))
+    with pytest.raises(errors.NotFound):
+        await api.put(f"{endpoints}/b", {"metadata": {"name": "b", "resourceVersion": "5"}})
+    assert (await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})).status == 200
+
+
+async def test_the_three_patches(api) -> None:
+    await new_deployment(api)
+    url = f"{DEPLOYMENTS}/d"
+    strategic = {"spec": {"template": {"spec": {"containers": [{"name": "d", "image": "new"}]}}}}
+    changed = await api.patch(url, strategic, "strategic-merge-patch")
+    images = [c["image"] for c in changed["spec"]["template"]["spec"]["containers"]]
+    assert (sorted(images), changed["metadata"]["generation"]) == (["i", "new"], 2)
+    changed = await api.patch(url, {"metadata": {"labels": {"a": "b"}}}, "merge-patch")
+    assert (changed["metadata"]["labels"], changed["metadata"]["generation"]) == ({"a": "b"}, 2)
+    operations = [
+        {"op": "test", "path": "/spec/replicas", "value": 1},
+        {"op": "replace", "path": "/spec/replicas", "value": 3},
+    ]
+    changed = await api.patch(url, operations, "json-patch")
+    assert (changed["spec"]["replicas"], changed["metadata"]["generation"]) == (3, 3)
+    with pytest.raises(errors.Invalid):
+        await api.patch(url, operations, "json-patch")
+
+
+@pytest.mark.parametrize("media", ["application/json", "application/apply-patch+yaml", "text/plain"])
+async def test_other_patches_are_unsupported(api, media: str) -> None:
+    await api.config("a")
+    with pytest.raises(errors.UnsupportedMediaType, match="application/merge-patch"):
+        await api("PATCH", f"{CONFIGS}/a", {}, content_type=media)
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b"1"])
+async def test_a_broken_patch_is_a_bad_request(api, body: bytes) -> None:
+    await api.config("a")
+    with pytest.raises(errors.BadRequest):
+        await api.patch(f"{CONFIGS}/a", body)
+
+
+async def test_patches_are_validated_like_bodies(api) -> None:
+    await new_deployment(api)
+    url = f"{DEPLOYMENTS}/d"
+    with pytest.raises(errors.BadRequest, match="expected integer"):
+        await api.patch(url, {"spec": {"replicas": "three"}})
+    with pytest.raises(errors.Invalid, match="replicas"):
+        await api.patch(url, {"spec": {"replicas": -3}})
+    with pytest.raises(errors.BadRequest, match="strict decoding error"):
+        await api.patch(f"{url}?fieldValidation=Strict", {"spec": {"foo": 1}})
+    answer = await api("PATCH", url, {"spec": {"foo": 1}}, content_type="application/merge-patch+json")
+    assert "spec.foo" in answer.headers["warning"]
+    assert "foo" not in answer.tree["spec"]
+
+
+async def test_patches_cannot_grow_an_object_too_deep_to_read(api) -> None:
+    deep = json.loads("[" * 190 + "]" * 190)
+    headers = {"content-type": "application/json-patch+json"}
+    operation = {"op": "add", "path": "/a/b/-", "value": deep}
+    patch = Patch(api.call("PATCH", f"{CONFIGS}/a", [operation], headers))
+    assert patch.apply({"a": {"b": []}}, ANYTHING)
+    with pytest.raises(errors.BadRequest, match="200 levels"):
+        patch.apply({"a": {"b": [], "c": json.loads("[" * 199 + "]" * 199)}}, ANYTHING)
+
+
+async def test_racing_patches_all_happen(api) -> None:
+    await api.config("a")
+    async with asyncio.TaskGroup() as group:
+        for n in range(40):
+            group.create_task(api.patch(f"{CONFIGS}/a", {"data": {f"k{n}": "x"}}))
+    assert len((await api.get(f"{CONFIGS}/a"))["data"]) == 41
+
+
+async def test_racing_updates_of_one_version_happen_once(api) -> None:
+    made = await api.config("a")
+
+    async def put(n: int) -> int:
+        try:
+            await api.put(f"{CONFIGS}/a", made | {"data": {"k": str(n)}})
+        except errors.Conflict:
+            return 0
+        return 1
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(put(n)) for n in range(20)]
+    assert sum(task.result() for task in tasks) == 1
+
+
+async def test_dry_runs_show_the_change_and_write_nothing(api) -> None:
+    made = await api.config("a")
+    before = api.store.revision
+    assert (await api.put(f"{CONFIGS}/a?dryRun=All", made | {"data": {}}))["data"] == {}
+    assert (await api.patch(f"{CONFIGS}/a?dryRun=All", {"data": {"n": "1"}}))["data"] == {"k": "a", "n": "1"}
+    assert api.store.revision == before
+    assert await api.get(f"{CONFIGS}/a") == made
+
+
+async def test_status_is_written_through_its_own_path_only(api) -> None:
+    made = await new_deployment(api)
+    url = f"{DEPLOYMENTS}/d"
+    wanted = made | {"status": {"replicas": 5}}
+    assert await api.put(url, wanted) == made
+    changed = await api.put(f"{url}/status", wanted | {"spec": {**made["spec"], "replicas": 9}})
+    assert (changed["status"]["replicas"], changed["spec"]) == (5, made["spec"])
+    assert changed["metadata"]["generation"] == made["metadata"]["generation"]
+    changed = await api.patch(f"{url}/status", {"status": {"readyReplicas": 4}, "spec": {"replicas": 7}})
+    assert (changed["status"]["readyReplicas"], changed["spec"]["replicas"]) == (4, 1)
+    assert await api.get(f"{url}/status") == changed
+    with pytest.raises(errors.Conflict):
+        await api.put(f"{url}/status", wanted)

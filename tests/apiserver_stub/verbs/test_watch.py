@@ -1,0 +1,122 @@
+"""Watches: where they begin, what they select, how they end (document 1, Watching and Streaming lists)."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.base.clock import monotonic
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+Event = tuple[str, str]
+
+
+async def opened(api, url: str, **headers: str) -> AsyncIterator[bytes]:
+    body = (await api.send("GET", url, **headers)).body
+    assert not isinstance(body, bytes)
+    return body
+
+
+async def read(stream: AsyncIterator[bytes], count: int) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = []
+    while len(events) < count:
+        events += map(json.loads, (await anext(stream)).splitlines())
+    return events
+
+
+def told(events: list[dict[str, Any]]) -> list[Event]:
+    return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+
+
+@pytest.mark.parametrize("version", ["", "0"])
+async def test_without_a_version_it_begins_with_the_state(api, version: str) -> None:
+    await api.config("a")
+    stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
+    await api.config("b")
+    await api.patch(f"{CONFIGS}/a", {"data": {"k": "new"}})
+    await api.delete(f"{CONFIGS}/b")
+    assert told(await read(stream, 4)) == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+
+
+async def test_with_a_version_it_tells_what_came_after(api) -> None:
+    version = (await api.config("a"))["metadata"]["resourceVersion"]
+    await api.config("b")
+    stream = await opened(api, f"{CONFIGS}?watch=1&resourceVersion={version}")
+    assert told(await read(stream, 1)) == [("ADDED", "b")]
+
+
+@pytest.mark.parametrize("url", [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=b", f"{CONFIGS}/b?watch=1",
+                                 "/api/v1/watch/namespaces/default/configmaps/b", f"{CONFIGS}?watch=1&labelSelector=x=1",
+                                 "/api/v1/configmaps?watch=1&labelSelector=x"])  # fmt: skip
+async def test_selections(api, url: str) -> None:
+    stream = await opened(api, url)
+    await api.config("a")
+    await api.config("b", x="1")
+    await api.delete(f"{CONFIGS}/a")
+    await api.delete(f"{CONFIGS}/b")
+    assert told(await read(stream, 2)) == [("ADDED", "b"), ("DELETED", "b")]
+
+
+@pytest.mark.virtual
+async def test_it_ends_after_its_timeout(api) -> None:
+    stream = await opened(api, f"{CONFIGS}?watch=1&timeoutSeconds=7")
+    assert [chunk async for chunk in stream] == []
+    assert monotonic() == pytest.approx(7)
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("query", ["", "&timeoutSeconds=0", "&timeoutSeconds="])
+async def test_it_ends_within_an_hour_when_it_does_not_say(api, query: str) -> None:
+    assert [chunk async for chunk in await opened(api, f"{CONFIGS}?watch=1{query}")] == []
+    assert 1800 <= monotonic() <= 3600
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("version", ["", "0", "2"])
+async def test_a_streaming_list_ends_with_its_bookmark(api, version: str) -> None:
+    await api.config("a")
+    query = f"watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion={version}"
+    stream = await opened(api, f"{CONFIGS}?{query}&allowWatchBookmarks=true")
+    added, end = await read(stream, 2)
+    assert (added["type"], end["type"]) == ("ADDED", "BOOKMARK")
+    assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert end["object"]["metadata"]["resourceVersion"] == str(api.store.revision)
+    assert (end["object"]["kind"], end["object"]["apiVersion"]) == ("ConfigMap", "v1")
+
+
+async def test_the_state_can_be_left_out(api) -> None:
+    await api.config("a")
+    stream = await opened(api, f"{CONFIGS}?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan")
+    await api.config("b")
+    assert told(await read(stream, 1)) == [("ADDED", "b")]
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["sendInitialEvents=true", "sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1",
+     "resourceVersionMatch=NotOlderThan&resourceVersion=1"],
+)  # fmt: skip
+async def test_streaming_lists_have_rules(api, query: str) -> None:
+    with pytest.raises(errors.Invalid, match="ListOptions"):
+        await api("GET", f"{CONFIGS}?watch=1&{query}")
+
+
+@pytest.mark.parametrize("query", ["timeoutSeconds=x", "labelSelector=(", "fieldSelector=data.k=1"])
+async def test_what_cannot_be_read_is_a_bad_request(api, query: str) -> None:
+    with pytest.raises(errors.BadRequest):
+        await api("GET", f"{CONFIGS}?watch=1&{query}")
+
+
+async def test_events_are_told_in_the_version_and_form_asked_for(api) -> None:
+    core = await opened(api, "/api/v1/events?watch=1")
+    other = await opened(api, "/apis/events.k8s.io/v1/events?watch=1&allowWatchBookmarks=1")
+    tables = await opened(api, "/api/v1/events?watch=1", accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    event = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+             "message": "m", "reason": "R"}  # fmt: skip
+    await api.post("/api/v1/namespaces/default/events", event)
+    assert (await read(core, 1))[0]["object"]["message"] == "m"
+    assert (await read(other, 1))[0]["object"]["note"] == "m"
+    table = (await read(tables, 1))[0]["object"]
+    assert (table["kind"], len(table["rows"])) == ("Table", 1)
