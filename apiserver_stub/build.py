@@ -11,7 +11,6 @@ from apiserver_stub.authz.chain import May, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
 from apiserver_stub.credentials import reachable_address
-from apiserver_stub.discovery import Discovery
 from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
 from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import built_in
@@ -97,7 +96,7 @@ def build(options: Parsed, runtime: Runtime) -> ApiServer:
         Gate(health.answer, Who(authenticators), may),
         kinds,
         Desks(
-            Pages(Discovery(kinds), runtime.registry).answer,
+            Pages(kinds, runtime.registry).answer,
             Reviews(reviews, verbs.answer).answer,
             serving.request_timeout,
         ),

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry
 
 from apiserver_stub.discovery import Discovery
-from apiserver_stub.parse import Route, unknown
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.openapi import ROOT, OpenApi
+from apiserver_stub.parse import Route
 from apiserver_stub.version import version_page
 from controller_manager.api.errors import MethodNotAllowed
 from controller_manager.api.wire import Request, Response
@@ -15,9 +17,10 @@ from controller_manager.serving.pages import metrics_page
 class Pages:
     """Answers GET requests for known paths."""
 
-    def __init__(self, discovery: Discovery, registry: CollectorRegistry) -> None:
+    def __init__(self, kinds: Kinds, registry: CollectorRegistry) -> None:
         version = Response(200, {"content-type": "application/json"}, version_page())
-        self._discovery = discovery
+        self._discovery = Discovery(kinds)
+        self._openapi = OpenApi(kinds)
         self._fixed: dict[str, Callable[[], Response]] = {
             "/version": lambda: version,
             "/metrics": lambda: metrics_page(registry),
@@ -26,9 +29,15 @@ class Pages:
     def answer(self, request: Request, route: Route) -> Response:
         """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
         path = route.path.rstrip("/")
-        fixed = self._fixed.get(path)
-        if fixed is None and not path.startswith("/api"):
-            raise unknown()
+        response = self._find(request, path)
         if route.verb != "get":
             raise MethodNotAllowed("the server does not allow this method on the requested resource")
-        return fixed() if fixed is not None else self._discovery.answer(request, path)
+        return response
+
+    def _find(self, request: Request, path: str) -> Response:
+        fixed = self._fixed.get(path)
+        if fixed is not None:
+            return fixed()
+        if path == ROOT or path.startswith(f"{ROOT}/"):
+            return self._openapi.answer(path)
+        return self._discovery.answer(request, path)

@@ -59,7 +59,7 @@ class Process:
         except OSError:
             return 0, b""
 
-    def kubectl(self, *arguments: str, stdin: Any = None) -> str:
+    def kubectl(self, *arguments: str, stdin: Any = None, editor: str = "false") -> str:
         program = shutil.which("kubectl")
         if program is None and "CI" not in os.environ:
             pytest.skip("kubectl is not installed")
@@ -68,6 +68,7 @@ class Process:
             "KUBECONFIG": str(self.folder / "admin.kubeconfig"),
             "HOME": str(self.folder),
             "PATH": os.environ["PATH"],
+            "KUBE_EDITOR": editor,
         }
         text = None if stdin is None else json.dumps(stdin)
         done = subprocess.run(
@@ -94,7 +95,9 @@ def server(tmp_path: Path) -> Iterator[Process]:
 
 
 def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
-    assert server.kubectl("apply", "--validate=false", "-f", "-", stdin=CONFIG_MAP).strip() == "configmap/a created"
+    assert server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP).strip() == "configmap/a created"
+    dry = server.kubectl("apply", "--dry-run=server", "-f", "-", stdin={**CONFIG_MAP, "data": {"k": "w"}})
+    assert dry.strip() == "configmap/a configured (server dry run)"
     assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "v"
     assert "kube-system" in server.kubectl("get", "namespaces")
     assert "kubernetes-admin" in server.kubectl("auth", "whoami")
@@ -105,6 +108,15 @@ def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
     assert server.kubectl("get", "--raw", "/readyz") == "ok"
 
 
+def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
+    server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\nsed -i 's/k: v/k: w/' \"$1\"\n")
+    editor.chmod(0o755)
+    assert server.kubectl("edit", "configmap", "a", editor=str(editor)).strip() == "configmap/a edited"
+    assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "w"
+
+
 def test_only_health_is_for_strangers(server: Process) -> None:
     assert server.get("/livez") == (200, b"ok")
     assert server.get("/version")[0] == 401
@@ -113,7 +125,7 @@ def test_only_health_is_for_strangers(server: Process) -> None:
 
 
 def test_a_kill_loses_nothing(server: Process) -> None:
-    server.kubectl("apply", "--validate=false", "-f", "-", stdin=CONFIG_MAP)
+    server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     uid = server.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}")
     server.stop(signal.SIGKILL)
     again = Process(server.folder)
