@@ -12,12 +12,11 @@ _SOURCE_FIELDS = frozenset({"name"})
 
 
 def _pull_policy(container: Tree) -> str:
-    """Always for an image without tag or digest and for `latest`; the others can't change."""
-    image = container.get("image", "")
-    if "@" in image:
-        return "IfNotPresent"
-    tag = _TAG.search(image)
-    return "IfNotPresent" if tag and tag[0] != ":latest" else "Always"
+    """Always for `latest`, and for an image with neither tag nor digest; the others can't change."""
+    name, digest, _ = container.get("image", "").partition("@")
+    tag = _TAG.search(name)
+    latest = tag[0] == ":latest" if tag else not digest
+    return "Always" if latest else "IfNotPresent"
 
 
 def _empty_dir(volume: Tree) -> Tree | None:

@@ -67,6 +67,8 @@ def test_a_minimal_pod() -> None:
         ("registry:5000/nginx", "Always"),
         ("registry:5000/nginx:1", "IfNotPresent"),
         ("nginx@sha256:abc", "IfNotPresent"),
+        ("nginx:1@sha256:abc", "IfNotPresent"),
+        ("nginx:latest@sha256:abc", "Always"),
         ("", "Always"),
     ],
 )

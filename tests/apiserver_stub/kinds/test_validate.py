@@ -11,8 +11,9 @@ from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema import Schemas, Tree
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.validate_schema import check_schema
 
 KINDS = built_in()
 C: Tree = {"name": "c", "image": "i"}
@@ -406,6 +407,17 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
 )  # fmt: skip
 def test_kinds(api_version: str, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:
     assert _fields(api_version, plural, new, old) == fields
+
+
+def test_what_a_recursive_schema_demands_is_found_on_every_way_through_it() -> None:
+    schemas = Schemas({
+        "a": {"type": "object", "fields": {"b": {"ref": "b"}, "leaf": {"ref": "leaf"}}},
+        "b": {"type": "object", "fields": {"a": {"ref": "a"}}},
+        "leaf": {"type": "object", "required": ["x"], "fields": {"x": {"type": "string"}}},
+    })  # fmt: skip
+    tree = {"b": {"a": {"b": {"a": {"leaf": {}}}}}}
+    assert [cause.field for cause in check_schema(tree, schemas.node("a"))] == ["b.a.b.a.leaf.x"]
+    assert [cause.field for cause in check_schema(tree["b"], schemas.node("b"))] == ["a.b.a.leaf.x"]
 
 
 def test_required_below_a_status_is_never_demanded() -> None:
