@@ -1,0 +1,244 @@
+"""A whole manager against a whole API server, in one process and in virtual time."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS as SERVER_FLAGS
+from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.app.flags import GROUPS
+from controller_manager.app.manager import Ending, Manager
+from controller_manager.base.runtime import Runtime
+from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.options import FlagSet, Int32, Options, flag
+
+pytestmark = pytest.mark.virtual
+
+ADMIN = Certificate("admin", ("system:masters",))
+LEASE = Key("kube-system", "cluster-controller-manager")
+
+
+class LabelOptions(Options):
+    concurrent_label_syncs: Int32 = flag(2, "pods labelled at the same time")
+
+
+@dataclass
+class Labeller:
+    """Writes on every pod which manager saw it last."""
+
+    context: Context
+    options: LabelOptions
+    seen: list[str] = field(default_factory=list)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        pod = self.context.informers.get(PODS).get(key)
+        if pod is not None and "seen-by" not in (pod.metadata.labels or {}):
+            label = {"metadata": {"labels": {"seen-by": self.context.runtime.name}}}
+            await self.context.client.patch(PODS, key, label)
+            self.context.events.normal(pod, "Seen", "the pod was seen")
+        return None
+
+
+SPECS = (
+    Spec(
+        name="labelling-controller",
+        reconciler=Labeller,
+        options=LabelOptions,
+        watches=(For(PODS),),
+        workers=lambda options: options.concurrent_label_syncs,
+    ),
+)
+
+
+class Cut:
+    """A transport to the server that can be cut."""
+
+    host = "in-process"
+
+    def __init__(self, handle: Callable[[Request], Awaitable[Response]]) -> None:
+        self._through = InProcessTransport(handle, certificate=ADMIN)
+        self.cut = False
+
+    async def send(self, request: Request) -> Response:
+        if self.cut:
+            raise TransportError("the cable is cut")
+        return await self._through.send(request)
+
+    async def close(self) -> None:
+        self.cut = True
+
+
+class Replica:
+    """A manager that runs in the background."""
+
+    def __init__(self, api: ApiServer, name: str, group: asyncio.TaskGroup, *argv: str) -> None:
+        flags = FlagSet(*GROUPS, *(spec.options for spec in SPECS))
+        self.transport = Cut(api.handle)
+        parsed = flags.parse(["--secure-port=0", *argv])
+        self.manager = Manager(parsed, SPECS, self.transport, Runtime(name))
+        self.life: asyncio.Task[Ending] = group.create_task(self.manager.run())
+
+    async def page(self, path: str, *, admin: bool = False, token: str = "") -> tuple[int, str]:
+        certificate = ADMIN if admin else None
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        response = await self.manager.pages.handle(Request("GET", path, headers=headers, certificate=certificate))
+        assert isinstance(response.body, bytes)
+        return response.status, response.body.decode()
+
+
+@asynccontextmanager
+async def cluster(*, token_file: str = "") -> AsyncIterator[tuple[ApiServer, Client, asyncio.TaskGroup]]:
+    argv = ["--storage-backend=memory", f"--token-auth-file={token_file}"]
+    api = build(SERVER_FLAGS.parse(argv), Runtime("api"))
+    await api.start()
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield api, Client(InProcessTransport(api.handle, certificate=ADMIN)), group
+    finally:
+        await api.stop()
+
+
+async def create_pod(client: Client, name: str) -> None:
+    raw = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    await client.create(PODS, Pod.decode(json.dumps(raw).encode()))
+
+
+async def seen_by(client: Client, name: str) -> str:
+    pod = await client.get(PODS, Key("default", name))
+    return (pod.metadata.labels or {}).get("seen-by", "")
+
+
+async def holder(client: Client) -> str:
+    return (await client.get(LEASES, LEASE)).spec.holder_identity
+
+
+async def test_one_replica_acts_and_the_other_takes_over_at_once_when_it_stops():
+    async with cluster() as (api, client, group):
+        first = Replica(api, "first", group)
+        await asyncio.sleep(1)
+        second = Replica(api, "second", group)
+        await asyncio.sleep(5)
+        await create_pod(client, "a")
+        await asyncio.sleep(1)
+        assert await seen_by(client, "a") == "first"
+
+        first.manager.stop("the test said so")
+        assert await first.life == Ending(0, "the test said so")
+        assert await holder(client) == ""
+        await create_pod(client, "b")
+        await asyncio.sleep(2.1)
+        assert await seen_by(client, "b") == "second"
+        second.manager.stop("done")
+        await second.life
+
+
+async def test_a_stop_while_standing_by_leaves_the_lease_alone():
+    async with cluster() as (api, client, group):
+        first = Replica(api, "first", group)
+        await asyncio.sleep(1)
+        leader = await holder(client)
+        second = Replica(api, "second", group)
+        await asyncio.sleep(5)
+        second.manager.stop("never mind")
+        assert await second.life == Ending(0, "never mind")
+        assert await holder(client) == leader
+        first.manager.stop("done")
+        await first.life
+
+
+async def test_a_leader_that_is_cut_off_stops_acting_and_ends_with_status_1_before_another_acts():
+    async with cluster() as (api, client, group):
+        first = Replica(api, "first", group)
+        await asyncio.sleep(3)
+        second = Replica(api, "second", group)
+        await asyncio.sleep(3)
+        first.transport.cut = True
+        ending = await first.life
+        assert ending.status == 1
+        assert "kube-system/cluster-controller-manager could not be renewed" in ending.reason
+        await create_pod(client, "a")
+        assert not second.manager.may_write()
+        await asyncio.sleep(15)
+        assert await seen_by(client, "a") == "second"
+        second.manager.stop("done")
+        await second.life
+
+
+async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
+    async with cluster() as (api, _, group):
+        first = Replica(api, "first", group)
+        await asyncio.sleep(1)
+        second = Replica(api, "second", group)
+        status, text = await second.page("/readyz")
+        assert status == 500
+        assert "[-]informers failed: reason withheld\n[-]labelling-controller failed: reason withheld\n" in text
+        await asyncio.sleep(1)
+        assert (await second.page("/readyz"))[0] == 200
+        assert (await second.page("/healthz"))[0] == 200
+        assert not second.manager.may_write()
+        for one in (first, second):
+            one.manager.stop("done")
+
+
+async def test_without_election_it_acts_at_once():
+    async with cluster() as (api, client, group):
+        only = Replica(api, "only", group, "--leader-elect=false")
+        await create_pod(client, "a")
+        await asyncio.sleep(1)
+        assert await seen_by(client, "a") == "only"
+        with pytest.raises(NotFound):
+            await holder(client)
+        only.manager.stop("done")
+        assert await only.life == Ending(0, "done")
+        events = (await client.list(EVENTS)).items
+        assert [(one.reason, one.involved_object.name) for one in events] == [("Seen", "a")]
+
+
+async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
+    tokens = tmp_path / "tokens"
+    tokens.write_text("good,alice,1\n")
+    async with cluster(token_file=str(tokens)) as (api, _, group):
+        only = Replica(api, "only", group)
+        await asyncio.sleep(1)
+        assert (await only.page("/metrics"))[0] == 401
+        assert (await only.page("/metrics", token="wrong"))[0] == 401
+        status, text = await only.page("/metrics", token="good")
+        assert status == 200
+        assert 'leader_election_master_status{name="cluster-controller-manager"} 1.0' in text
+        status, text = await only.page("/configz", admin=True)
+        assert status == 200
+        assert json.loads(text)["only"]["concurrent-label-syncs"] == 2
+        only.manager.stop("done")
+
+
+async def test_the_start_interval_spaces_the_controllers():
+    flags = FlagSet(*GROUPS, LabelOptions)
+    more = tuple(
+        Spec(name=f"{name}-controller", reconciler=Labeller, options=LabelOptions, watches=(For(PODS),))
+        for name in ("one", "two", "three")
+    )
+    async with cluster() as (api, _, group):
+        parsed = flags.parse(["--secure-port=0", "--leader-elect=false", "--controller-start-interval=10s"])
+        manager = Manager(parsed, more, InProcessTransport(api.handle, certificate=ADMIN), Runtime("spaced"))
+        life = group.create_task(manager.run())
+        for started in (1, 2, 3):
+            await asyncio.sleep(5)
+            assert sum(one.state() is not None for one in manager._controllers) == started
+            await asyncio.sleep(5)
+        manager.stop("done")
+        assert (await life).status == 0
