@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 from collections.abc import Callable, Iterator
+from typing import cast
 
 END = b"\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
@@ -26,8 +27,8 @@ class Connection(asyncio.Protocol):
         return connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop has transport classes of its own
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -226,7 +226,10 @@ class Informer(Generic[T]):
                 self._replace(staged, meta.resource_version)
                 return None
         elif staged is not None:
-            staged[key] = event.object
+            if event.type == "DELETED":
+                staged.pop(key, None)
+            else:
+                staged[key] = event.object
         else:
             self._change(key, None if event.type == "DELETED" else event.object)
             self._advance(meta.resource_version)

@@ -1,1 +1,21 @@
 """The testing kit: virtual time, seeded chance and a whole cluster in one process, as a pytest plugin."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from controller_manager.testing.cluster import Cluster, Replica
+    from controller_manager.testing.faults import FaultyTransport
+    from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
+
+__all__ = ["AllBlockedError", "Cluster", "FaultyTransport", "Replica", "VirtualLoop", "run"]
+
+_HOMES = {"Cluster": "cluster", "Replica": "cluster", "FaultyTransport": "faults"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the plugin is loaded by every pytest run, which must not pay for a control plane."""
+    from importlib import import_module
+
+    if name not in __all__:
+        raise AttributeError(name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'virtual')}"), name)

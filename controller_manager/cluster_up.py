@@ -1,0 +1,234 @@
+"""`cluster-up`: starts an API server and controller managers as child processes, and says where they are."""
+
+import asyncio
+import signal
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from apiserver_stub.credentials import Authority, Identity
+from controller_manager.api.platform import MANAGER_USER
+from controller_manager.base.clock import monotonic
+from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.options import FlagSet, Options, command_line, flag
+from controller_manager.options.types import FlagType
+
+API_SERVER = "apiserver"
+FIRST_MANAGER_PORT = 10257
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.02
+LAST_LINES = 12
+
+Arguments = Annotated[
+    tuple[str, ...], FlagType("argument", lambda text: (text,), " ".join, lambda before, more: before + more)
+]
+
+
+class ClusterOptions(Options):
+    """Cluster"""
+
+    data_dir: str = flag(".cluster", "Folder of the store, the certificates, the kubeconfigs and the logs.")
+    api_port: int = flag(6443, "Port of the API server, on 127.0.0.1.", minimum=1, maximum=65535)
+    managers: int = flag(2, "How many controller managers to start; one of them leads.", minimum=0, maximum=20)
+    apiserver_arg: Arguments = flag((), "A further argument for the API server; repeatable.")
+    manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
+
+
+class StartError(Exception):
+    """The cluster can't start; the message is one sentence for the person who asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process of the cluster and how to tell that it is ready."""
+
+    name: str
+    command: tuple[str, ...]
+    port: int
+    log: Path
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    parsed = command_line("cluster-up", "Start a control plane on this machine.", FlagSet(ClusterOptions), sys.argv[1:])
+    try:
+        status = asyncio.run(Cluster(parsed[ClusterOptions], say=_print).run())
+    except StartError as error:
+        sys.stderr.write(f"cluster-up: {error}\n")
+        status = 1
+    sys.exit(status)
+
+
+class Cluster:
+    """The child processes, from start to end."""
+
+    def __init__(self, options: ClusterOptions, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._say = say
+        self._folder = Path(options.data_dir).absolute()
+        self._processes: dict[str, asyncio.subprocess.Process] = {}
+        self._children: dict[str, Child] = {}
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        """Start everything, wait for a signal or for what can't be done without, stop in order; the exit status."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        began = monotonic()
+        self._prepare()
+        try:
+            await self._start()
+            if not self._stop.is_set():
+                self._say(f"ready after {monotonic() - began:.1f} s; in another shell:")
+                self._say(f"  export KUBECONFIG={self._folder / 'admin.kubeconfig'}")
+            return await self._watch_over()
+        finally:
+            await self._stop_all()
+
+    def _prepare(self) -> None:
+        """Everything that can be refused before a process runs: folder, ports, credentials."""
+        options = self._options
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            probe = self._folder / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise StartError(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
+        ports = [options.api_port, *(FIRST_MANAGER_PORT + n for n in range(options.managers))]
+        for port in ports:
+            if not _is_free(port):
+                flag_name = "--api-port: " if port == options.api_port else ""
+                raise StartError(f"{flag_name}port {port} on 127.0.0.1 is in use; stop what listens there first")
+        self._children = {child.name: child for child in self._plan()}
+        self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
+
+    async def _start(self) -> None:
+        for child in self._children.values():
+            await self._launch(child)
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # asks for health on loopback, sends nothing
+        await all_of(*(self._until_ready(child, tls) for child in self._children.values()))
+
+    async def _launch(self, child: Child) -> None:
+        with child.log.open("ab") as log:
+            self._processes[child.name] = await asyncio.create_subprocess_exec(
+                *child.command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    async def _until_ready(self, child: Child, tls: ssl.SSLContext) -> None:
+        process = self._processes[child.name]
+        deadline = monotonic() + START_SECONDS
+        while not self._stop.is_set():
+            if process.returncode is not None:
+                raise StartError(f"{_obituary(child, process.returncode)}")
+            if await _answers_ready(child.port, tls):
+                self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
+                return
+            if monotonic() > deadline:
+                raise StartError(f"{child.name} is not ready after {START_SECONDS:.0f} s; its log is {child.log}")
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _watch_over(self) -> int:
+        """Report children that end by themselves; 1 when the API server or the last manager did."""
+        async with Tasks() as tasks:
+            waiting = {tasks.start(process.wait(), name=name): name for name, process in self._processes.items()}
+            stop = tasks.start(self._stop.wait(), name="stop")
+            while True:
+                done, _ = await asyncio.wait((stop, *waiting), return_when=asyncio.FIRST_COMPLETED)
+                if stop in done:
+                    return 0
+                for task in done:
+                    name = waiting.pop(task)
+                    self._say(_obituary(self._children[name], task.result()))
+                if self._is_over(set(waiting.values())):
+                    return 1
+
+    def _is_over(self, alive: set[str]) -> bool:
+        managers = [name for name in alive if name != API_SERVER]
+        return API_SERVER not in alive or (self._options.managers > 0 and not managers)
+
+    async def _stop_all(self) -> None:
+        """Managers first, so that they can release their lease; then the API server."""
+        managers = [name for name in self._processes if name != API_SERVER]
+        await all_of(*(self._end(name) for name in managers))
+        if API_SERVER in self._processes:
+            await self._end(API_SERVER)
+
+    async def _end(self, name: str) -> None:
+        process = self._processes[name]
+        if process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await process.wait()
+            self._say(f"{name} stopped")
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            self._say(f"{name} did not stop within {STOP_SECONDS:.0f} s and was killed")
+
+    def _plan(self) -> list[Child]:
+        options, folder = self._options, self._folder
+        server = f"https://127.0.0.1:{options.api_port}"
+        authority = Authority(folder)
+        arguments = (f"--data-dir={folder}", f"--secure-port={options.api_port}", "--bind-address=127.0.0.1")
+        children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments + options.apiserver_arg)]
+        for number in range(options.managers):
+            name, port = f"manager-{number}", FIRST_MANAGER_PORT + number
+            kubeconfig = folder / f"{name}.kubeconfig"
+            authority.kubeconfig(kubeconfig, server, Identity(MANAGER_USER))
+            given = (
+                f"--kubeconfig={kubeconfig}",
+                f"--secure-port={port}",
+                "--bind-address=127.0.0.1",
+                f"--cert-dir={folder / name}",
+                f"--client-ca-file={authority.certificate_file}",
+            )
+            children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
+        return children
+
+    def _child(self, name: str, module: str, port: int, arguments: tuple[str, ...]) -> Child:
+        return Child(name, (sys.executable, "-m", module, *arguments), port, self._folder / f"{name}.log")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+async def _answers_ready(port: int, tls: ssl.SSLContext) -> bool:
+    """Whether GET /readyz answers 200, asked without an HTTP library: start-up time is counted in milliseconds."""
+    try:
+        async with asyncio.timeout(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+            try:
+                writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                return b" 200 " in await reader.readline()
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+def _obituary(child: Child, status: int) -> str:
+    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+    lines = child.log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
+    return "\n".join([f"{child.name} {how}; its last log lines:", *(f"  {line}" for line in lines)])
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()

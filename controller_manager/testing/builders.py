@@ -1,0 +1,64 @@
+"""Objects as a person would write them in a manifest, for tests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.core import Namespace, Pod, Service
+
+Tree = dict[str, Any]
+
+
+def namespace(name: str) -> Namespace:
+    """A namespace."""
+    return Namespace.decode(_json("Namespace", name, "", {}))
+
+
+def pod(
+    name: str,
+    *,
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    ip: str = "",
+    ready: bool = True,
+    ports: Mapping[str, int] | None = None,
+    **metadata: Any,
+) -> Pod:
+    """A pod of one container with named `ports`; with an `ip` its status says that it runs, and whether it is ready.
+
+    A server drops the status of a pod that is created: write it with `update(..., subresource="status")`.
+    """
+    offered = [{"name": port, "containerPort": number} for port, number in (ports or {}).items()]
+    spec = {"containers": [{"name": "main", "image": "example.org/app:1", "ports": offered}]}
+    parts: Tree = {"spec": spec, "status": running(ip, ready=ready) if ip else {}}
+    return Pod.decode(_json("Pod", name, namespace, parts, labels=dict(labels or {}), **metadata))
+
+
+def running(ip: str, *, ready: bool = True) -> Tree:
+    """The status of a pod that runs."""
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}], "conditions": [condition]}
+
+
+def service(
+    name: str,
+    selector: Mapping[str, str] | None = None,
+    *,
+    namespace: str = "default",
+    ports: Mapping[str, int | str] | None = None,
+    **spec: Any,
+) -> Service:
+    """A service on port 80 that leads to `ports` (name to target port) of the pods it selects."""
+    offered = [
+        {"name": port, "port": 80 + index, "targetPort": target}
+        for index, (port, target) in enumerate((ports or {"http": 80}).items())
+    ]
+    chosen = {"selector": dict(selector)} if selector else {}
+    return Service.decode(_json("Service", name, namespace, {"spec": {"ports": offered, **chosen, **spec}}))
+
+
+def _json(kind: str, name: str, namespace: str, parts: Tree, **metadata: Any) -> bytes:
+    scope = {"namespace": namespace} if namespace else {}
+    meta = {"name": name, **scope, **metadata}
+    return msgspec.json.encode({"apiVersion": "v1", "kind": kind, "metadata": meta, **parts})

@@ -1,0 +1,349 @@
+"""Keeps, for every service with a selector, the Endpoints object that lists the addresses of its pods."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from controller_manager.api.core import (
+    ENDPOINTS,
+    PODS,
+    SERVICES,
+    EndpointAddress,
+    EndpointPort,
+    Endpoints,
+    EndpointSubset,
+    ObjectReference,
+    Pod,
+    Service,
+    ServicePort,
+)
+from controller_manager.api.errors import ApiError, Forbidden, NotFound
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key, key_of
+from controller_manager.controller import (
+    Change,
+    Context,
+    For,
+    GiveUp,
+    Informers,
+    Mapped,
+    Requeue,
+    Rule,
+    Spec,
+)
+from controller_manager.options import Duration, Int32, Options, flag
+
+MAX_ADDRESSES = 1000
+OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
+TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
+MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+HEADLESS = "service.kubernetes.io/headless"
+MANAGER = "endpoint-controller"
+
+
+class EndpointsOptions(Options):
+    """Endpoints controller"""
+
+    concurrent_endpoint_syncs: Int32 = flag(5, "Services whose endpoints are computed at the same time.", minimum=1)
+    endpoint_updates_batch_period: Duration = flag(
+        "0s", "How long pod changes are gathered before the endpoints are updated; 0 updates at once.", minimum=0
+    )
+
+
+# Observed: the service, the pods its selector matches, the Endpoints of the same name.
+# Decided, by the service:                              Done:
+#   absent                                              delete the Endpoints
+#   of type ExternalName, or without a selector         nothing: somebody else's
+#   else, the wanted Endpoints equal those there        nothing
+#   else                                                create or update
+
+
+class EndpointsController:
+    """Reconciles one service, named by the key."""
+
+    def __init__(self, context: Context, options: EndpointsOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._services = context.informers.get(SERVICES)
+        self._pods = context.informers.get(PODS)
+        self._endpoints = context.informers.get(ENDPOINTS)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Bring the Endpoints of service `key` up to date."""
+        service = self._services.get(key)
+        current = self._endpoints.get(key)
+        if service is None:
+            await self._delete(key, current)
+            return None
+        if service.spec.type == "ExternalName" or not service.spec.selector:
+            return None
+        selector = service.spec.selector
+        pods = [pod for pod in self._pods.list(key.namespace) if _selects(selector, pod.metadata.labels)]
+        wanted = desired(service, pods, current)
+        if wanted is not None:
+            await self._write(service, wanted, new=current is None)
+        return None
+
+    async def _delete(self, key: Key, current: Endpoints | None) -> None:
+        if current is None:
+            return
+        try:
+            await self._client.delete(ENDPOINTS, key, uid=current.metadata.uid)
+        except NotFound:
+            return
+
+    async def _write(self, service: Service, wanted: Endpoints, *, new: bool) -> None:
+        try:
+            if new:
+                await self._client.create(ENDPOINTS, wanted)
+            else:
+                await self._client.update(ENDPOINTS, wanted)
+        except Forbidden as error:
+            if _namespace_terminates(error):
+                raise GiveUp("the namespace is being deleted") from None
+            self._report(service, new, error)
+            raise
+        except ApiError as error:
+            if error.code != 409:
+                self._report(service, new, error)
+            raise
+
+    def _report(self, service: Service, new: bool, error: ApiError) -> None:
+        verb = "create" if new else "update"
+        reason = f"FailedTo{verb.capitalize()}Endpoint"
+        message = f"Failed to {verb} the endpoints of {key_of(service)}: {error}"
+        self._events.event(service, "Warning", reason, message)
+
+
+def services_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """The services whose endpoints a change of a pod may alter."""
+    if change.before is not None and change.after is not None and _facts(change.before) == _facts(change.after):
+        return
+    states = [pod.metadata for pod in (change.before, change.after) if pod is not None]
+    for service in informers.get(SERVICES).list(states[0].namespace):
+        selector = service.spec.selector
+        if selector and any(_selects(selector, meta.labels) for meta in states):
+            yield key_of(service)
+
+
+def service_of_endpoints(_: Informers, change: Change[Endpoints]) -> Iterator[Key]:
+    """The service whose Endpoints somebody deleted, or that may have been deleted while nobody watched."""
+    if change.after is None and change.before is not None:
+        yield key_of(change.before)
+    elif change.initial and change.after is not None:
+        yield key_of(change.after)
+
+
+SPECS = (
+    Spec(
+        name="endpoints-controller",
+        aliases=("endpoint",),
+        reconciler=EndpointsController,
+        options=EndpointsOptions,
+        workers=lambda options: options.concurrent_endpoint_syncs,
+        watches=(
+            For(SERVICES),
+            Mapped(PODS, services_of_pod, delay=lambda options: options.endpoint_updates_batch_period),
+            Mapped(ENDPOINTS, service_of_endpoints),
+        ),
+        rbac=(
+            Rule(groups=("",), resources=("services", "pods"), verbs=("get", "list", "watch")),
+            Rule(groups=("",), resources=("endpoints",), verbs=("get", "list", "watch", "create", "update", "delete")),
+            Rule(groups=("",), resources=("endpoints/restricted",), verbs=("create",)),
+        ),
+    ),
+)
+
+
+def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) -> Endpoints | None:
+    """The Endpoints to write for `service`, or None when `current` is as it should be."""
+    pods = list(pods)
+    subsets, truncated = truncate(subsets_of(service, pods))
+    before = current or Endpoints(metadata=ObjectMeta(namespace=service.metadata.namespace, name=service.metadata.name))
+    labels = _labels(service)
+    kept = before.metadata.annotations or {}
+    annotations = {k: v for k, v in kept.items() if k not in (OVER_CAPACITY, TRIGGER_TIME)}
+    annotations |= {OVER_CAPACITY: "truncated"} if truncated else {}
+    same_capacity = annotations.get(OVER_CAPACITY) == kept.get(OVER_CAPACITY)
+    if current and subsets == canonical(current.subsets) and labels == (before.metadata.labels or {}) and same_capacity:
+        return None
+    trigger = trigger_time(service, pods, current.subsets if current else None, subsets)
+    annotations |= {TRIGGER_TIME: trigger} if trigger else {}
+    metadata = msgspec.structs.replace(before.metadata, labels=labels, annotations=annotations)
+    return msgspec.structs.replace(before, metadata=metadata, subsets=subsets)
+
+
+class _Placed(NamedTuple):
+    """An address behind one port; `ready` sorts first within a subset."""
+
+    address: EndpointAddress
+    ready: bool
+
+
+def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, ...]:
+    """The subsets of a service: ports that lead to the same addresses stand together."""
+    behind: dict[EndpointPort | None, set[_Placed]] = defaultdict(set)
+    ports = service.spec.ports
+    for pod in pods:
+        ip = _address(service, pod)
+        if not ip or not _may_serve(service, pod):
+            continue
+        placed = _Placed(_endpoint(service, pod, ip), service.spec.publish_not_ready_addresses or is_ready(pod))
+        if not ports and service.spec.cluster_ip == "None":
+            behind[None].add(placed)
+        for port in ports:
+            number = target_port(pod, port)
+            if number is not None:
+                behind[_endpoint_port(port, number)].add(placed)
+    return _packed(behind)
+
+
+def canonical(subsets: Sequence[EndpointSubset]) -> tuple[EndpointSubset, ...]:
+    """The same endpoints in the one form this controller writes."""
+    behind: dict[EndpointPort | None, set[_Placed]] = defaultdict(set)
+    for subset in subsets:
+        placed = {_Placed(a, True) for a in subset.addresses} | {_Placed(a, False) for a in subset.not_ready_addresses}
+        for port in subset.ports or (None,):
+            behind[port] |= placed
+    return _packed(behind)
+
+
+def _packed(behind: Mapping[EndpointPort | None, set[_Placed]]) -> tuple[EndpointSubset, ...]:
+    ports: dict[frozenset[_Placed], list[EndpointPort]] = defaultdict(list)
+    for port, placed in behind.items():
+        ports[frozenset(placed)].extend([] if port is None else [port])
+    subsets = [
+        EndpointSubset(
+            addresses=tuple(sorted((p.address for p in placed if p.ready), key=_by_ip)),
+            not_ready_addresses=tuple(sorted((p.address for p in placed if not p.ready), key=_by_ip)),
+            ports=tuple(sorted(together, key=lambda p: (p.name, p.port, p.protocol))),
+        )
+        for placed, together in ports.items()
+    ]
+    return tuple(sorted(subsets, key=lambda s: ([(p.name, p.port, p.protocol) for p in s.ports])))
+
+
+def truncate(
+    subsets: tuple[EndpointSubset, ...], limit: int = MAX_ADDRESSES
+) -> tuple[tuple[EndpointSubset, ...], bool]:
+    """At most `limit` addresses, ready ones first, each subset giving up its share; and whether any were left out."""
+    ready = sum(len(s.addresses) for s in subsets)
+    waiting = sum(len(s.not_ready_addresses) for s in subsets)
+    if ready + waiting <= limit:
+        return subsets, False
+    ready_shares = shares([len(s.addresses) for s in subsets], min(ready, limit))
+    waiting_shares = shares([len(s.not_ready_addresses) for s in subsets], max(0, limit - ready))
+    kept = (
+        msgspec.structs.replace(s, addresses=s.addresses[:r], not_ready_addresses=s.not_ready_addresses[:w])
+        for s, r, w in zip(subsets, ready_shares, waiting_shares, strict=True)
+    )
+    return tuple(s for s in kept if s.addresses or s.not_ready_addresses), True
+
+
+def shares(sizes: Sequence[int], limit: int) -> list[int]:
+    """Parts of `sizes`, in proportion, that add up to `limit` exactly (or to all, when that is less)."""
+    total = sum(sizes)
+    if total <= limit:
+        return list(sizes)
+    parts = [size * limit // total for size in sizes]
+    for index, size in enumerate(sizes):
+        if sum(parts) < limit and parts[index] < size:
+            parts[index] += 1
+    return parts
+
+
+def trigger_time(
+    service: Service, pods: Iterable[Pod], before: Sequence[EndpointSubset] | None, after: Sequence[EndpointSubset]
+) -> str | None:
+    """The earliest of the changes a write carries: the measure of how late it comes.
+
+    A pod that appeared or turned changed with its readiness; Endpoints made anew, with the service. Times are
+    `Time`s, whose text sorts as they do.
+    """
+    changed = {uid for uid, _ in _placements(before or ()) ^ _placements(after)}
+    times = [_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed]
+    times += [service.metadata.creation_timestamp] if before is None else []
+    return min((t for t in times if t), default=None)
+
+
+def _placements(subsets: Sequence[EndpointSubset]) -> set[tuple[str, bool]]:
+    addresses = [(a, True) for s in subsets for a in s.addresses]
+    addresses += [(a, False) for s in subsets for a in s.not_ready_addresses]
+    return {(address.target_ref.uid, ready) for address, ready in addresses if address.target_ref}
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the pod's Ready condition holds."""
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
+def target_port(pod: Pod, port: ServicePort) -> int | None:
+    """The number `port` leads to in this pod; None when the pod has no container port of that name."""
+    if not isinstance(port.target_port, str):
+        return port.target_port or port.port
+    sidecars = (c for c in pod.spec.init_containers if c.restart_policy == "Always")
+    for container in (*pod.spec.containers, *sidecars):
+        for offered in container.ports:
+            if (offered.name, offered.protocol) == (port.target_port, port.protocol):
+                return offered.container_port
+    return None
+
+
+def _may_serve(service: Service, pod: Pod) -> bool:
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return False
+    return pod.metadata.deletion_timestamp is None or service.spec.publish_not_ready_addresses
+
+
+def _address(service: Service, pod: Pod) -> str:
+    cluster_ip = service.spec.cluster_ip
+    known = cluster_ip if cluster_ip not in ("", "None") else pod.status.pod_ip
+    six = service.spec.ip_families[0] == "IPv6" if service.spec.ip_families else ":" in known
+    own = [pod.status.pod_ip, *(entry.ip for entry in pod.status.pod_ips)]
+    return next((ip for ip in own if ip and (":" in ip) is six), "")
+
+
+def _endpoint(service: Service, pod: Pod, ip: str) -> EndpointAddress:
+    meta = pod.metadata
+    named = pod.spec.hostname and pod.spec.subdomain == service.metadata.name
+    return EndpointAddress(
+        ip=ip,
+        hostname=pod.spec.hostname if named else "",
+        node_name=pod.spec.node_name or None,
+        target_ref=ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+    )
+
+
+def _endpoint_port(port: ServicePort, number: int) -> EndpointPort:
+    return EndpointPort(name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol)
+
+
+def _labels(service: Service) -> dict[str, str]:
+    labels = {k: v for k, v in (service.metadata.labels or {}).items() if k != HEADLESS}
+    labels |= {HEADLESS: ""} if service.spec.cluster_ip in ("", "None") else {}
+    return labels | {MANAGED_BY: MANAGER}
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
+    return labels is not None and all(labels.get(key) == value for key, value in selector.items())
+
+
+def _facts(pod: Pod) -> tuple[object, ...]:
+    """What of a pod its services' endpoints depend on."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    placed = (spec.node_name, spec.hostname, spec.subdomain, status.pod_ip, status.pod_ips)
+    return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_ready(pod))
+
+
+def _readiness_changed(pod: Pod) -> str | None:
+    return next((c.last_transition_time for c in pod.status.conditions if c.type == "Ready"), None)
+
+
+def _by_ip(address: EndpointAddress) -> tuple[str, str]:
+    return address.ip, address.target_ref.uid if address.target_ref else ""
+
+
+def _namespace_terminates(error: ApiError) -> bool:
+    return error.details is not None and any(c.reason == "NamespaceTerminating" for c in error.details.causes)

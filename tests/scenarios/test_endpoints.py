@@ -1,0 +1,149 @@
+"""The endpoints controller at work in a whole cluster, in virtual time."""
+
+import json
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints, Pod
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.testing import Cluster, builders
+
+pytestmark = pytest.mark.virtual
+
+WEB = Key("default", "web")
+
+
+async def run_pod(cluster: Cluster, pod: Pod) -> None:
+    """Create a pod and have it run, as a node would."""
+    await cluster.client.create(PODS, pod)
+    await cluster.client.update(PODS, await with_status(cluster, pod), subresource="status")
+
+
+async def with_status(cluster: Cluster, pod: Pod) -> Pod:
+    found = await cluster.client.get(PODS, Key(pod.metadata.namespace, pod.metadata.name))
+    return msgspec.structs.replace(found, status=pod.status)
+
+
+async def addresses(cluster: Cluster) -> tuple[list[str], list[str]]:
+    found: Endpoints = await cluster.client.get(ENDPOINTS, WEB)
+    ready = [a.ip for s in found.subsets for a in s.addresses]
+    return ready, [a.ip for s in found.subsets for a in s.not_ready_addresses]
+
+
+async def test_pods_fill_the_endpoints_and_readiness_moves_an_address() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        for number in (1, 2):
+            await run_pod(cluster, builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}"))
+        await run_pod(cluster, builders.pod("other", labels={"app": "db"}, ip="10.1.0.9"))
+        await cluster.settle()
+        assert await addresses(cluster) == (["10.1.0.1", "10.1.0.2"], [])
+
+        flipped = builders.pod("web-2", labels={"app": "web"}, ip="10.1.0.2", ready=False)
+        await cluster.client.update(PODS, await with_status(cluster, flipped), subresource="status")
+        await cluster.settle()
+        assert await addresses(cluster) == (["10.1.0.1"], ["10.1.0.2"])
+
+        await cluster.client.delete(PODS, Key("default", "web-1"))
+        await cluster.settle()
+        assert await addresses(cluster) == ([], ["10.1.0.2"])
+
+
+async def test_nothing_is_written_when_nothing_changed() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await run_pod(cluster, builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1"))
+        await cluster.settle()
+        before = cluster.api.store.revision
+        await cluster.client.patch(PODS, Key("default", "web-1"), {"metadata": {"annotations": {"a": "b"}}})
+        await cluster.advance(60)
+        assert cluster.api.store.revision == before + 1
+
+
+async def test_a_restarted_manager_writes_nothing_and_finishes_what_was_missed() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.client.create(SERVICES, builders.service("gone", {"app": "web"}))
+        await run_pod(cluster, builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1"))
+        await cluster.settle()
+        await first.kill()
+        await cluster.client.delete(SERVICES, Key("default", "gone"))
+        written = (await cluster.client.get(ENDPOINTS, WEB)).metadata.resource_version
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.settle()
+        assert (await cluster.client.get(ENDPOINTS, WEB)).metadata.resource_version == written
+        with pytest.raises(NotFound):
+            await cluster.client.get(ENDPOINTS, Key("default", "gone"))
+
+
+async def test_the_endpoints_go_with_the_service_and_come_back_when_deleted_by_hand() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.settle()
+        await cluster.client.delete(ENDPOINTS, WEB)
+        await cluster.settle()
+        assert await addresses(cluster) == ([], [])
+        await cluster.client.delete(SERVICES, WEB)
+        await cluster.settle()
+        with pytest.raises(NotFound):
+            await cluster.client.get(ENDPOINTS, WEB)
+
+
+async def test_endpoints_of_a_service_without_selector_are_left_alone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        own = {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": {"name": "web", "namespace": "default"},
+            "subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 80}]}],
+        }
+        await cluster.client.create(SERVICES, builders.service("web"))
+        await cluster.client.create(ENDPOINTS, Endpoints.decode(json.dumps(own).encode()))
+        await cluster.settle()
+        assert await addresses(cluster) == (["192.0.2.1"], [])
+
+
+async def test_the_batch_period_gathers_changes() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint", "--endpoint-updates-batch-period=10s")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.settle()
+        for number in range(1, 6):
+            await run_pod(cluster, builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}"))
+        await cluster.settle()
+        assert await addresses(cluster) == ([], [])
+        before = cluster.api.store.revision
+        await cluster.advance(10)
+        assert len((await addresses(cluster))[0]) == 5
+        assert cluster.api.store.revision == before + 1
+
+
+async def test_endpoints_are_true_whatever_the_network_does() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint", faults=0.3)
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        for number in range(1, 21):
+            pod = builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}", ready=number % 3 > 0)
+            await run_pod(cluster, pod)
+        await cluster.settle(quiet=120)
+        ready, waiting = await addresses(cluster)
+        assert (len(ready), len(waiting)) == (14, 6)
+
+
+async def test_no_fuss_about_a_namespace_that_goes() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, namespace="old"))
+        await cluster.settle()
+        await cluster.client.delete(NAMESPACES, Key("", "old"))
+        await cluster.advance(30)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, Key("", "old"))

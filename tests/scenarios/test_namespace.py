@@ -1,0 +1,120 @@
+"""The namespace controller at work in a whole cluster, in virtual time."""
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import NAMESPACES, PODS, SERVICES, Namespace
+from controller_manager.api.errors import Forbidden, NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing import Cluster, builders
+
+pytestmark = pytest.mark.virtual
+
+OLD = Key("", "old")
+
+
+async def fill(cluster: Cluster) -> None:
+    await cluster.client.create(NAMESPACES, builders.namespace("old"))
+    await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, namespace="old"))
+    for number in range(3):
+        await cluster.client.create(PODS, builders.pod(f"p-{number}", namespace="old"))
+
+
+async def conditions(cluster: Cluster) -> dict[str, str]:
+    found: Namespace = await cluster.client.get(NAMESPACES, OLD)
+    return {c.type: c.status for c in found.status.conditions}
+
+
+async def test_a_deleted_namespace_is_emptied_and_goes_away() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        await fill(cluster)
+        await cluster.client.create(NAMESPACES, builders.namespace("kept"))
+        await cluster.client.create(PODS, builders.pod("p", namespace="kept"))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(30)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+        assert [p.metadata.namespace for p in (await cluster.client.list(PODS)).items] == ["kept"]
+
+
+async def test_nothing_new_enters_a_namespace_that_is_being_deleted() -> None:
+    async with Cluster() as cluster:
+        await fill(cluster)
+        await cluster.client.delete(NAMESPACES, OLD)
+        with pytest.raises(Forbidden, match="being terminated"):
+            await cluster.client.create(PODS, builders.pod("late", namespace="old"))
+
+
+async def test_finalizers_are_waited_for_and_reported() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        await cluster.client.create(PODS, builders.pod("p", namespace="old", finalizers=["example.org/hold"]))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(60)
+        assert (await conditions(cluster))["NamespaceFinalizersRemaining"] == "True"
+        found: Namespace = await cluster.client.get(NAMESPACES, OLD)
+        assert any("example.org/hold in 1 resource instance" in c.message for c in found.status.conditions)
+        await cluster.client.patch(PODS, Key("old", "p"), {"metadata": {"finalizers": None}})
+        await cluster.advance(60)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+
+
+async def test_pods_go_first_and_the_others_wait_for_them() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=namespace")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        await cluster.client.create(PODS, builders.pod("p", namespace="old", finalizers=["example.org/hold"]))
+        await cluster.client.create(SERVICES, builders.service("web", namespace="old"))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(60)
+        assert (await cluster.client.get(SERVICES, Key("old", "web"))).metadata.deletion_timestamp is None
+
+
+async def test_a_resource_that_fails_holds_up_no_other() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
+
+        def failing(request: Request) -> Response | None:
+            broken = request.path.endswith("/old/configmaps") and request.method == "GET"
+            return Response(500, {}, b"broken") if broken else None
+
+        replica.network.intercept(failing)
+        await fill(cluster)
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(60)
+        assert (await conditions(cluster))["NamespaceDeletionContentFailure"] == "True"
+        with pytest.raises(NotFound):
+            await cluster.client.get(SERVICES, Key("old", "web"))
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+
+
+async def test_other_finalizers_of_the_namespace_stay() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        found: Namespace = await cluster.client.get(NAMESPACES, OLD)
+        spec = msgspec.structs.replace(found.spec, finalizers=("kubernetes", "example.org/mine"))
+        await cluster.client.update(NAMESPACES, msgspec.structs.replace(found, spec=spec), subresource="finalize")
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(30)
+        assert (await cluster.client.get(NAMESPACES, OLD)).spec.finalizers == ("example.org/mine",)
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_it_goes_away_whatever_the_network_does(seed: int) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", faults=0.2)
+        for _ in range(seed):
+            await cluster.advance(1)
+        await fill(cluster)
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.settle(quiet=200)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
