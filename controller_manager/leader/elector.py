@@ -99,7 +99,6 @@ class Elector:
                 self._log.error("lost the lead; stopping what runs", holder=self.holder)
                 self._renewed = None
         if lost:
-            self._may_hold = False
             raise LeadershipLost(f"the lease {self._key} could not be renewed; its holder is {self.holder or 'nobody'}")
 
     async def _renew_while_possible(self) -> None:

@@ -90,7 +90,6 @@ class ControlLoop(Generic[K]):
         self._settling: dict[K, asyncio.TimerHandle] = {}
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
-        self._stopping = False
         self._last_error = ""
         self._waited = metrics.queue_duration.labels(name)
         self._worked = metrics.work_duration.labels(name)
@@ -105,14 +104,13 @@ class ControlLoop(Generic[K]):
 
     def stop(self) -> None:
         """Start nothing more; `run` returns once what runs has finished."""
-        self._stopping = True
         self._queue.close()
         self._wake.set()
 
     async def run(self, *, grace: float = 5.0) -> None:
         """Work until `stop`; then what runs may finish within `grace` seconds. Cancelling ends everything at once."""
         async with Tasks() as tasks:
-            while not self._stopping:
+            while not self._queue.closed:
                 self._start_ready(tasks)
                 await self._sleep()
             await self._drain(grace)

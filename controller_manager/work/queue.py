@@ -100,6 +100,11 @@ class WorkQueue(Generic[K]):
         """How many keys are due later."""
         return len(self._later)
 
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
     def add(self, key: K, now: float, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
         """Make `key` ready, or have it run again if it is running. Nothing is added to a closed queue."""
         waiting = self._waiting(key, now, priority)

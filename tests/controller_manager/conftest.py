@@ -52,8 +52,9 @@ class FakeApi:
         self.revision += 1
         *_, name = path.split("/")
         metadata: Tree = {"uid": f"uid-{self.revision}", **fields.pop("metadata", {}), "name": name}
-        if "/namespaces/" in path and not path.split("/namespaces/")[1].startswith(name):
-            metadata["namespace"] = path.split("/namespaces/")[1].split("/")[0]
+        namespace, _, rest = path.partition("/namespaces/")[2].partition("/")
+        if rest:
+            metadata["namespace"] = namespace
         if before is not None:
             metadata["uid"] = before["metadata"]["uid"]
         metadata["resourceVersion"] = str(self.revision)

@@ -149,6 +149,7 @@ async def test_a_leader_cut_off_stops_before_another_may_lead(pair: tuple[Candid
         a.cut = True
         await leading
         assert a.lost
+        assert now() <= 101 + 15
         assert not a.elector.leads()
         assert not b.began
         await asyncio.sleep(10)

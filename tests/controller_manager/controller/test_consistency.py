@@ -1,0 +1,90 @@
+"""What a reconcile wrote, and when all of it is seen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import ENDPOINTS, PODS, SERVICES
+from controller_manager.api.resource import Key
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.cache import Informers
+from controller_manager.controller.consistency import Write, note_write, noting_writes, when_seen
+from controller_manager.controller.spec import For
+from controller_manager.controller.watches import Feed
+from controller_manager.options import Options
+
+pytestmark = pytest.mark.virtual
+
+KEY = Key("a", "x")
+
+
+@asynccontextmanager
+async def synced(api: Any) -> AsyncIterator[Informers]:
+    informers = Informers(api.client(), Runtime("test"))
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        for resource in (PODS, SERVICES):
+            await informers.get(resource).synced()
+        yield informers
+
+
+async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
+    async def reconcile(name: str) -> list[str]:
+        with noting_writes() as writes:
+            note_write(PODS, Key("a", name), "1")
+            await asyncio.sleep(1)
+            await all_of(*(child(name, version) for version in "23"))
+        return [f"{write.key.name}@{write.version}" for write in writes.values()]
+
+    async def child(name: str, version: str) -> None:
+        note_write(PODS, Key("a", f"{name}-{version}"), version)
+
+    note_write(PODS, KEY, "nobody's")
+    assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
+
+
+def test_of_several_writes_of_an_object_the_last_counts() -> None:
+    with noting_writes() as writes:
+        note_write(PODS, KEY, "1")
+        note_write(PODS.metadata_only(), KEY, "2")
+    assert [write.version for write in writes.values()] == ["2"]
+
+
+async def test_all_writes_must_be_seen_by_all_informers_concerned(api: Any) -> None:
+    called: list[str] = []
+    async with synced(api) as informers:
+        writes = [Write(PODS, KEY, "101"), Write(SERVICES, KEY, "102"), Write(ENDPOINTS, KEY, "103")]
+        when_seen(informers, writes, lambda: called.append("all"))
+        api.put("/api/v1/namespaces/a/pods/x")
+        await asyncio.sleep(1)
+        assert called == []
+        api.put("/api/v1/namespaces/a/services/x")
+        await asyncio.sleep(1)
+        assert called == ["all"]
+        when_seen(informers, writes, lambda: called.append("at once"))
+        when_seen(informers, [], lambda: called.append("nothing to see"))
+        assert called == ["all", "at once", "nothing to see"]
+
+
+async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: Any) -> None:
+    called: list[str] = []
+    async with synced(api) as informers:
+        informers.get(ENDPOINTS, namespace="b")
+        informers.get(ENDPOINTS, labels="app=web")
+        await asyncio.sleep(1)
+        when_seen(informers, [Write(ENDPOINTS, KEY, "500")], lambda: called.append("seen"))
+        assert called == ["seen"]
+
+
+async def test_a_feed_that_has_ended_hears_no_more(api: Any) -> None:
+    async with synced(api) as informers:
+        feed = Feed([For(PODS)], informers, Options(), lambda *_, after: None)
+        async with Tasks() as tasks:
+            tasks.start(feed.run(), name="feed")
+            await asyncio.sleep(1)
+            assert len(informers.get(PODS)._subscribers) == 1
+        assert informers.get(PODS)._subscribers == ()
