@@ -1,6 +1,8 @@
 """Whatever comes, no answer is a 5xx, except that a revision from the future is documented to time out with 504."""
 
 import asyncio
+import copy
+from typing import Any
 
 import msgspec
 from hypothesis import given, settings
@@ -22,18 +24,21 @@ SEGMENTS = one_of_words(
     "pods nodes services deployments events horizontalpodautoscalers tokenreviews selfsubjectaccessreviews a "
     "kubernetes status scale binding eviction finalize version metrics healthz"
 )
-PLACES = one_of_words(
-    "/api/v1/namespaces /api/v1/namespaces/default /api/v1/namespaces/a/finalize /api/v1/nodes /api/v1/pods "
-    "/api/v1/namespaces/default/pods /api/v1/namespaces/default/pods/a /api/v1/namespaces/default/pods/a/status "
-    "/api/v1/namespaces/default/pods/a/eviction /api/v1/namespaces/default/pods/a/binding "
-    "/api/v1/namespaces/default/services /api/v1/namespaces/default/services/kubernetes "
-    "/apis/apps/v1/deployments /apis/apps/v1/namespaces/default/deployments "
-    "/apis/apps/v1/namespaces/default/deployments/a /apis/apps/v1/namespaces/default/deployments/a/scale "
-    "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers "
+COLLECTIONS = one_of_words(
+    "/api/v1/namespaces /api/v1/nodes /api/v1/namespaces/default/pods /api/v1/namespaces/default/services "
+    "/apis/apps/v1/namespaces/default/deployments /apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers "
     "/apis/events.k8s.io/v1/namespaces/default/events /apis/authentication.k8s.io/v1/tokenreviews "
     "/apis/authorization.k8s.io/v1/subjectaccessreviews /apis/authorization.k8s.io/v1/selfsubjectrulesreviews "
-    "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+    "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews "
+    "/api/v1/namespaces/default/pods/a/eviction /api/v1/namespaces/default/pods/a/binding"
 )
+OBJECTS = one_of_words(
+    "/api/v1/namespaces/a /api/v1/namespaces/a/finalize /api/v1/nodes/a /api/v1/namespaces/default/services/kubernetes "
+    "/api/v1/namespaces/default/pods/a /api/v1/namespaces/default/pods/a/status "
+    "/apis/apps/v1/namespaces/default/deployments/a /apis/apps/v1/namespaces/default/deployments/a/scale "
+    "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers/a"
+)
+PLACES = COLLECTIONS | OBJECTS
 PATHS = PLACES | st.lists(SEGMENTS | st.text(max_size=5), max_size=8).map(lambda parts: "/" + "/".join(parts))
 PARAMETERS = one_of_words(
     "watch limit continue resourceVersion resourceVersionMatch labelSelector fieldSelector dryRun fieldValidation "
@@ -59,20 +64,55 @@ TREES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(FIELDS, inner, max_size=5),
     max_leaves=12,
 )
-OBJECTS = st.fixed_dictionaries(
-    {"metadata": st.fixed_dictionaries({"name": st.just("a")}, optional={"labels": TREES, "finalizers": TREES})},
-    optional={"spec": TREES, "status": TREES, "kind": TREES},
+OPERATIONS = st.fixed_dictionaries(
+    {"op": one_of_words("add remove replace move copy test"), "path": one_of_words("/spec /metadata/labels /spec/a/-")},
+    optional={"value": TREES, "from": one_of_words("/spec /metadata")},
 )
-POD = {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-BODIES = st.binary(max_size=20) | (st.just(POD) | TREES | OBJECTS).map(msgspec.json.encode)
-REQUESTS = st.builds(
-    Request,
-    st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "get", ""]),
-    PATHS,
-    st.lists(st.tuples(PARAMETERS, VALUES), max_size=4).map(tuple),
-    st.fixed_dictionaries({}, optional={"accept": MEDIA, "content-type": MEDIA, "if-none-match": st.text(max_size=3)}),
-    BODIES,
-    st.just(Certificate("admin", ("system:masters",))),
+LABELS = {"app": "a"}
+SOUND = {
+    "metadata": {"name": "a", "labels": LABELS, "finalizers": ["example.com/a"]},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}]}],
+        "selector": {"matchLabels": LABELS},
+        "template": {"metadata": {"labels": LABELS}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+        "ports": [{"port": 80}],
+        "replicas": 1,
+    },
+}
+SPOTS = st.sampled_from(
+    [path.split() for path in ("metadata", "spec", "metadata name", "metadata labels", "metadata finalizers", "status")]
+    + [["spec", field] for field in ("containers", "selector", "template", "ports", "replicas", "nodeName", "token")]
+)
+
+
+def damaged(path: list[str], junk: Any) -> Any:
+    """A sound object with junk in one place."""
+    found = copy.deepcopy(SOUND)
+    inner: Any = found
+    for name in path[:-1]:
+        inner = inner[name]
+    inner[path[-1]] = junk
+    return found
+
+
+TREES_SENT = st.just(SOUND) | st.builds(damaged, SPOTS, TREES) | TREES | st.lists(OPERATIONS, max_size=3)
+BODIES = st.one_of(TREES_SENT.map(msgspec.json.encode), st.binary(max_size=20))
+QUERIES = st.lists(st.tuples(PARAMETERS, VALUES), max_size=4).map(tuple)
+HEADERS = st.fixed_dictionaries(
+    {}, optional={"accept": MEDIA, "content-type": MEDIA, "if-none-match": st.text(max_size=3)}
+)
+PATCHES = one_of_words("json-patch+json merge-patch+json strategic-merge-patch+json")
+ADMIN = st.just(Certificate("admin", ("system:masters",)))
+NO_QUERY: st.SearchStrategy[tuple[tuple[str, str], ...]] = st.just(())
+NO_HEADERS: st.SearchStrategy[dict[str, str]] = st.just({})
+PATCH_HEADERS = PATCHES.map(lambda name: {"content-type": f"application/{name}"})
+# Anything at all; and requests wrong in a few respects only, which come further.
+REQUESTS = st.one_of(
+    st.builds(Request, one_of_words("GET POST PUT PATCH DELETE OPTIONS get"), PATHS, QUERIES, HEADERS, BODIES, ADMIN),
+    st.builds(Request, st.just("GET"), PLACES, QUERIES, NO_HEADERS, st.just(b""), ADMIN),
+    st.builds(Request, st.just("POST"), COLLECTIONS, NO_QUERY, NO_HEADERS, BODIES, ADMIN),
+    st.builds(Request, st.just("PUT"), OBJECTS, NO_QUERY, NO_HEADERS, BODIES, ADMIN),
+    st.builds(Request, st.just("PATCH"), OBJECTS, NO_QUERY, PATCH_HEADERS, BODIES, ADMIN),
 )
 
 
