@@ -24,7 +24,7 @@ def main() -> None:
     try:
         chosen = catalog.select(specs, parsed[ManagerOptions].controllers)
     except FlagError as error:
-        raise SystemExit(f"{PROGRAM}: {error}") from None
+        raise SystemExit("\n".join(f"{PROGRAM}: {problem}" for problem in error.problems)) from None
     raise SystemExit(_run(parsed, chosen))
 
 

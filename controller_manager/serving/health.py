@@ -33,6 +33,7 @@ class Health:
     def __init__(self, log: Logger) -> None:
         self._log = log
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
+        self._noted: dict[str, Mapping[str, str]] = {}
 
     def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS) -> None:
         """Include a check in some endpoints; its name must be new to them."""
@@ -57,7 +58,8 @@ class Health:
         return self._all(name, found, [], verbose=verbose) if found else Response(404, _HEADERS, b"no such check\n")
 
     def _all(self, title: str, checks: Sequence[_Named], excluded: Sequence[str], *, verbose: bool) -> Response:
-        lines, failed = [], {}
+        lines: list[str] = []
+        failed: dict[str, str] = {}
         for one in checks:
             if one.name in excluded:
                 lines.append(f"[+]{one.name} excluded: ok")
@@ -70,10 +72,20 @@ class Health:
         if unknown:
             quoted = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
+        self._note(title, failed)
         if failed:
-            self._log.info("health check failed", check=title, failed=failed)
             return _text(500, [*lines, f"{title} check failed"])
         return _text(200, [*lines, f"{title} check passed"]) if verbose else Response(200, _HEADERS, b"ok")
+
+    def _note(self, title: str, failed: Mapping[str, str]) -> None:
+        """Log a change for the better or worse, not every probe that finds the same."""
+        if self._noted.get(title, {}) == failed:
+            return
+        self._noted[title] = failed
+        if failed:
+            self._log.warning("health check fails", check=title, failed=failed)
+        else:
+            self._log.info("health check passes again", check=title)
 
 
 def _text(status: int, lines: Sequence[str]) -> Response:

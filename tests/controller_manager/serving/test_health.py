@@ -1,6 +1,7 @@
 """The text and status of health endpoints."""
 
 import pytest
+import structlog.testing
 
 from controller_manager.api.wire import Request
 from controller_manager.base.log import get_logger
@@ -52,6 +53,20 @@ def test_a_failed_check_is_named_without_its_reason(health):
     assert ask(health, "/readyz") == (500, text)
     assert ask(health, "/readyz/store") == (500, "[-]store failed: reason withheld\nstore check failed\n")
     assert ask(health, "/readyz", ("exclude", "store")) == (200, "ok")
+
+
+def test_only_changes_are_logged():
+    with structlog.testing.capture_logs() as lines:
+        health, why = Health(get_logger("test")), ["", "late", "late", "later", "", ""]
+        health.add("clock", lambda: why.pop(0))
+        for _ in range(6):
+            ask(health, "/livez")
+    told = [(line["event"], line.get("failed")) for line in lines]
+    assert told == [
+        ("health check fails", {"clock": "late"}),
+        ("health check fails", {"clock": "later"}),
+        ("health check passes again", None),
+    ]
 
 
 def test_unknown_checks_methods_and_paths(health):

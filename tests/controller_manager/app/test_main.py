@@ -1,0 +1,51 @@
+"""The process from outside: help, refusals and exit statuses."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "controller_manager", *argv]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+
+def test_help_shows_the_flags_of_the_process_and_of_every_controller():
+    done = run("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in ("--leader-elect", "--concurrent-namespace-syncs", "--concurrent-endpoint-syncs"):
+        assert f" {name}" in done.stdout
+
+
+def test_help_loads_no_http_library():
+    code = "import sys; sys.argv = ['x', '--help']; from controller_manager.app.main import main\n"
+    code += "try:\n    main()\nexcept SystemExit:\n    print('aiohttp' in sys.modules, 'cryptography' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.endswith("\nFalse False\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "lines"),
+    [
+        (
+            ["--controllers=foo,bar"],
+            [
+                f"cluster-controller-manager: --controllers: there is no controller {name!r}; "
+                "there are: endpoints-controller, namespace-controller"
+                for name in ("foo", "bar")
+            ],
+        ),
+        (["--kubeconfig=/nope"], ["cluster-controller-manager: /nope can't be read: No such file or directory"]),
+        (
+            ["--lead"],
+            [
+                "cluster-controller-manager: --lead is not a flag",
+                "Run 'cluster-controller-manager --help' for all flags.",
+            ],
+        ),
+    ],
+)
+def test_what_cannot_start_says_why_and_fails(argv, lines):
+    done = run(*argv)
+    assert (done.returncode, done.stdout, done.stderr.splitlines()) == (1, "", lines)
