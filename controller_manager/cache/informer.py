@@ -252,22 +252,24 @@ class Informer(Generic[T]):
         before = self._store.get(key)
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._store.drop(key)
-            self._tell(Change(before, None))
+            self._tell(before, None)
             before = None
         if after is None or (
             before is not None and before.metadata.resource_version == after.metadata.resource_version
         ):
             return
         self._store.put(after)
-        self._tell(Change(before, after, initial))
+        self._tell(before, after, initial)
 
     def _advance(self, revision: str) -> None:
         self._reflector.heard(revision)
         self._progress.advance(self._reflector.revision)
 
-    def _tell(self, change: Change[T]) -> None:
-        for subscriber in self._subscribers:
-            subscriber(change)
+    def _tell(self, before: T | None, after: T | None, initial: bool = False) -> None:
+        if self._subscribers:
+            change = Change(before, after, initial)
+            for subscriber in self._subscribers:
+                subscriber(change)
 
     def _unsubscribe(self, subscriber: Subscriber[T]) -> None:
         self._subscribers = tuple(other for other in self._subscribers if other is not subscriber)
@@ -276,4 +278,4 @@ class Informer(Generic[T]):
         while True:
             await asyncio.sleep(chance().uniform(self._resync, 2 * self._resync))
             for obj in self._store.list():
-                self._tell(Change(obj, obj, initial=True))
+                self._tell(obj, obj, initial=True)

@@ -57,12 +57,18 @@ class Store(Generic[T]):
                     self._enter(name, index(obj), obj)
 
     def put(self, obj: T) -> T | None:
-        """Take in `obj`; return the one of its key that was there."""
-        key = key_of(obj)
+        """Take in `obj`; return the one of its key that was there, whose place it takes."""
+        meta = obj.metadata
         entries = [(name, tuple(index(obj))) for name, index in self._indexes.items()]
-        before = self.drop(key)
-        self._namespaces.setdefault(key.namespace, {})[key.name] = obj
-        self._size += 1
+        objects = self._namespaces.get(meta.namespace)
+        if objects is None:
+            objects = self._namespaces[meta.namespace] = {}
+        before = objects.get(meta.name)
+        objects[meta.name] = obj
+        if before is None:
+            self._size += 1
+        else:
+            self._leave_all(before)
         for name, values in entries:
             self._enter(name, values, obj)
         return before
@@ -76,13 +82,16 @@ class Store(Generic[T]):
         self._size -= 1
         if not objects:
             del self._namespaces[key.namespace]
-        for name, index in self._indexes.items():
-            self._leave(name, index(before), key)
+        self._leave_all(before)
         return before
 
     def _enter(self, name: str, values: Iterable[str], obj: T) -> None:
         for value in values:
             self._by_value[name].setdefault(value, {})[key_of(obj)] = obj
+
+    def _leave_all(self, obj: T) -> None:
+        for name, index in self._indexes.items():
+            self._leave(name, index(obj), key_of(obj))
 
     def _leave(self, name: str, values: Iterable[str], key: Key) -> None:
         for value in set(values):
