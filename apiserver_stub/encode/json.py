@@ -13,6 +13,7 @@ from controller_manager.api.errors import BadRequest
 Tree = dict[str, Any]
 
 DEEPEST = 200
+_SPACES = (b" ", b"\t", b"\n", b"\r")
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 _ENCODER = msgspec.json.Encoder()
 
@@ -35,10 +36,11 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
     """The value `data` spells, and the paths of keys that came twice (the last counts). Raises `BadRequest`."""
     try:
         found = orjson.loads(data)
-        keys = count_keys(found)
+        if data.count(b"{") + data.count(b"[") > DEEPEST:
+            count_keys(found)
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
-    return found, _duplicates(data, keys) if note else ()
+    return found, _duplicates(data, found) if note else ()
 
 
 def check_depth(value: Any) -> None:
@@ -97,17 +99,23 @@ def walk_duplicates(value: Any, path: str = "") -> Iterator[str]:
             yield from walk_duplicates(child, f"{path}[{index}]")
 
 
-def _duplicates(data: bytes, keys: int) -> tuple[str, ...]:
-    if _colons(data) == keys and _SPACED_COLON.search(data) is None:
+def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
+    compact = not any(space in data for space in _SPACES) or _SPACED_COLON.search(data) is None
+    if compact and _is_complete(data, found):
         return ()
     return tuple(walk_duplicates(json.loads(data, object_pairs_hook=Noted)))
 
 
-def _colons(data: bytes) -> int:
-    """How many keys the document spells, or more, but never fewer: a quote with a colon behind it ends a key
-    unless a backslash escapes it, and that backslash must not be escaped itself.
+def _is_complete(data: bytes, found: Any) -> bool:
+    """Whether no key was lost in decoding; in doubt it says no.
+
+    A quote with a colon behind it ends a key unless a backslash escapes it, and that backslash must not be escaped
+    itself. Without any backslash nothing else looks like it, and encoding again is the quickest way to count.
     """
-    return data.count(b'":') - data.count(b'\\":') + data.count(b'\\\\":')
+    ends = data.count(b'":')
+    if b"\\" not in data:
+        return ends == orjson.dumps(found).count(b'":')
+    return ends - data.count(b'\\":') + data.count(b'\\\\":') == count_keys(found)
 
 
 def _repeated(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:

@@ -16,11 +16,8 @@ async def held(api, *finalizers: str) -> dict[str, Any]:
 
 
 async def running_pod(api, name: str = "p", **spec: Any) -> dict[str, Any]:
-    body = {
-        "metadata": {"name": name, "labels": {"app": "x"}},
-        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], **spec},
-    }
-    made: dict[str, Any] = await api.post(PODS, body)
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], **spec}
+    made: dict[str, Any] = await api.post(PODS, {"metadata": {"name": name}, "spec": spec})
     return made
 
 

@@ -47,9 +47,12 @@ async def test_with_a_version_it_tells_what_came_after(api) -> None:
     assert told(await read(stream, 1)) == [("ADDED", "b")]
 
 
-@pytest.mark.parametrize("url", [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=b", f"{CONFIGS}/b?watch=1",
-                                 "/api/v1/watch/namespaces/default/configmaps/b", f"{CONFIGS}?watch=1&labelSelector=x=1",
-                                 "/api/v1/configmaps?watch=1&labelSelector=x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=b", f"{CONFIGS}/b?watch=1",
+     "/api/v1/watch/namespaces/default/configmaps/b", f"{CONFIGS}?watch=1&labelSelector=x=1",
+     "/api/v1/configmaps?watch=1&labelSelector=x"],
+)  # fmt: skip
 async def test_selections(api, url: str) -> None:
     stream = await opened(api, url)
     await api.config("a")
