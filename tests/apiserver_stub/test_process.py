@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from controller_manager.serving.tls import issue, make_ca
+
 pytestmark = pytest.mark.e2e
 
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
@@ -29,6 +31,12 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def trusting() -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 class Process:
@@ -47,12 +55,12 @@ class Process:
             time.sleep(0.05)
         pytest.fail("the server did not become ready")
 
-    def get(self, path: str, **headers: str) -> tuple[int, bytes]:
-        trust = ssl.create_default_context()
-        trust.check_hostname, trust.verify_mode = False, ssl.CERT_NONE
-        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", headers=headers)
+    def get(
+        self, path: str, body: bytes | None = None, context: ssl.SSLContext | None = None, **headers: str
+    ) -> tuple[int, bytes]:
+        request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", body, headers)
         try:
-            with urllib.request.urlopen(request, context=trust, timeout=5) as answer:
+            with urllib.request.urlopen(request, context=context or trusting(), timeout=5) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read()
@@ -132,6 +140,29 @@ def test_a_kill_loses_nothing(server: Process) -> None:
     again.wait_ready()
     assert again.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}") == uid
     assert again.stop() == 0
+
+
+def test_own_certificates_and_bounds(tmp_path: Path) -> None:
+    ours, theirs = make_ca("ours"), make_ca("theirs")
+    names = ("ca", "server", "key", "theirs", "jane", "jane-key")
+    ca, server, key, their_ca, jane, jane_key = (tmp_path / name for name in names)
+    ca.write_bytes(ours.certificate)
+    their_ca.write_bytes(theirs.certificate)
+    issue(ours, "server", hosts=["127.0.0.1"]).write(server, key)
+    issue(theirs, "jane", ["dev"], client=True).write(jane, jane_key)
+    process = Process(
+        tmp_path / "data",
+        *(f"--tls-cert-file={server}", f"--tls-private-key-file={key}", f"--client-ca-file={their_ca}"),
+        *("--storage-backend=memory", "--max-request-bytes=2Ki", f"--cert-dir={tmp_path / 'certs'}"),
+    )
+    process.wait_ready()
+    context = ssl.create_default_context(cafile=str(ca))
+    assert process.get("/version", context=context)[0] == 401
+    context.load_cert_chain(jane, jane_key)
+    assert process.get("/version", context=context)[0] == 200
+    assert process.get("/api/v1/namespaces", b" " * 2049, context)[0] == 413
+    assert (tmp_path / "certs" / "admin.kubeconfig").exists()
+    assert process.stop() == 0
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

@@ -1,0 +1,88 @@
+"""The flags of the API server: what they refuse, and that each changes what the server does."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.options import FlagError
+
+ADMIN = Certificate("admin")
+NAMESPACES = "/api/v1/namespaces"
+
+
+def make(*arguments: str) -> ApiServer:
+    return build(FLAGS.parse(("--storage-backend=memory", *arguments)), Runtime("test"))
+
+
+@pytest.mark.parametrize(
+    ("argument", "problem"),
+    [
+        ("--bind-address=here", "--bind-address: 'here' does not appear to be an IPv4 or IPv6 address"),
+        ("--secure-port=70000", "--secure-port: must be at most 65535, got '70000'"),
+        ("--authorization-mode=RBAC", "--authorization-mode: the only mode so far is AlwaysAllow, got 'RBAC'"),
+        ("--storage-backend=etcd", "--storage-backend: must be sqlite or memory, got 'etcd'"),
+        ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
+        ("--service-cluster-ip-range=10.0.0.0/31", "--service-cluster-ip-range: 10.0.0.0/31 holds too few addresses"),
+    ],
+)
+def test_a_wrong_flag_is_a_sentence(argument: str, problem: str) -> None:
+    with pytest.raises(FlagError) as error:
+        FLAGS.parse([argument])
+    assert error.value.problems == (problem,)
+
+
+@pytest.mark.virtual
+async def test_livez_may_be_patient_with_the_start() -> None:
+    api = make("--livez-grace-period=10s")
+    await api.open()
+
+    async def status(path: str) -> int:
+        return (await api.handle(Request("GET", path))).status
+
+    assert [await status(path) for path in ("/livez", "/readyz", "/healthz")] == [200, 500, 500]
+    await asyncio.sleep(11)
+    assert await status("/livez") == 500
+    await api.settle(6443)
+    assert [await status(path) for path in ("/livez", "/readyz", "/healthz")] == [200, 200, 200]
+    await api.stop()
+
+
+@pytest.mark.virtual
+async def test_a_watch_lasts_as_long_as_the_flag_says() -> None:
+    api = make("--min-request-timeout=100")
+    await api.start()
+    response = await api.handle(Request("GET", NAMESPACES, (("watch", "1"),), certificate=ADMIN))
+    assert not isinstance(response.body, bytes)
+    async for _ in response.body:
+        pass
+    assert 100 <= asyncio.get_running_loop().time() <= 201
+    await api.stop()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("window", "status"), [("5m", 200), ("10s", 410)])
+async def test_history_is_kept_as_long_as_the_flag_says(window: str, status: int) -> None:
+    api = make(f"--watch-cache-window={window}")
+    await api.start()
+    old = str(api.store.revision)
+    for name in ("a", "b", "c"):
+        body = msgspec.json.encode({"metadata": {"name": name}})
+        assert (await api.handle(Request("POST", NAMESPACES, (), {}, body, ADMIN))).status == 201
+        await asyncio.sleep(60)
+    query = (("resourceVersion", old), ("resourceVersionMatch", "Exact"))
+    assert (await api.handle(Request("GET", NAMESPACES, query, certificate=ADMIN))).status == status
+    await api.stop()
+
+
+async def test_a_data_folder_is_made(tmp_path: Path) -> None:
+    folder = tmp_path / "a" / "b"
+    api = build(FLAGS.parse([f"--data-dir={folder}"]), Runtime("test"))
+    await api.start()
+    assert (folder / "apiserver.db").exists()
+    await api.stop()

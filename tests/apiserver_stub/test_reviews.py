@@ -1,0 +1,111 @@
+"""Virtual kinds: questions about identity and permission, asked like any object is created."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.authn.reviews import authentication_reviews
+from apiserver_stub.authz.chain import May, Opinion, Verdict
+from apiserver_stub.authz.reviews import AccessReviews
+from apiserver_stub.call import Call, Item, Reply, User
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.parse import Route
+from apiserver_stub.reviews import Reviews
+from controller_manager.api.errors import BadRequest, Invalid, NotFound
+from controller_manager.api.wire import Request
+
+KINDS = built_in()
+JANE = User("jane", "42", ("dev",), {"scope": ("a", "b")})
+AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
+
+
+def judge(user: User, route: Route) -> Verdict:
+    """Jane may get pods in the namespace `a`; nobody may delete; about the rest there is no opinion."""
+    if route.verb == "delete":
+        return Verdict(Opinion.DENY, "nobody deletes")
+    allowed = user.name == "jane" and route[:1] + route[2:6] == ("get", "", "", "pods", "") and route.namespace == "a"
+    return Verdict(Opinion.ALLOW if allowed or route.path == "/metrics" else Opinion.NONE)
+
+
+async def others(call: Call) -> Reply:
+    raise NotFound(f"nobody answers for {call.kind.plural}")
+
+
+TABLE = {**authentication_reviews({"token": JANE}.get), **AccessReviews(May([judge])).table()}
+REVIEWS = Reviews(TABLE, others)
+
+
+async def ask(group: str, plural: str, spec: Any, namespace: str = "") -> Any:
+    kind = KINDS.find(group, "v1", plural)
+    assert kind is not None
+    body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec})
+    reply = await REVIEWS.answer(Call(Request("POST", "", body=body), JANE, "create", kind, namespace, "", None, {}))
+    assert isinstance(reply.body, Item)
+    tree = msgspec.json.decode(reply.body.data)
+    assert (reply.status, tree["kind"], tree.get("spec")) == (201, kind.kind, spec)
+    return tree["status"]
+
+
+def get_pods(**more: str) -> dict[str, Any]:
+    return {"resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "a", **more}}
+
+
+async def test_a_known_token() -> None:
+    status = await ask(AUTHN, "tokenreviews", {"token": "token"})
+    user = {"username": "jane", "uid": "42", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
+    assert status == {"authenticated": True, "user": user}
+
+
+async def test_an_unknown_token() -> None:
+    status = await ask(AUTHN, "tokenreviews", {"token": "forged"})
+    assert "authenticated" not in status
+    assert status["error"]
+
+
+async def test_who_am_i() -> None:
+    assert (await ask(AUTHN, "selfsubjectreviews", None))["userInfo"]["username"] == "jane"
+
+
+async def test_may_i() -> None:
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods()) == {"allowed": True}
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(namespace="b")) == {"allowed": False}
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(subresource="log")) == {"allowed": False}
+    metrics = {"nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", metrics) == {"allowed": True}
+
+
+async def test_may_somebody() -> None:
+    assert await ask(AUTHZ, "subjectaccessreviews", {**get_pods(), "user": "jane"}) == {"allowed": True}
+    assert await ask(AUTHZ, "subjectaccessreviews", {**get_pods(), "user": "joe"}) == {"allowed": False}
+    denied = await ask(AUTHZ, "subjectaccessreviews", {**get_pods(verb="delete"), "groups": ["dev"]})
+    assert denied == {"allowed": False, "denied": True, "reason": "nobody deletes"}
+
+
+async def test_may_somebody_in_a_namespace() -> None:
+    spec = {**get_pods(), "user": "jane"}
+    assert await ask(AUTHZ, "localsubjectaccessreviews", spec, "a") == {"allowed": True}
+    with pytest.raises(Invalid):
+        await ask(AUTHZ, "localsubjectaccessreviews", spec, "b")
+
+
+async def test_what_may_i() -> None:
+    assert (await ask(AUTHZ, "selfsubjectrulesreviews", {"namespace": "a"}))["incomplete"] is True
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "spec", "refusal"),
+    [
+        (AUTHN, "tokenreviews", {}, BadRequest),
+        (AUTHN, "tokenreviews", {"token": 5}, BadRequest),
+        (AUTHZ, "selfsubjectaccessreviews", None, Invalid),
+        (AUTHZ, "selfsubjectaccessreviews", {**get_pods(), "nonResourceAttributes": {"path": "/"}}, Invalid),
+        (AUTHZ, "selfsubjectaccessreviews", {"resourceAttributes": []}, BadRequest),
+        (AUTHZ, "subjectaccessreviews", get_pods(), Invalid),
+        (AUTHZ, "selfsubjectrulesreviews", {}, BadRequest),
+        ("", "pods", {}, NotFound),
+    ],
+)
+async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, refusal: type[Exception]) -> None:
+    with pytest.raises(refusal):
+        await ask(group, plural, spec)
