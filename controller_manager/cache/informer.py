@@ -3,17 +3,17 @@
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from controller_manager.api import errors
 from controller_manager.api.model import Object
 from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.api.resource import Key, Resource, key_of
+from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
 from controller_manager.base.chance import chance
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks
+from controller_manager.cache.change import Change, Selection, Subscriber
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
 from controller_manager.cache.store import Index, Store
@@ -22,47 +22,6 @@ from controller_manager.client import Client, WatchEvent
 T = TypeVar("T", bound=Object)
 
 _END_OF_STATE = f"{GROUP_DOMAIN}/initial-events-end"
-
-
-@dataclass(frozen=True, slots=True)
-class Selection(Generic[T]):
-    """Which objects: those of a resource, or of one namespace, or those matching label and field selectors."""
-
-    resource: Resource[T]
-    namespace: str = ""
-    labels: str = ""
-    fields: str = ""
-
-    def __str__(self) -> str:
-        parts = (self.resource.name, self.namespace, self.labels, self.fields)
-        return " ".join(part for part in parts if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
-    """One object (one uid) before and after a change: created without `before`, deleted without `after`.
-
-    `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
-    """
-
-    before: T | None
-    after: T | None
-    initial: bool = False
-
-    @property
-    def object(self) -> T:
-        """The object as last known."""
-        found = self.after if self.after is not None else self.before
-        assert found is not None
-        return found
-
-    @property
-    def key(self) -> Key:
-        """The key of the object."""
-        return key_of(self.object)
-
-
-Subscriber = Callable[[Change[T]], None]
 
 
 class Informer(Generic[T]):

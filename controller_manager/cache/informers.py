@@ -8,7 +8,8 @@ from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
-from controller_manager.cache.informer import Informer, Selection
+from controller_manager.cache.change import Selection
+from controller_manager.cache.informer import Informer
 from controller_manager.cache.metrics import CacheMetrics
 from controller_manager.client import Client
 

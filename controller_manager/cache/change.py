@@ -1,0 +1,51 @@
+"""Which objects an informer holds, and what it tells about one of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Key, Resource, key_of
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(Generic[T]):
+    """Which objects: those of a resource, or of one namespace, or those matching label and field selectors."""
+
+    resource: Resource[T]
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def __str__(self) -> str:
+        parts = (self.resource.name, self.namespace, self.labels, self.fields)
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """One object (one uid) before and after a change: created without `before`, deleted without `after`.
+
+    `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
+    """
+
+    before: T | None
+    after: T | None
+    initial: bool = False
+
+    @property
+    def object(self) -> T:
+        """The object as last known."""
+        found = self.after if self.after is not None else self.before
+        assert found is not None
+        return found
+
+    @property
+    def key(self) -> Key:
+        """The key of the object."""
+        return key_of(self.object)
+
+
+Subscriber = Callable[[Change[T]], None]
