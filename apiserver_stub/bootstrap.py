@@ -40,13 +40,14 @@ class Bootstrap:
     async def run(self) -> None:
         """Create what is missing and correct what no longer holds. Raises the refusal of a request."""
         for name in DEFAULT_NAMESPACES:
-            await self._ensure(_NAMESPACES, {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}})
-        await self._ensure(f"{_IN_DEFAULT}/services", service(self._address))
-        await self._ensure(f"{_IN_DEFAULT}/endpoints", endpoints(self._address))
-        await self._ensure(_SLICES, endpoint_slice(self._address))
+            wanted = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
+            await self._ensure(_NAMESPACES, name, wanted)
+        await self._ensure(f"{_IN_DEFAULT}/services", _NAME, service(self._address))
+        await self._ensure(f"{_IN_DEFAULT}/endpoints", _NAME, endpoints(self._address))
+        await self._ensure(_SLICES, _NAME, endpoint_slice(self._address))
 
-    async def _ensure(self, collection: str, wanted: Tree) -> None:
-        path = f"{collection}/{wanted['metadata']['name']}"
+    async def _ensure(self, collection: str, name: str, wanted: Tree) -> None:
+        path = f"{collection}/{name}"
         try:
             found = await self._send("GET", path)
         except NotFound:
