@@ -48,6 +48,7 @@ class SqliteBackend:
         self._path = path
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
         self._connection: sqlite3.Connection | None = None
+        self._closed = False
 
     async def open(self) -> Mapping[str, int]:
         """Create or check the file and take it for this process."""
@@ -68,9 +69,11 @@ class SqliteBackend:
         self._run(self._remove, marks, revisions).add_done_callback(partial(_tell, done))
 
     async def close(self) -> None:
-        """Fold the write-ahead log into the file and close it."""
-        await self._run(self._close)
-        self._thread.shutdown(wait=False)
+        """Fold the write-ahead log into the file and close it, once."""
+        if not self._closed:
+            self._closed = True
+            await self._run(self._close)
+            self._thread.shutdown(wait=False)
 
     def _run(self, work: Callable[[Unpack[Ts]], T], *args: *Ts) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)

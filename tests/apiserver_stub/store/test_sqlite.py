@@ -171,6 +171,7 @@ async def test_closing_ends_the_thread_and_so_does_a_refusal(path: Path) -> None
     with pytest.raises(Unusable):
         await opened(path)
     await store.close()
+    await store.close()
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=5)
         assert not thread.is_alive()

@@ -154,6 +154,7 @@ async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: St
         for number in range(300):
             group.create_task(write(str(number)))
     assert told == list(range(2, 302))
+    assert store.revision == 301
 
 
 async def test_an_encoder_that_fails_costs_nothing(store: Store) -> None:
@@ -298,6 +299,16 @@ async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: Sto
         store.snapshot_at("pods", revision)
     assert [row.key for row in page.items(after="a")] == ["b"]
     assert (page.count(after="a"), page.get("b") is not None, page.get("c"), len(page)) == (1, True, None, 2)
+
+
+async def test_few_past_states_are_kept_and_none_beyond_the_history(store: Store) -> None:
+    for number in range(30):
+        await store.commit("pods", str(number), 0, body())
+    for revision in range(1, 30):
+        assert len(store.snapshot_at("pods", revision)) == revision - 1
+    assert 0 < len(store._collections["pods"]._past) < 10
+    await asyncio.sleep(400)
+    assert len(store._collections["pods"]._past) == 0
 
 
 async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Store) -> None:

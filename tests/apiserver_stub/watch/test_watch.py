@@ -315,6 +315,29 @@ async def test_closing_a_stream_ends_its_reader_and_leaves_nothing_behind(cluste
     assert seen.stream._alarm is None
 
 
+async def test_closing_a_stream_that_nobody_reads_just_now_leaves_no_timer(cluster: Cluster) -> None:
+    stream = cluster.hub.open("pods", "v1", "Pod", WatchOptions(start=1, timeout=1000))
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(_next(stream))
+        await ready()
+        await cluster.put("ns/a")
+    assert b"ADDED" in reading.result()
+    assert stream._alarm is not None
+    await stream.aclose()
+    assert stream._alarm is None
+
+
+async def test_looking_through_a_large_state_in_vain_lets_others_run(cluster: Cluster) -> None:
+    for number in range(5000):
+        await cluster.put(f"ns/{number}")
+    seen = cluster.watch(labels=LabelSelector.parse("app=web"), initial_end=True)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen.short == []
+    await ready()
+    assert seen.short == ["BOOKMARK - 5001"]
+
+
 async def test_a_cancelled_reader_leaves_nothing_behind(cluster: Cluster) -> None:
     seen = cluster.watch(start=1)
     await ready()
@@ -399,3 +422,7 @@ async def test_shared_lines_do_not_pile_up(cluster: Cluster) -> None:
     assert len(seen.events) == 40
     kept = [change for change in cluster.store.history("pods").since(0) if change.lines is not None]
     assert 10 < len(kept) < 20
+
+
+async def _next(stream: Stream) -> bytes:
+    return await anext(stream)
