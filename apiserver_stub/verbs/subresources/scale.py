@@ -50,7 +50,7 @@ class _Scaling:
         self._check(scale)
         tree = from_scale(fresh(), scale, call.kind)
         presumed = {name: metadata[name] for name in ("resourceVersion", "uid") if name in metadata}
-        tree["metadata"] = {**tree["metadata"], "resourceVersion": "", **presumed}
+        tree["metadata"] = {**tree["metadata"], **presumed}
         return tree, warnings
 
     def _check(self, scale: Tree) -> None:

@@ -1,5 +1,6 @@
 """Deletion in two phases (document 1, States and transitions), one by one and by collection."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ async def test_a_finalizer_holds_an_object_until_it_is_taken_away(api) -> None:
     marked = await api.delete(f"{CONFIGS}/a")
     assert marked["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
     assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    await asyncio.sleep(3)
     assert await api.delete(f"{CONFIGS}/a") == marked
     with pytest.raises(errors.Invalid, match="finalizers"):
         await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": ["example.com/a", "example.com/c"]}})
@@ -126,9 +128,10 @@ async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
     await running_pod(api)
     marked = (await api.delete(f"{PODS}/p"))["metadata"]
     assert (marked["deletionTimestamp"], marked["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:30Z", 30)
+    await asyncio.sleep(3)
     assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 60}))["metadata"] == marked
     shorter = (await api.delete(f"{PODS}/p?gracePeriodSeconds=5"))["metadata"]
-    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:05Z", 5)
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:08Z", 5)
     assert (await api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"] == "b"
     assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}))["status"] == "Success"
     assert await is_gone(api, f"{PODS}/p")
@@ -168,8 +171,10 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
 
 
 async def test_one_that_is_refused_keeps_no_other(api) -> None:
-    uid = (await api.config("a"))["metadata"]["uid"]
-    await api.config("b")
+    for n in range(70):
+        await api.config(f"a{n}")
+    uid = (await api.config("z"))["metadata"]["uid"]
     with pytest.raises(errors.Conflict):
         await api.delete(CONFIGS, {"preconditions": {"uid": uid}})
-    assert [item["metadata"]["name"] for item in (await api.get(CONFIGS))["items"]] == ["b"]
+    assert await is_gone(api, f"{CONFIGS}/z")
+    assert len((await api.get(CONFIGS))["items"]) == 70

@@ -83,6 +83,8 @@ async def test_exact_reads_the_past_and_not_older_the_present(api) -> None:
 async def test_pages_show_one_state_whatever_happens_between_them(api) -> None:
     for name in "abcde":
         await api.config(name)
+    await api.post("/api/v1/namespaces", {"metadata": {"name": "other"}})
+    await api.config("f", "other")
     first = await api.get(f"{CONFIGS}?limit=2")
     assert (names(first), first["metadata"]["remainingItemCount"]) == (["a", "b"], 3)
     await api.delete(f"{CONFIGS}/c")
