@@ -14,6 +14,7 @@ from benchmarks.harness import Result, pod
 from controller_manager.api.core import PODS, Pod
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
 from controller_manager.cache.informers import Informers
 from controller_manager.client import Client, InProcessTransport
 
@@ -73,9 +74,11 @@ async def _sync() -> None:
     gc.collect()
     before = _resident()
     began = time.perf_counter()
-    async with Informers(Client(InProcessTransport(handle)), Runtime("benchmark")) as informers:
+    informers = Informers(Client(InProcessTransport(handle)), Runtime("benchmark"))
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
         informer = informers.get(PODS)
-        await informer.wait_synced()
+        await informer.synced()
         elapsed = time.perf_counter() - began
         assert len(informer.list()) == COUNT
         gc.collect()

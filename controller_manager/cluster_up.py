@@ -18,7 +18,6 @@ from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
 
 API_SERVER = "apiserver"
-FIRST_MANAGER_PORT = 10257
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
@@ -34,6 +33,9 @@ class ClusterOptions(Options):
 
     data_dir: str = flag(".cluster", "Folder of the store, the certificates, the kubeconfigs and the logs.")
     api_port: int = flag(6443, "Port of the API server, on 127.0.0.1.", minimum=1, maximum=65535)
+    manager_port: int = flag(
+        10257, "Port of the first controller manager, on 127.0.0.1; the others follow.", minimum=1, maximum=65000
+    )
     managers: int = flag(2, "How many controller managers to start; one of them leads.", minimum=0, maximum=20)
     apiserver_arg: Arguments = flag((), "A further argument for the API server; repeatable.")
     manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
@@ -101,11 +103,11 @@ class Cluster:
             probe.unlink()
         except OSError as error:
             raise StartError(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
-        ports = [options.api_port, *(FIRST_MANAGER_PORT + n for n in range(options.managers))]
+        ports = [options.api_port, *(options.manager_port + n for n in range(options.managers))]
         for port in ports:
             if not _is_free(port):
-                flag_name = "--api-port: " if port == options.api_port else ""
-                raise StartError(f"{flag_name}port {port} on 127.0.0.1 is in use; stop what listens there first")
+                name = "--api-port" if port == options.api_port else "--manager-port"
+                raise StartError(f"{name}: port {port} on 127.0.0.1 is in use; stop what listens there first")
         self._children = {child.name: child for child in self._plan()}
         self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
 
@@ -182,7 +184,7 @@ class Cluster:
         arguments = (f"--data-dir={folder}", f"--secure-port={options.api_port}", "--bind-address=127.0.0.1")
         children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments + options.apiserver_arg)]
         for number in range(options.managers):
-            name, port = f"manager-{number}", FIRST_MANAGER_PORT + number
+            name, port = f"manager-{number}", options.manager_port + number
             kubeconfig = folder / f"{name}.kubeconfig"
             authority.kubeconfig(kubeconfig, server, Identity(MANAGER_USER))
             given = (
@@ -232,3 +234,7 @@ def _obituary(child: Child, status: int) -> str:
 def _print(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

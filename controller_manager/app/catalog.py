@@ -41,7 +41,7 @@ def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
         raise FlagError([f"--controllers: there is no controller {one!r}; there are: {known}" for one in unknown])
     mentions = [(canonical[name.removeprefix("-")], name in canonical) for name in wanted if name != "*"]
     first = dict(reversed(mentions))
-    return [spec for spec in specs if not spec.gates and first.get(spec.name, "*" in wanted and spec.default_on)]
+    return [spec for spec in specs if first.get(spec.name, "*" in wanted and spec.default_on)]
 
 
 def _check_names(specs: Iterable[AnySpec]) -> None:

@@ -101,7 +101,7 @@ class Spec(Generic[O]):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
-    `default_on` false it runs only when `--controllers` names it, and never unless all feature `gates` are on.
+    `default_on` false it runs only when `--controllers` names it.
     """
 
     name: str
@@ -111,5 +111,4 @@ class Spec(Generic[O]):
     workers: Callable[[O], int] = _one
     aliases: tuple[str, ...] = ()
     default_on: bool = True
-    gates: tuple[str, ...] = ()
     rbac: tuple[Rule, ...] = ()

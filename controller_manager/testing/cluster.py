@@ -51,6 +51,11 @@ class Replica:
         self._task.cancel()
         await asyncio.wait((self._task,))
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it ended by itself."""
+        return self._task.done()
+
     async def ended(self) -> Ending:
         """Wait until it ends by itself."""
         return await self._task
@@ -104,6 +109,10 @@ class Cluster:
         self._replicas += 1
         manager = Manager(parsed, chosen, network, Runtime(f"manager-{self._replicas}"))
         return Replica(manager, network, self._tasks.start(manager.run(), name=f"manager-{self._replicas}"))
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
 
     async def settle(self, quiet: float = QUIET_SECONDS) -> None:
         """Wait until nothing has changed for `quiet` seconds; lease renewals don't count."""

@@ -18,7 +18,6 @@ class Listed:
     name: str
     aliases: tuple[str, ...] = ()
     default_on: bool = True
-    gates: tuple[str, ...] = ()
 
 
 SPECS = (

@@ -1,0 +1,30 @@
+"""Objects in lists that controllers change are modelled completely: an update replaces such a list as a whole."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller_manager.api import core, edit, model
+
+COMPLETE = {
+    model.OwnerReference: ("meta.v1.OwnerReference",),
+    edit.Condition: (
+        "meta.v1.Condition",
+        "core.v1.NamespaceCondition",
+        "core.v1.PodCondition",
+    ),
+    core.ObjectReference: ("core.v1.ObjectReference",),
+    core.EndpointAddress: ("core.v1.EndpointAddress",),
+    core.EndpointPort: ("core.v1.EndpointPort",),
+    core.EndpointSubset: ("core.v1.EndpointSubset",),
+}
+
+
+@pytest.mark.parametrize("type_", COMPLETE, ids=lambda t: t.__name__)
+def test_every_field_of_the_schema_is_modelled(root: Path, type_: type[model.Model]) -> None:
+    schema = json.loads((root / "apiserver_stub/kinds/data/schema.json").read_text())["definitions"]
+    modelled = {field.encode_name for field in msgspec.structs.fields(type_)}
+    for name in COMPLETE[type_]:
+        assert set(schema[name]["fields"]) <= modelled

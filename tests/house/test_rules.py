@@ -1,0 +1,81 @@
+"""The rules of the house that a machine can check."""
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+Modules = dict[Path, ast.Module]
+
+TREES = (
+    "apiserver_stub/patch",
+    "apiserver_stub/kinds",
+    "apiserver_stub/verbs",
+    "apiserver_stub/admission",
+    "apiserver_stub/encode",
+    "controller_manager/api/diff.py",
+)
+
+
+def test_every_module_opens_with_a_sentence(modules: Modules) -> None:
+    silent = [str(path) for path, tree in modules.items() if "." not in (ast.get_docstring(tree) or "")]
+    assert silent == []
+
+
+def test_banned_calls_and_style(root: Path) -> None:
+    """Clock, chance and task creation live in the base floor (ruff's banned-api); everything else is style."""
+    command = [sys.executable, "-m", "ruff", "check", "--output-format=concise", "."]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_ruff_would_catch_a_banned_call(root: Path) -> None:
+    source = "import asyncio\nimport time\n\ntime.time()\nasyncio.create_task(None)\n"
+    command = [sys.executable, "-m", "ruff", "check", "--select=TID251", "--stdin-filename=controllers/x.py", "-"]
+    done = subprocess.run(command, cwd=root, input=source, capture_output=True, text=True, check=False)
+    assert done.stdout.count("TID251") == 2
+
+
+def test_object_trees_are_subscripted_only_where_trees_are_worked_on(modules: Modules) -> None:
+    found = [
+        f"{path}:{line}"
+        for path, tree in modules.items()
+        if not str(path).startswith(TREES)
+        for line in _metadata_subscripts(tree)
+    ]
+    assert found == []
+
+
+def test_verbs_name_no_kind(root: Path, modules: Modules) -> None:
+    resources = json.loads((root / "apiserver_stub/kinds/data/resources.json").read_text())
+    names = {word for row in resources for word in (row["kind"], row["plural"])} - {"Scale", "Status", "Binding"}
+    named = [
+        f"{path}: {node.value!r}"
+        for path, tree in modules.items()
+        if path.is_relative_to("apiserver_stub/verbs")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node.value in names
+    ]
+    assert named == []
+
+
+def test_errors_are_swallowed_in_three_places_only(modules: Modules) -> None:
+    found = {
+        str(path)
+        for path, tree in modules.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ExceptHandler) and isinstance(node.type, ast.Name) and node.type.id == "Exception"
+    }
+    assert found == {
+        "controller_manager/base/tasks.py",
+        "controller_manager/work/loop.py",
+        "apiserver_stub/server.py",
+    }
+
+
+def _metadata_subscripts(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and node.slice.value == "metadata":
+            yield node.lineno

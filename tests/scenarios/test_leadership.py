@@ -1,0 +1,132 @@
+"""Two replicas, one lease: who acts, when the other takes over, and that never both act (virtual time)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import ENDPOINTS, SERVICES
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import monotonic
+from controller_manager.testing import Cluster, Replica, builders, run
+
+LEASE = Key("kube-system", "cluster-controller-manager")
+LEASE_SECONDS, RETRY_SECONDS = 15.0, 2.0
+
+
+class Acts:
+    """When each replica wrote anything that is not the lease, in the order in which the server saw it."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[float, str]] = []
+
+    def of(self, name: str) -> Callable[[Request], Response | None]:
+        def note(request: Request) -> Response | None:
+            if request.method != "GET" and "/leases" not in request.path:
+                self.seen.append((monotonic(), name))
+            return None
+
+        return note
+
+    @property
+    def turns(self) -> list[str]:
+        """The replicas in the order in which they acted, each run of one counted once."""
+        names = [name for _, name in self.seen]
+        return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
+
+
+async def two(cluster: Cluster, acts: Acts) -> tuple[Replica, Replica]:
+    first = await cluster.manage()
+    first.network.intercept(acts.of("first"))
+    await cluster.settle()
+    second = await cluster.manage()
+    second.network.intercept(acts.of("second"))
+    await cluster.settle()
+    return first, second
+
+
+async def until_served(cluster: Cluster, name: str) -> float:
+    """Seconds until the controllers have made the endpoints of a new service."""
+    began = monotonic()
+    await cluster.client.create(SERVICES, builders.service(name, {"app": name}))
+    while True:
+        try:
+            await cluster.client.get(ENDPOINTS, Key("default", name))
+            return monotonic() - began
+        except NotFound:
+            await cluster.sleep(0.1)
+
+
+@pytest.mark.virtual
+async def test_only_the_leader_acts() -> None:
+    acts = Acts()
+    async with Cluster() as cluster:
+        await two(cluster, acts)
+        await until_served(cluster, "a")
+        assert acts.turns == ["first"]
+
+
+@pytest.mark.virtual
+async def test_after_a_kill_the_standby_acts_within_the_lease_duration() -> None:
+    acts = Acts()
+    async with Cluster() as cluster:
+        first, _ = await two(cluster, acts)
+        await until_served(cluster, "a")
+        await first.kill()
+        assert await until_served(cluster, "b") <= LEASE_SECONDS + RETRY_SECONDS
+        assert acts.turns == ["first", "second"]
+
+
+@pytest.mark.virtual
+async def test_after_a_stop_the_standby_acts_within_the_retry_period() -> None:
+    acts = Acts()
+    async with Cluster() as cluster:
+        first, _ = await two(cluster, acts)
+        ending = await first.stop()
+        assert ending.status == 0
+        assert (await cluster.client.get(LEASES, LEASE)).spec.holder_identity == ""
+        assert await until_served(cluster, "b") <= RETRY_SECONDS * 1.5
+
+
+@pytest.mark.virtual
+async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() -> None:
+    acts = Acts()
+    async with Cluster() as cluster:
+        first, _ = await two(cluster, acts)
+        first.network.cut()
+        cut = monotonic()
+        ending = await first.ended()
+        assert ending.status == 1
+        assert "lease" in ending.reason
+        assert monotonic() - cut < LEASE_SECONDS
+        await until_served(cluster, "b")
+        assert acts.turns[-1] == "second"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_never_two_act_whatever_the_network_does(seed: int) -> None:
+    run(_torment(), seed=seed)
+
+
+async def _torment() -> None:
+    acts = Acts()
+    async with Cluster() as cluster:
+        replicas = list(await two(cluster, acts))
+        names = ["first", "second"]
+        for round_ in range(6):
+            victim = int(chance().uniform(0, 2)) % 2
+            replicas[victim].network.rate = chance().uniform(0, 0.6)
+            if chance().uniform(0, 1) < 0.5:
+                replicas[victim].network.cut()
+            await cluster.sleep(chance().uniform(1, 40))
+            replicas[victim].network.mend()
+            replicas[victim].network.rate = 0
+            if replicas[victim].has_ended:
+                names[victim] = f"replacement-{round_}"
+                replicas[victim] = await cluster.manage()
+                replicas[victim].network.intercept(acts.of(names[victim]))
+            await until_served(cluster, f"s-{round_}")
+        assert len(acts.turns) == len(set(acts.turns)), "a replica that has led acts no more once another has"
