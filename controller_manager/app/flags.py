@@ -62,7 +62,9 @@ class ElectionOptions(Options):
         "10s", "how long a leader that cannot renew the lease goes on trying before it stops", minimum=0.001
     )
     leader_elect_retry_period: Duration = flag("2s", "time between two tries to take or renew the lease", minimum=0.001)
-    leader_elect_resource_lock: str = flag("leases", "kind of the lock object", choices=("leases",))
+    leader_elect_resource_lock: str = flag(
+        "leases", "kind of the lock object", choices=("leases",), inert="the lock object is always a lease"
+    )
     leader_elect_resource_name: str = flag("cluster-controller-manager", "name of the lock object")
     leader_elect_resource_namespace: str = flag(SYSTEM_NAMESPACE, "namespace of the lock object")
 

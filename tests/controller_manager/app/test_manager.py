@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,9 +12,10 @@ from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.errors import NotFound
+from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.app.catalog import AnySpec
 from controller_manager.app.flags import GROUPS
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.base.runtime import Runtime
@@ -81,11 +82,13 @@ class Cut:
 class Replica:
     """A manager that runs in the background."""
 
-    def __init__(self, api: ApiServer, name: str, group: asyncio.TaskGroup, *argv: str) -> None:
-        flags = FlagSet(*GROUPS, *(spec.options for spec in SPECS))
+    def __init__(
+        self, api: ApiServer, name: str, group: asyncio.TaskGroup, *argv: str, specs: Sequence[AnySpec] = SPECS
+    ) -> None:
+        flags = FlagSet(*GROUPS, *(spec.options for spec in specs))
         self.transport = Cut(api.handle)
         parsed = flags.parse(["--secure-port=0", *argv])
-        self.manager = Manager(parsed, SPECS, self.transport, Runtime(name))
+        self.manager = Manager(parsed, specs, self.transport, Runtime(name))
         self.life: asyncio.Task[Ending] = group.create_task(self.manager.run())
 
     async def page(self, path: str, *, admin: bool = False, token: str = "") -> tuple[int, str]:
@@ -193,6 +196,35 @@ async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
         assert not second.manager.may_write()
         for one in (first, second):
             one.manager.stop("done")
+
+
+async def test_what_runs_at_a_stop_is_finished_with_its_events_and_a_standby_is_fenced():
+    contexts: list[Context] = []
+
+    class Slow(Labeller):
+        def __init__(self, context: Context, options: LabelOptions) -> None:
+            super().__init__(context, options)
+            contexts.append(context)
+
+        async def reconcile(self, key: Key) -> Requeue | None:
+            await asyncio.sleep(2)
+            return await super().reconcile(key)
+
+    specs = (Spec(name="slow-controller", reconciler=Slow, options=LabelOptions, watches=(For(PODS),)),)
+    async with cluster() as (api, client, group):
+        first = Replica(api, "first", group, specs=specs)
+        await asyncio.sleep(1)
+        second = Replica(api, "second", group, specs=specs)
+        await asyncio.sleep(4)
+        await create_pod(client, "a")
+        await asyncio.sleep(1)
+        with pytest.raises(Forbidden, match="does not lead"):
+            await contexts[1].client.delete(PODS, Key("default", "a"))
+        for one in (second, first):
+            one.manager.stop("enough")
+            await one.life
+        assert await seen_by(client, "a") == "first"
+        assert [one.reason for one in (await client.list(EVENTS)).items] == ["Seen"]
 
 
 async def test_without_election_it_acts_at_once():
