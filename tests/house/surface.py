@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def _lines(package: str) -> Iterator[str]:
 
 def _signature(found: object) -> str:
     try:
-        return str(inspect.signature(found)) if callable(found) else ""
+        return re.sub(r" at 0x[0-9a-f]+", "", str(inspect.signature(found))) if callable(found) else ""
     except ValueError:
         return ""
 

@@ -15,7 +15,7 @@ README = (Path(__file__).parents[2] / "README.md").read_text()
 
 def block(word: str) -> dict[str, Any]:
     """The names that the Python block with `word` in it defines."""
-    code = next(code for code in re.findall(r"```python\n(.*?)```", README, re.S) if word in code)
+    code = next(code for code in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if word in code)
     names: dict[str, Any] = {"__name__": "readme"}
     exec(compile(code, "README.md", "exec"), names)
     return names
