@@ -112,11 +112,16 @@ class Cluster:
         self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
 
     async def _start(self) -> None:
-        for child in self._children.values():
-            await self._launch(child)
+        """The API server first: managers that find nobody would wait before they try again."""
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # asks for health on loopback, sends nothing
-        await all_of(*(self._until_ready(child, tls) for child in self._children.values()))
+        server, *managers = self._children.values()
+        await self._bring_up(server, tls)
+        await all_of(*(self._bring_up(manager, tls) for manager in managers))
+
+    async def _bring_up(self, child: Child, tls: ssl.SSLContext) -> None:
+        await self._launch(child)
+        await self._until_ready(child, tls)
 
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
