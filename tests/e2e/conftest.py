@@ -1,0 +1,169 @@
+"""One API server process on a free port for all end-to-end tests of a worker, and the real kubectl to talk to it."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+MANIFESTS = Path(__file__).parent.parent / "manifests"
+READY = re.compile(r"ready .*url=(\S+)")
+
+
+class ApiProcess:
+    """An `apiserver-stub` of its own on a data folder; a restart keeps its port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = ""
+        self.log = folder.with_suffix(".log")
+        self.start()
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "admin.kubeconfig"
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rsplit(":", 1)[1]) if self.url else 0
+
+    def start(self) -> None:
+        """Start it and wait for the line that says where it is."""
+        command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={self.folder}", f"--secure-port={self.port}"]
+        with self.log.open("a") as log:
+            self.child = subprocess.Popen(
+                [*command, "--bind-address=127.0.0.1"], stderr=subprocess.PIPE, stdout=log, text=True
+            )
+            assert self.child.stderr is not None
+            for line in self.child.stderr:
+                log.write(line)
+                if found := READY.search(line):
+                    self.url = found[1]
+                    break
+        assert self.child.poll() is None, self.log.read_text()
+
+    def kill(self) -> None:
+        """End it without a warning."""
+        self.child.kill()
+        self._wait()
+
+    def stop(self) -> str:
+        """Stop it as it should be stopped; what it logged."""
+        self.child.send_signal(signal.SIGTERM)
+        said = self._wait()
+        assert self.child.returncode == 0, said
+        return self.log.read_text() + said
+
+    def _wait(self) -> str:
+        said = self.child.communicate(timeout=20)[1]
+        with self.log.open("a") as log:
+            log.write(said)
+        return said
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """The process most tests share; in the end it must stop cleanly, without ever having failed inside."""
+    process = ApiProcess(tmp_path_factory.mktemp("cluster") / "data")
+    yield process
+    assert "a request failed" not in process.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[ApiProcess]:
+    """A process that the test may kill and start again."""
+    process = ApiProcess(tmp_path / "data")
+    yield process
+    assert "a request failed" not in process.stop()
+
+
+@pytest.fixture(scope="session")
+def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
+    """Start kubectl as the admin of the shared server."""
+    program = shutil.which(os.environ.get("KUBECTL", "kubectl"))
+    assert program, "these tests need kubectl"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(server.folder.parent),
+        "KUBECONFIG": str(server.kubeconfig),
+    }
+
+    def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
+        pipe = subprocess.PIPE
+        command = [program, *arguments]
+        return subprocess.Popen(
+            command, env={**environment, "KUBE_EDITOR": editor}, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def run(launch: Callable[..., "subprocess.Popen[str]"]) -> Callable[..., tuple[int, str, str]]:
+    """Run kubectl to its end: exit code, output, complaints; `stdin` is an object to read from `-f -`."""
+
+    def to_the_end(*arguments: str, stdin: Any = None, editor: str = "false") -> tuple[int, str, str]:
+        child = launch(*arguments, editor=editor)
+        out, err = child.communicate(None if stdin is None else json.dumps(stdin), timeout=30)
+        return child.returncode, out, err
+
+    return to_the_end
+
+
+@pytest.fixture(scope="session")
+def kubectl(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run kubectl, which must succeed; its output."""
+
+    def succeed(*arguments: str, **more: Any) -> str:
+        code, out, err = run(*arguments, **more)
+        assert code == 0, f"kubectl {' '.join(arguments)}: {err}"
+        return out.strip()
+
+    return succeed
+
+
+@pytest.fixture(scope="session")
+def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Run kubectl, which must fail with exit code 1; what it complains about."""
+
+    def fail(*arguments: str, **more: Any) -> str:
+        code, out, err = run(*arguments, **more)
+        assert code == 1, f"kubectl {' '.join(arguments)}: exit code {code}: {out}{err}"
+        return err.strip()
+
+    return fail
+
+
+@pytest.fixture(scope="session")
+def manifests(kubectl: Callable[..., str]) -> dict[Path, str]:
+    """Every manifest, applied once: what kubectl said."""
+    return {file: kubectl("apply", "--validate=false", "-f", str(file)) for file in sorted(MANIFESTS.glob("*.yaml"))}
+
+
+@pytest.fixture
+def namespace(kubectl: Callable[..., str], request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")[:60].rstrip("-")
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture(scope="session")
+def documents() -> Callable[[Path], list[dict[str, Any]]]:
+    """The objects of a manifest; those inside a List too."""
+
+    def read(file: Path) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for document in yaml.safe_load_all(file.read_text()):
+            found += document["items"] if document["kind"] == "List" else [document]
+        return found
+
+    return read
