@@ -1,6 +1,7 @@
 """The strategy of each kind, as rows; a kind without a row has the plain strategy with its status split off."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from apiserver_stub.kinds.schema import Tree
@@ -23,11 +24,11 @@ _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 def strategy_of(name: str, group: str, subresources: Iterable[str]) -> Strategy:
     """The strategy of the kind called `plural.group`."""
     row = _ROWS.get(name)
-    if row is not None:
-        return row
-    parts = STATUS if "status" in subresources else NO_PARTS
-    kept = ("ownerReferences",) if group in _OPEN_METADATA else _METADATA_OWNED
-    return Strategy(parts, generation=name in _COUNTED, kept=kept, creates_on_update=name in _PUT_CREATES)
+    if row is None:
+        parts = STATUS if "status" in subresources else NO_PARTS
+        kept = ("ownerReferences",) if group in _OPEN_METADATA else _METADATA_OWNED
+        row = Strategy(parts, generation=name in _COUNTED, kept=kept, creates_on_update=name in _PUT_CREATES)
+    return replace(row, shows_deleted=name in _SHOWN_WHEN_GONE)
 
 
 def _pod_born(pod: Tree) -> None:
@@ -136,6 +137,14 @@ _PUT_CREATES = frozenset({
     "endpoints", "events", "events.events.k8s.io", "leases.coordination.k8s.io", "limitranges",
     "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
     "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
+})  # fmt: skip
+
+_SHOWN_WHEN_GONE = frozenset({
+    "pods", "podtemplates", "persistentvolumeclaims", "persistentvolumes", "resourcequotas", "services",
+    "serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaims.resource.k8s.io",
+    "resourceclaimtemplates.resource.k8s.io", "resourceslices.resource.k8s.io", "csidrivers.storage.k8s.io",
+    "csinodes.storage.k8s.io", "storageclasses.storage.k8s.io", "volumeattachments.storage.k8s.io",
+    "volumeattributesclasses.storage.k8s.io",
 })  # fmt: skip
 
 _ROWS: Mapping[str, Strategy] = MappingProxyType({

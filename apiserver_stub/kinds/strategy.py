@@ -42,7 +42,8 @@ class Strategy:
     of an update; `patience(tree, requested)` is the seconds a delete waits; `marked` notes the beginning of a
     deletion; `finalizers` is the path of a second list that holds a deletion. `born_with_status` lets the creator
     set the status; `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update`
-    whether an update without a resourceVersion is accepted.
+    whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is answered with the
+    object instead of a `Status`.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -56,6 +57,7 @@ class Strategy:
     born_with_status: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
+    shows_deleted: bool = False
 
     def prepare_create(self, new: Tree) -> None:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already

@@ -15,10 +15,11 @@ _HOLDS = frozenset(name for names in HOLDS.values() for name in names)
 
 
 async def delete(tools: Tools, call: Call) -> Reply:
-    """A `Status` when the object is gone, the object when something still holds it."""
+    """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then."""
     call, options = read_options(call)
     outcome = await remove(tools, call, options)
-    return Reply(success(call, outcome.data) if outcome.removed else Item(outcome.data))
+    shown = not outcome.removed or call.kind.strategy.shows_deleted
+    return Reply(Item(outcome.data) if shown else success(call, outcome.data))
 
 
 async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:

@@ -133,7 +133,8 @@ async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
     shorter = (await api.delete(f"{PODS}/p?gracePeriodSeconds=5"))["metadata"]
     assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:08Z", 5)
     assert (await api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"] == "b"
-    assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}))["status"] == "Success"
+    last = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}))["metadata"]
+    assert int(last["resourceVersion"]) > int(shorter["resourceVersion"])
     assert await is_gone(api, f"{PODS}/p")
 
 
