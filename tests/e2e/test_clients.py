@@ -1,4 +1,4 @@
-"""The client libraries people use from Python, unchanged: the official one, its dynamic form, kr8s, and a kopf operator."""
+"""The client libraries people use, unchanged: the official one, its dynamic form, kr8s, and a kopf operator."""
 
 import json
 import os
