@@ -14,7 +14,7 @@ from controller_manager.app.flags import AccessOptions, ClientOptions, ElectionO
 from controller_manager.app.pages import Pages
 from controller_manager.app.secure import secure_site
 from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks
+from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client import Client, ClientMetrics, Throttle, Transport
 from controller_manager.client.events import EventWriter
@@ -90,7 +90,7 @@ class Manager:
         try:
             async with Tasks() as tasks:
                 tasks.start(self._informers.run(), name="informers")
-                tasks.start(self._events.run(), name="events")
+                tasks.start(keep_running(self._events.run, self._log, name="events"), name="events")
                 return await self._take_part(tasks)
         finally:
             if self._site is not None:

@@ -62,6 +62,10 @@ async def keep_running(
         try:
             await work()
             return
+        except asyncio.CancelledError:
+            if is_being_cancelled():
+                raise
+            log.exception("background work was cancelled from within; it will be tried again", work=name, pause=wait)
         except Exception:
             log.exception("background work failed; it will be tried again", work=name, pause=wait)
         if asyncio.get_running_loop().time() - started > longest_pause:
@@ -80,11 +84,7 @@ async def all_of(*work: Coroutine[Any, Any, Any]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-async def until(stop: asyncio.Event, work: Coroutine[Any, Any, Any]) -> None:
-    """Run `work` until it ends or `stop` is set, whichever comes first; an error of `work` is raised."""
-    async with Tasks() as tasks:
-        running = tasks.start(work, name="work")
-        stopping = tasks.start(stop.wait(), name="stop")
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if running.done() and not running.cancelled() and running.exception() is None:
-            running.result()
+def is_being_cancelled() -> bool:
+    """Whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its work."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -6,12 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 from controller_manager.api.resource import Key
-from controller_manager.base.tasks import Tasks, keep_running, until
+from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.controller.consistency import Write, note_write, noting_writes, when_seen
 from controller_manager.controller.spec import Context, Spec
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
 from controller_manager.work import ControlLoop, LoopState, Requeue, WorkMetrics
+
+# Seconds that what runs has to finish in when a controller stops.
+_GRACE = 5.0
 
 
 class Controller:
@@ -36,16 +39,24 @@ class Controller:
 
     async def run(self) -> None:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
-        await keep_running(self._run_once, self._context.log, name=self.spec.name)
+        if self._stop.is_set():
+            return
+        async with Tasks() as tasks:
+            working = tasks.start(
+                keep_running(self._run_once, self._context.log, name=self.spec.name), name=f"run {self.spec.name}"
+            )
+            stopping = tasks.start(self._stop.wait(), name=f"stop {self.spec.name}")
+            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if self._loop is not None:
+                self._loop.stop()
+                await asyncio.wait((working,), timeout=_GRACE + 1.0)
 
     def stop(self) -> None:
         """Start nothing more; `run` returns once what runs has finished or had its time."""
         self._stop.set()
-        if self._loop is not None:
-            self._loop.stop()
 
     def state(self) -> LoopState | None:
-        """What it is doing now; None while it waits for its informers."""
+        """What it is doing now; None while it waits for its informers, or after a crash."""
         return self._loop.state() if self._loop is not None else None
 
     @property
@@ -54,10 +65,8 @@ class Controller:
         return tuple(str(one.selection) for one in self._watched.values() if not one.is_synced)
 
     async def _run_once(self) -> None:
-        self._loop = None
-        await until(self._stop, self._synced())
-        if self._stop.is_set():
-            return
+        for informer in self._watched.values():
+            await informer.synced()
         self._loop = loop = ControlLoop(
             self.spec.name,
             self._reconcile,
@@ -67,13 +76,12 @@ class Controller:
             settle=self._settle,
         )
         feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add)
-        async with Tasks() as tasks:
-            tasks.start(feed.run(), name=f"feed {self.spec.name}")
-            await loop.run()
-
-    async def _synced(self) -> None:
-        for informer in self._watched.values():
-            await informer.synced()
+        try:
+            async with Tasks() as tasks:
+                tasks.start(feed.run(), name=f"feed {self.spec.name}")
+                await loop.run(grace=_GRACE)
+        finally:
+            self._loop = None
 
     async def _reconcile(self, key: Key) -> Requeue | None:
         with noting_writes() as writes:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from controller_manager.api import errors
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
-from controller_manager.base.tasks import Tasks
+from controller_manager.base.tasks import Tasks, is_being_cancelled
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
 
@@ -109,11 +109,15 @@ class ControlLoop(Generic[K]):
 
     async def run(self, *, grace: float = 5.0) -> None:
         """Work until `stop`; then what runs may finish within `grace` seconds. Cancelling ends everything at once."""
-        async with Tasks() as tasks:
-            while not self._queue.closed:
-                self._start_ready(tasks)
-                await self._sleep()
-            await self._drain(grace)
+        try:
+            async with Tasks() as tasks:
+                while not self._queue.closed:
+                    self._start_ready(tasks)
+                    await self._sleep()
+                await self._drain(grace)
+        finally:
+            for timer in self._settling.values():
+                timer.cancel()
 
     def state(self) -> LoopState:
         """What this loop is doing now."""
@@ -197,6 +201,10 @@ class ControlLoop(Generic[K]):
     async def _attempt(self, key: K) -> Requeue | Exception | None:
         try:
             return await self._handle(key)
+        except asyncio.CancelledError as error:
+            if is_being_cancelled():
+                raise
+            return RuntimeError(f"something it waited for was cancelled: {error or 'no reason given'}")
         except Exception as error:  # noqa: BLE001 - whatever an author's code raises is an outcome: see _conclude
             return error
 

@@ -250,6 +250,22 @@ async def test_stops_while_it_waits_for_informers(api: Any, refusal: Any) -> Non
             await work
 
 
+async def test_stops_at_once_while_it_recovers_from_a_crash(api: Any) -> None:
+    def keys(_: Informers, __: Change[Any]) -> Iterable[Key]:
+        raise ValueError("can't map that")
+
+    api.put(SERVICE.format("one"))
+    process = Process(api)
+    controller = process.controller(Runs(), Mapped(SERVICES, keys))
+    async with Tasks() as tasks:
+        tasks.start(process.informers.run(), name="informers")
+        work = tasks.start(controller.run(), name="controller")
+        await asyncio.sleep(20)  # the pause is of 16 seconds by now
+        controller.stop()
+        async with asyncio.timeout(0.1):
+            await work
+
+
 async def test_indexes_of_watches_are_kept(api: Any) -> None:
     api.put(POD.format("x"), spec={"nodeName": "n1"})
     process, runs = Process(api), Runs()

@@ -84,6 +84,38 @@ async def test_errors_back_off_and_are_told() -> None:
     assert bench.sample("workqueue_retries_total") == 3
 
 
+async def test_a_key_whose_work_was_cancelled_from_within_comes_back() -> None:
+    bench = Bench(takes=0.5)
+    first = asyncio.Event()
+
+    async def waits_for_a_cancelled_task(key: str) -> Requeue | None:
+        if not first.is_set():
+            first.set()
+            async with Tasks() as tasks:
+                other = tasks.start(asyncio.sleep(60), name="other")
+                other.cancel()
+                await other
+        return await bench.handle(key)
+
+    bench.loop = ControlLoop("test", waits_for_a_cancelled_task, WorkMetrics(CollectorRegistry()), get_logger("test"))
+    async with running(bench):
+        bench.loop.add("a")
+        await asyncio.sleep(10)
+        assert "cancelled" in bench.loop.state().last_error
+    assert bench.runs == [("a", 0.005)]
+
+
+async def test_nothing_of_a_loop_happens_after_its_end() -> None:
+    metrics = WorkMetrics(CollectorRegistry())
+    bench = Bench()
+    bench.loop = ControlLoop("test", bench.handle, metrics, get_logger("test"), settle=lambda *_: None)
+    async with running(bench):
+        bench.loop.add("a")
+        await asyncio.sleep(1)
+    await asyncio.sleep(60)
+    assert metrics.unsettled.labels("test")._value.get() == 0
+
+
 async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
     async with running(Bench(errors.Conflict("changed"))) as bench:
         bench.loop.add("a")

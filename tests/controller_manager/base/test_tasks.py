@@ -1,0 +1,42 @@
+"""Background work that outlives its failures, and ends when it is told to."""
+
+import asyncio
+
+import pytest
+
+from controller_manager.base.log import get_logger
+from controller_manager.base.tasks import Tasks, keep_running
+
+pytestmark = pytest.mark.virtual
+
+
+async def cancelled_from_within() -> None:
+    async with Tasks() as tasks:
+        other = tasks.start(asyncio.sleep(60), name="other")
+        other.cancel()
+        await other
+
+
+@pytest.mark.parametrize("kind", ["error", "cancelled from within"])
+async def test_work_that_fails_is_done_again(kind: str) -> None:
+    attempts: list[float] = []
+
+    async def work() -> None:
+        attempts.append(asyncio.get_running_loop().time())
+        if len(attempts) > 3:
+            return
+        if kind == "error":
+            raise ValueError("boom")
+        await cancelled_from_within()
+
+    await keep_running(work, get_logger("test"), name="test")
+    assert attempts == [0.0, 1.0, 3.0, 7.0]
+
+
+async def test_cancelling_ends_it() -> None:
+    async with Tasks() as tasks:
+        task = tasks.start(keep_running(asyncio.Event().wait, get_logger("test"), name="test"), name="kept")
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.wait((task,))
+        assert task.cancelled()
