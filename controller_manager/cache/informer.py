@@ -17,7 +17,7 @@ from controller_manager.cache.change import Change, Selection, Subscriber
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
 from controller_manager.cache.store import Index, Store
-from controller_manager.client import Client, WatchEvent
+from controller_manager.client import Client, WatchEvent, Write
 
 T = TypeVar("T", bound=Object)
 
@@ -40,6 +40,8 @@ class Informer(Generic[T]):
         self._progress = Progress()
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced = asyncio.Event()
+        # By uid of an object that is here: whom to call when it no longer is.
+        self._until_gone: dict[str, list[Callable[[], None]]] = {}
         self._last_heard: float | None = None
 
     def __len__(self) -> int:
@@ -94,17 +96,22 @@ class Informer(Generic[T]):
         """Seconds since anything was heard from the server (0 before the start); normally not much over a minute."""
         return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
 
-    def has_seen(self, key: Key, version: str) -> bool:
-        """Whether the write that gave the object `key` this resourceVersion is known here."""
-        found = self._store.get(key)
-        return self._progress.reached(version) or (found is not None and found.metadata.resource_version == version)
+    def has_seen(self, write: Write) -> bool:
+        """Whether what became of the object by that write is known here."""
+        found = self._store.get(write.key)
+        if write.gone:
+            return found is None or found.metadata.uid != write.gone
+        known = found is not None and found.metadata.resource_version == write.version
+        return known or self._progress.reached(write.version)
 
-    def when_seen(self, key: Key, version: str, call: Callable[[], None]) -> None:
-        """Call `call` once that write is known here: at once if it is."""
-        if self.has_seen(key, version):
+    def when_seen(self, write: Write, call: Callable[[], None]) -> None:
+        """Call `call` once that is known here: at once if it is."""
+        if self.has_seen(write):
             call()
+        elif write.gone:
+            self._until_gone.setdefault(write.gone, []).append(call)
         else:
-            self._progress.when_reached(version, call)
+            self._progress.when_reached(write.version, call)
 
     async def run(self) -> None:
         """Keep the copy up to date; never returns."""
@@ -212,6 +219,8 @@ class Informer(Generic[T]):
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._store.drop(key)
             self._tell(before, None)
+            for call in self._until_gone.pop(before.metadata.uid, ()):
+                call()
             before = None
         if after is None or (
             before is not None and before.metadata.resource_version == after.metadata.resource_version

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.client import Client
-from controller_manager.client.codec import Listing, WatchEvent
+from controller_manager.client.codec import Listing, WatchEvent, Write
 from controller_manager.client.config import ClientConfig, ConfigError
 from controller_manager.client.inprocess import InProcessTransport
 from controller_manager.client.metrics import ClientMetrics
@@ -25,6 +25,7 @@ __all__ = [
     "Transport",
     "TransportError",
     "WatchEvent",
+    "Write",
 ]
 
 

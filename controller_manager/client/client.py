@@ -13,13 +13,13 @@ from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
-from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, version_in
+from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, Write, deletion
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.transport import Transport, TransportError, close_body, whole_body
 
 T = TypeVar("T", bound=Object)
-OnWrite = Callable[[Resource[Any], Key, str], None]
+OnWrite = Callable[[Write], None]
 Query = tuple[tuple[str, str], ...]
 
 JSON = "application/json"
@@ -46,7 +46,7 @@ class Call:
 
 
 class Client:
-    """Talks to one API server through `transport`; `on_write` is told the version of each object it wrote.
+    """Talks to one API server through `transport`; `on_write` is told what it wrote (not by `delete_collection`).
 
     Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
     that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
@@ -193,7 +193,7 @@ class Client:
         """Ask for an object's deletion; `uid` and `resource_version` are preconditions (409 when not met)."""
         options = _delete_options(grace, propagation, uid, resource_version)
         body = await self._answer(Call("DELETE", _path(resource, key), body=options))
-        self._note(resource, key, version_in(body))
+        self._note(deletion(resource, key, body))
 
     async def delete_collection(
         self,
@@ -222,12 +222,12 @@ class Client:
 
     async def _write(self, resource: Resource[T], call: Call) -> T:
         written = self._codec(resource).one(await self._answer(call))
-        self._note(resource, key_of(written), written.metadata.resource_version)
+        self._note(Write(resource, key_of(written), written.metadata.resource_version))
         return written
 
-    def _note(self, resource: Resource[Any], key: Key, version: str) -> None:
-        if self._on_write is not None and version:
-            self._on_write(resource, key, version)
+    def _note(self, write: Write) -> None:
+        if self._on_write is not None and (write.version or write.gone):
+            self._on_write(write)
 
     async def _answer(self, call: Call) -> bytes:
         return await whole_body(await self._send(call))

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from controller_manager.api import errors
 from controller_manager.api.model import Model, Object, PartialObject
-from controller_manager.api.resource import Resource
+from controller_manager.api.resource import Key, Resource
 from controller_manager.client.split import split
 from controller_manager.client.transport import TransportError
 
@@ -38,6 +38,15 @@ class WatchEvent(Generic[T]):
     object: T
 
 
+class Write(NamedTuple):
+    """What a write made of an object: the resourceVersion it has now, or, if it is `gone`, the uid it had."""
+
+    resource: Resource[Any]
+    key: Key
+    version: str = ""
+    gone: str = ""
+
+
 class ListMeta(Model):
     """`metadata` of a collection."""
 
@@ -62,16 +71,19 @@ class _Version(Model):
     resource_version: str = ""
 
 
-class _Kind(Model):
+class _Deleted(Model):
+    """The answer to a deletion: the object that still is there, or a `Status` that names the one that was."""
+
     kind: str = ""
-    metadata: _Version | None = None
+    metadata: _Version = _Version()
+    details: errors.Details | None = None
 
 
 _LIST = msgspec.json.Decoder(RawList)
 _EVENT = msgspec.json.Decoder(_RawEvent)
 _BOOKMARK = msgspec.json.Decoder(PartialObject)
 _STATUS = msgspec.json.Decoder(errors.Status)
-_KIND = msgspec.json.Decoder(_Kind)
+_DELETED = msgspec.json.Decoder(_Deleted)
 
 
 class Codec(Generic[T]):
@@ -140,13 +152,15 @@ class Codec(Generic[T]):
         return errors.InternalError(f"the server's answer for {self._resource.name} is unreadable: {error}")
 
 
-def version_in(body: bytes) -> str:
-    """The version of the object an answer holds; empty when it is a `Status` or nothing of the kind."""
+def deletion(resource: Resource[Any], key: Key, body: bytes) -> Write:
+    """What the answer to a deletion says of the object; maybe nothing."""
     try:
-        found = _KIND.decode(body)
+        found = _DELETED.decode(body)
     except msgspec.DecodeError:
-        return ""
-    return found.metadata.resource_version if found.metadata and found.kind != "Status" else ""
+        return Write(resource, key)
+    if found.kind == "Status":
+        return Write(resource, key, gone=found.details.uid if found.details else "")
+    return Write(resource, key, found.metadata.resource_version)
 
 
 class Lines:

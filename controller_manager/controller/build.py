@@ -7,7 +7,8 @@ from typing import Any
 
 from controller_manager.api.resource import Key
 from controller_manager.base.tasks import Tasks, keep_running
-from controller_manager.controller.consistency import Write, note_write, noting_writes, when_seen
+from controller_manager.client import Write
+from controller_manager.controller.consistency import note_write, noting_writes, when_seen
 from controller_manager.controller.spec import Context, Spec
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options

@@ -3,29 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
 
-from controller_manager.api.resource import Key, Resource
+from controller_manager.api.resource import Key
 from controller_manager.cache import Informers
-
-
-class Write(NamedTuple):
-    """An object, and the resourceVersion that a write gave it."""
-
-    resource: Resource[Any]
-    key: Key
-    version: str
-
+from controller_manager.client import Write
 
 # The last write of each object by the reconcile of this task, and by the tasks it started.
 _noted: ContextVar[dict[tuple[str, Key], Write] | None] = ContextVar("writes", default=None)
 
 
-def note_write(resource: Resource[Any], key: Key, version: str) -> None:
+def note_write(write: Write) -> None:
     """Remember a write of the reconcile that is running, if one is; a client's `on_write`."""
     noted = _noted.get()
     if noted is not None:
-        noted[resource.name, key] = Write(resource, key, version)
+        noted[write.resource.name, write.key] = write
 
 
 @contextmanager
@@ -48,7 +39,7 @@ def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None
         (informer, write)
         for write in writes
         for informer in informers.covering(write.resource, write.key)
-        if informer.is_synced and not informer.has_seen(write.key, write.version)
+        if informer.is_synced and not informer.has_seen(write)
     ]
     missing = len(waits)
 
@@ -61,4 +52,4 @@ def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None
     if not waits:
         call()
     for informer, write in waits:
-        informer.when_seen(write.key, write.version, seen)
+        informer.when_seen(write, seen)

@@ -15,6 +15,7 @@ from controller_manager.api.resource import Key
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache import Change, Informer, Informers
+from controller_manager.client import Write
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual
@@ -220,15 +221,15 @@ async def test_knows_which_writes_it_has_seen(api: Any) -> None:
         pods = informers.get(PODS)
         await pods.synced()
         key = Key("a", "one")
-        assert pods.has_seen(key, "101")
-        assert not pods.has_seen(key, "102")
-        pods.when_seen(key, "101", lambda: called.append("old"))
-        pods.when_seen(key, "102", lambda: called.append("new"))
+        assert pods.has_seen(Write(PODS, key, "101"))
+        assert not pods.has_seen(Write(PODS, key, "102"))
+        pods.when_seen(Write(PODS, key, "101"), lambda: called.append("old"))
+        pods.when_seen(Write(PODS, key, "102"), lambda: called.append("new"))
         assert called == ["old"]
         api.put(path("one"))
         await asyncio.sleep(1)
         assert called == ["old", "new"]
-        assert pods.has_seen(key, "102")
+        assert pods.has_seen(Write(PODS, key, "102"))
 
 
 async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:

@@ -15,7 +15,7 @@ from controller_manager.api.model import Object, ObjectMeta, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import monotonic
-from controller_manager.client import Client, ClientMetrics, InProcessTransport, Throttle, TransportError
+from controller_manager.client import Client, ClientMetrics, InProcessTransport, Throttle, TransportError, Write
 from controller_manager.client.client import JSON_PATCH
 
 pytestmark = pytest.mark.virtual
@@ -224,17 +224,20 @@ async def test_delete_sends_options_only_when_there_are_some() -> None:
 
 
 async def test_the_version_of_every_write_is_told() -> None:
-    told: list[tuple[str, str, str]] = []
-    script = Script(answer(POD), answer(POD), answer(POD), answer(POD), answer({"kind": "Status"}), answer(POD))
-    client = client_of(script).derive(on_write=lambda *args: told.append((args[0].plural, str(args[1]), args[2])))
+    told: list[Write] = []
+    removed = answer({"kind": "Status", "details": {"uid": "u"}})
+    script = Script(
+        answer(POD), answer(POD), answer(POD), answer(POD), removed, answer({"kind": "Status"}), answer(POD)
+    )
+    client = client_of(script).derive(on_write=told.append)
     pod = Pod(metadata=ObjectMeta(name="a", namespace="default"))
     await client.create(PODS, pod)
     await client.update(PODS, pod)
     await client.patch(PODS, KEY, {})
-    await client.delete(PODS, KEY)
-    await client.delete(PODS, KEY)
+    for _ in range(3):
+        await client.delete(PODS, KEY)
     await client.get(PODS, KEY)
-    assert told == [("pods", "default/a", "7")] * 4
+    assert told == [Write(PODS, KEY, "7")] * 4 + [Write(PODS, KEY, gone="u")]
 
 
 @pytest.mark.parametrize("key", [Key("default", ""), Key("default", "a/b"), Key("default", ".."), Key("", "a")])

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller_manager.api.core import PODS
-from controller_manager.client.codec import Codec, Lines, version_in
+from controller_manager.api.resource import Key
+from controller_manager.client.codec import Codec, Lines, Write, deletion
 from controller_manager.client.transport import TransportError
 
 
@@ -28,17 +29,19 @@ def test_a_line_without_end_is_bounded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "version"),
+    ("body", "version", "gone"),
     [
-        (b'{"kind":"Pod","metadata":{"resourceVersion":"5"}}', "5"),
-        (b'{"kind":"Status","metadata":{"resourceVersion":"5"}}', ""),
-        (b'{"kind":"Pod"}', ""),
-        (b"", ""),
-        (b"[]", ""),
+        (b'{"kind":"Pod","metadata":{"resourceVersion":"5"}}', "5", ""),
+        (b'{"kind":"Status","metadata":{"resourceVersion":"5"},"details":{"uid":"u"}}', "", "u"),
+        (b'{"kind":"Status","metadata":{}}', "", ""),
+        (b'{"kind":"Pod"}', "", ""),
+        (b"", "", ""),
+        (b"[]", "", ""),
     ],
 )
-def test_the_version_in_an_answer(body: bytes, version: str) -> None:
-    assert version_in(body) == version
+def test_what_the_answer_to_a_deletion_says(body: bytes, version: str, gone: str) -> None:
+    key = Key("a", "b")
+    assert deletion(PODS, key, body) == Write(PODS, key, version, gone)
 
 
 def test_each_object_of_a_list_owns_its_bytes() -> None:

@@ -12,7 +12,8 @@ from controller_manager.api.resource import Key
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cache import Informers
-from controller_manager.controller.consistency import Write, note_write, noting_writes, when_seen
+from controller_manager.client import Write
+from controller_manager.controller.consistency import note_write, noting_writes, when_seen
 from controller_manager.controller.spec import For
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
@@ -35,22 +36,22 @@ async def synced(api: Any) -> AsyncIterator[Informers]:
 async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
     async def reconcile(name: str) -> list[str]:
         with noting_writes() as writes:
-            note_write(PODS, Key("a", name), "1")
+            note_write(Write(PODS, Key("a", name), "1"))
             await asyncio.sleep(1)
             await all_of(*(child(name, version) for version in "23"))
         return [f"{write.key.name}@{write.version}" for write in writes.values()]
 
     async def child(name: str, version: str) -> None:
-        note_write(PODS, Key("a", f"{name}-{version}"), version)
+        note_write(Write(PODS, Key("a", f"{name}-{version}"), version))
 
-    note_write(PODS, KEY, "nobody's")
+    note_write(Write(PODS, KEY, "nobody's"))
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 
 def test_of_several_writes_of_an_object_the_last_counts() -> None:
     with noting_writes() as writes:
-        note_write(PODS, KEY, "1")
-        note_write(PODS.metadata_only(), KEY, "2")
+        note_write(Write(PODS, KEY, "1"))
+        note_write(Write(PODS.metadata_only(), KEY, "2"))
     assert [write.version for write in writes.values()] == ["2"]
 
 
@@ -68,6 +69,20 @@ async def test_all_writes_must_be_seen_by_all_informers_concerned(api: Any) -> N
         when_seen(informers, writes, lambda: called.append("at once"))
         when_seen(informers, [], lambda: called.append("nothing to see"))
         assert called == ["all", "at once", "nothing to see"]
+
+
+async def test_a_deletion_that_names_no_version_is_seen_when_the_object_goes(api: Any) -> None:
+    called: list[str] = []
+    api.put("/api/v1/namespaces/a/pods/x", metadata={"uid": "one"})
+    async with synced(api) as informers:
+        when_seen(informers, [Write(PODS, KEY, gone="another")], lambda: called.append("already"))
+        when_seen(informers, [Write(PODS, KEY, gone="one")], lambda: called.append("gone"))
+        api.put("/api/v1/namespaces/a/pods/x")
+        await asyncio.sleep(1)
+        assert called == ["already"]
+        api.drop("/api/v1/namespaces/a/pods/x")
+        await asyncio.sleep(1)
+        assert called == ["already", "gone"]
 
 
 async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: Any) -> None:
