@@ -213,7 +213,7 @@ def _unparsable(text: str, why: str) -> BadRequest:
 
 
 def _split_unescaped(text: str) -> list[str]:
-    return re.findall(r"((?:\\.|[^,\\])+)(?:,|$)", text) if text else []
+    return re.findall(r"(?:\\.|[^,])+", text, re.DOTALL)  # a last lone backslash stays, for its term to be refused
 
 
 def _term(text: str) -> Term:
