@@ -16,6 +16,7 @@ STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",
 NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
 _FILLED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_LONGEST_GRACE = 1 << 31  # seconds; what is far beyond has no date
 _NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
@@ -96,9 +97,11 @@ class Strategy:
         self._own_metadata(new, old)
 
     def grace(self, tree: Tree, requested: int | None) -> int:
-        """Seconds until the object may be removed; 0 removes it now. A later delete may only shorten the grace."""
-        seconds = self.patience(tree, requested)
-        running = tree["metadata"].get("deletionGracePeriodSeconds")
+        """Seconds until the object may be removed; 0 removes it now. A later delete may shorten the grace, on request."""
+        running: int | None = tree["metadata"].get("deletionGracePeriodSeconds")
+        if running is not None and requested is None:
+            return running
+        seconds = min(self.patience(tree, requested), _LONGEST_GRACE)
         return seconds if running is None else min(seconds, running)
 
     def mark_deleted(self, tree: Tree) -> None:

@@ -8,7 +8,7 @@ from apiserver_stub.verbs.delete_options import HOLDS, DeleteOptions, Preconditi
 from apiserver_stub.verbs.modify import Fresh, Outcome, Write, modify
 from apiserver_stub.verbs.rows import mismatch, success
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.timestamps import format_time
+from controller_manager.api.timestamps import format_time, parse_time
 from controller_manager.base.clock import utc_now
 
 _HOLDS = frozenset(name for names in HOLDS.values() for name in names)
@@ -37,18 +37,23 @@ async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
 
 
 def mark(tree: Tree, options: DeleteOptions, strategy: Strategy) -> bool:
-    """Note in place that the object is being deleted; whether it may go at once, and then it stays as it was."""
+    """Note in place that the object is being deleted; whether it may go at once, and then it stays as it was.
+
+    While a grace runs it can only be shortened, and that counts from the first request.
+    """
     metadata = tree["metadata"]
+    grace, running = strategy.grace(tree, options.grace_period_seconds), metadata.get("deletionGracePeriodSeconds")
+    if running and grace >= running:
+        return False
     _hold(metadata, options.finalizers)
-    grace = strategy.grace(tree, options.grace_period_seconds)
     if not grace and not strategy.still_held(tree):
         return True
-    running = metadata.get("deletionGracePeriodSeconds")
     if "deletionTimestamp" not in metadata:
         strategy.mark_deleted(tree)
-    elif running is None or grace >= running:
-        return False
-    metadata["deletionTimestamp"] = format_time(utc_now() + timedelta(seconds=grace))
+        metadata["deletionTimestamp"] = format_time(utc_now() + timedelta(seconds=grace))
+    elif running:
+        ends = parse_time(metadata["deletionTimestamp"])
+        metadata["deletionTimestamp"] = format_time(ends - timedelta(seconds=running - grace))
     metadata["deletionGracePeriodSeconds"] = grace
     return False
 

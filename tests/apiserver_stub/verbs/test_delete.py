@@ -131,11 +131,35 @@ async def test_grace_is_waited_for_and_may_be_shortened(api) -> None:
     await asyncio.sleep(3)
     assert (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 60}))["metadata"] == marked
     shorter = (await api.delete(f"{PODS}/p?gracePeriodSeconds=5"))["metadata"]
-    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:08Z", 5)
+    assert (shorter["deletionTimestamp"], shorter["deletionGracePeriodSeconds"]) == ("2026-01-01T00:00:05Z", 5)
     assert (await api.patch(f"{PODS}/p", {"metadata": {"labels": {"a": "b"}}}))["metadata"]["labels"]["a"] == "b"
     last = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0}))["metadata"]
     assert int(last["resourceVersion"]) > int(shorter["resourceVersion"])
     assert await is_gone(api, f"{PODS}/p")
+
+
+@pytest.mark.virtual
+async def test_a_running_grace_is_left_alone_by_a_delete_that_asks_for_none(api) -> None:
+    await running_pod(api)
+    marked = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 60})
+    for body in (None, {}, {"propagationPolicy": "Foreground"}, {"gracePeriodSeconds": 61}):
+        assert await api.delete(f"{PODS}/p", body) == marked
+
+
+@pytest.mark.parametrize("seconds", [1 << 40, 10**15])
+async def test_no_grace_is_beyond_the_calendar(api, seconds: int) -> None:
+    await running_pod(api)
+    marked = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": seconds}))["metadata"]
+    assert marked["deletionTimestamp"] > "2050"
+    await running_pod(api, "q", terminationGracePeriodSeconds=min(seconds, (1 << 63) - 1))
+    assert (await api.delete(f"{PODS}/q"))["metadata"]["deletionGracePeriodSeconds"] <= seconds
+
+
+async def test_a_selection_that_cannot_be_read_deletes_nothing(api) -> None:
+    await api.config("a")
+    with pytest.raises(errors.BadRequest):
+        await api.delete(f"{CONFIGS}?fieldSelector=metadata.name=b\\")
+    assert not await is_gone(api, f"{CONFIGS}/a")
 
 
 async def test_a_namespace_goes_when_it_is_finalized(api) -> None:
