@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, disable_created_metrics
 from controller_manager.base.log import Logger, get_logger
 
 # Nobody queries the `_created` series, which would double every page of metrics.
-disable_created_metrics()
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
