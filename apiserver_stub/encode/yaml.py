@@ -13,10 +13,10 @@ from controller_manager.api.errors import BadRequest
 
 _TAG = "tag:yaml.org,2002:"
 _TAGS = frozenset({None, "!", f"{_TAG}str"})
-# An alias may stand for a large subtree again and again.
-_MOST_VALUES = 200_000
+_MOST_VALUES = 100_000  # reading so many holds everybody up for a second; an alias may stand for many, again and again
 
-_TOO_DEEP = TooDeepError(f"nested more than {DEEPEST} levels deep")
+_TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+_TOO_MANY = "it stands for too many values"
 
 # YAML 1.1 as the ecosystem reads it: no dates, no numbers to the base 60, and a float needs no point.
 _PLAIN: tuple[tuple[str, str, list[str]], ...] = (
@@ -47,11 +47,11 @@ def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
         _check_events(text)
         found = yaml.load(text, _Loader)  # noqa: S506 - a safe loader
         if _expanded(found, {}, 0) > _MOST_VALUES:
-            raise TooDeepError("it stands for too many values")
+            raise TooDeepError(_TOO_MANY)
         plain = _plain(found)
         count_keys(plain)
         return plain, tuple(walk_duplicates(found))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         raise BadRequest(f"the body is not valid YAML: {' '.join(str(error).split())}") from None
 
 
@@ -64,15 +64,17 @@ def dump(data: bytes) -> bytes:
 
 
 def _check_events(text: str) -> None:
-    """Refuse deep nesting and tags before composing: the composer recurses in C, and a line of dashes crashes it."""
+    """Refuse deep nesting, tags and masses before composing: the composer is slow, and a line of dashes crashes it."""
     depth = 0
-    for event in yaml.parse(text, yaml.CSafeLoader):
+    for count, event in enumerate(yaml.parse(text, yaml.CSafeLoader)):
+        if count > 2 * _MOST_VALUES:
+            raise TooDeepError(_TOO_MANY)
         if isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > DEEPEST:
-                raise _TOO_DEEP
+                raise TooDeepError(_TOO_DEEP)
         tag = getattr(event, "tag", None)
         if tag not in _TAGS:
             raise ValueError(f"JSON has nothing for the tag {tag}")
@@ -83,7 +85,7 @@ def _expanded(value: Any, known: dict[int, int], depth: int) -> int:
     if not isinstance(value, dict | list):
         return 1
     if depth > DEEPEST:
-        raise _TOO_DEEP
+        raise TooDeepError(_TOO_DEEP)
     found = known.get(id(value))
     if found is None:
         children = value.values() if isinstance(value, dict) else value

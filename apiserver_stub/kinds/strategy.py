@@ -97,7 +97,7 @@ class Strategy:
         self._own_metadata(new, old)
 
     def grace(self, tree: Tree, requested: int | None) -> int:
-        """Seconds until the object may be removed; 0 removes it now. A later delete may shorten the grace, on request."""
+        """Seconds until the object may be removed; 0 removes it now. A later delete may ask for less, not for more."""
         running: int | None = tree["metadata"].get("deletionGracePeriodSeconds")
         if running is not None and requested is None:
             return running

@@ -145,11 +145,21 @@ _BOMB = "a0: &a0 [1,1,1,1,1,1,1,1]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n
 @pytest.mark.parametrize(
     "text",
     ["a: [b", "--- 1\n--- 2\n", "? [a]\n: b", "a: .inf", "a: .nan", "a: !!python/object:os.system x", "a: !!bool x",
-     "&a {x: *a}", "[" * 5000, "- " * 100_000 + "a", "a: \x00", "a: !!binary aaaa", _BOMB, "a: 1e999", "\ud800"],
+     "&a {x: *a}", "[" * 5000, "- " * 100_000 + "a", "a: \x00", "a: !!binary aaaa", _BOMB, "a: 1e999", "\ud800",
+     "a: 1" + "0" * 400, "a: 0x" + "f" * 400, "? 1" + "0" * 400 + "\n: a", "a: b\n" * 250_000],
 )  # fmt: skip
 def test_yaml_that_is_no_json_or_too_much_is_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         yaml.load(text.encode("utf-8", "surrogatepass"))
+
+
+def test_a_refusal_keeps_nothing_of_the_one_before() -> None:
+    causes = []
+    for _ in range(2):
+        with pytest.raises(BadRequest) as refused:
+            yaml.load(b"[" * 300)
+        causes.append(refused.value.__context__)
+    assert causes[0] is not causes[1]
 
 
 def test_what_is_written_as_yaml_is_read_back() -> None:
