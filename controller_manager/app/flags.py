@@ -42,10 +42,16 @@ class ClientOptions(Options):
     )
     master: str = flag("", "address of the API server, in place of the one in the client configuration")
     cluster_api_qps: float = flag(
-        20.0, "requests a second to the API server; 0 sets no limit", aliases=("kube-api-qps",), minimum=0
+        20.0,
+        "requests a second of each controller to the API server; 0 sets no limit",
+        aliases=("kube-api-qps",),
+        minimum=0,
     )
     cluster_api_burst: Int32 = flag(
-        30, "requests to the API server that may go out at once", aliases=("kube-api-burst",), minimum=1
+        30,
+        "requests of each controller to the API server that may go out at once",
+        aliases=("kube-api-burst",),
+        minimum=1,
     )
 
 

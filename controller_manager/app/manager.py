@@ -54,11 +54,10 @@ class Manager:
         me = identity()
         self._elector = _elector(parsed[ElectionOptions], clients.unlimited, me, runtime)
         self._informers = Informers(clients.reader, runtime, resync=parsed[ManagerOptions].min_resync_period)
-        self._events = EventWriter(clients.writer, me, registry=runtime.registry)
+        self._events = EventWriter(clients.writer("events"), me, registry=runtime.registry)
         metrics = WorkMetrics(runtime.registry)
         self._controllers = [
-            Controller(spec, self._context(spec, clients.writer, runtime), parsed[spec.options], metrics)
-            for spec in specs
+            Controller(spec, self._context(spec, clients, runtime), parsed[spec.options], metrics) for spec in specs
         ]
         access = _access(parsed[AccessOptions], clients.unlimited)
         self.pages = Pages(access, self._health(runtime), runtime.registry, runtime.name, parsed.settings())
@@ -137,8 +136,8 @@ class Manager:
             self._log.info("starting a controller", controller=name, waits_for=controller.waits_for)
             running.append(tasks.start(controller.run(), name=name))
 
-    def _context(self, spec: AnySpec, writer: Client, runtime: Runtime) -> Context:
-        client = writer.derive(user_agent=f"{runtime.name}/{spec.name}")
+    def _context(self, spec: AnySpec, clients: "_Clients", runtime: Runtime) -> Context:
+        client = clients.writer(spec.name, spec.qps_factor)
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
 
     def _health(self, runtime: Runtime) -> Health:
@@ -157,22 +156,27 @@ class Manager:
 
 
 class _Clients:
-    """The clients of one manager: they share transport and metrics, and all but `unlimited` share one rate limit.
+    """The clients of one manager: they share transport and metrics; each has the rate limit to itself.
 
-    `unlimited` renews the lease and asks about callers: a busy controller must not hold those up. What `writer` sends
-    is fenced by `may_write`.
+    `unlimited` renews the lease and asks about callers: nothing must hold those up.
     """
 
     def __init__(
         self, options: ClientOptions, transport: Transport, may_write: Callable[[], bool], runtime: Runtime
     ) -> None:
-        throttle = Throttle(options.cluster_api_qps, options.cluster_api_burst)
+        self._options = options
+        self._name = runtime.name
         metrics = ClientMetrics(runtime.registry)
         self.unlimited = Client(transport, metrics=metrics, user_agent=f"{runtime.name}/process")
-        self.reader = Client(transport, throttle=throttle, metrics=metrics, user_agent=f"{runtime.name}/informers")
-        self.writer = Client(
-            FencedTransport(transport, may_write), throttle=throttle, metrics=metrics, user_agent=runtime.name
-        )
+        self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=self._throttle(1))
+        self._fenced = Client(FencedTransport(transport, may_write), metrics=metrics)
+
+    def writer(self, name: str, qps_factor: int = 1) -> Client:
+        """A client for what only the leader may do; a busy one holds up no other."""
+        return self._fenced.derive(user_agent=f"{self._name}/{name}", throttle=self._throttle(qps_factor))
+
+    def _throttle(self, factor: int) -> Throttle:
+        return Throttle(self._options.cluster_api_qps * factor, self._options.cluster_api_burst * factor)
 
 
 def _elector(options: ElectionOptions, client: Client, me: str, runtime: Runtime) -> Elector | None:

@@ -68,11 +68,13 @@ class Client:
         self._on_write = on_write
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
 
-    def derive(self, *, user_agent: str = "", on_write: OnWrite | None = None) -> "Client":
-        """A client on the same transport, limit and metrics, with another name and its own `on_write`."""
+    def derive(
+        self, *, user_agent: str = "", throttle: Throttle | None = None, on_write: OnWrite | None = None
+    ) -> "Client":
+        """A client on the same transport and metrics, with its own `on_write`, and if given another name and limit."""
         return Client(
             self._transport,
-            throttle=self._throttle,
+            throttle=throttle or self._throttle,
             metrics=self._metrics,
             user_agent=user_agent or self._user_agent,
             on_write=on_write,

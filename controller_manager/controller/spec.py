@@ -24,6 +24,9 @@ from controller_manager.work import Requeue
 T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Options)  # noqa: E741
 
+# Seconds, as the controller's options say.
+Delay = Callable[[Any], float]
+
 
 class Reconciler(Protocol):
     """A controller: brings the state of one thing, named by a key, nearer to what is wanted.
@@ -51,11 +54,13 @@ class Context:
 class For(Generic[T]):
     """Watch the objects a controller is for: a change of one wakes its own key.
 
-    `indexes` are kept by the informer; an index is a function of the object alone, and must not raise.
+    `indexes` are kept by the informer; an index is a function of the object alone, and must not raise. If there is a
+    `delay(options)`, so many seconds are waited before work, in which further changes are gathered.
     """
 
     resource: Resource[T]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    delay: Delay | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +70,17 @@ class Owned(Generic[T]):
     resource: Resource[T]
     owner: Resource[Any]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
+    delay: Delay | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Generic[T]):
-    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
-
-    `delay(options)` seconds are waited first, in which further changes are gathered.
-    """
+    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none."""
 
     resource: Resource[T]
     keys: Callable[[Informers, Change[T]], Iterable[Key]]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
-    delay: Callable[[Any], float] | None = None
+    delay: Delay | None = None
 
 
 Watch = For[Any] | Owned[Any] | Mapped[Any]
@@ -101,7 +104,8 @@ class Spec(Generic[O]):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
-    `default_on` false it runs only when `--controllers` names it.
+    `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
+    `--cluster-api-qps` to itself, or `qps_factor` times that.
     """
 
     name: str
@@ -111,4 +115,5 @@ class Spec(Generic[O]):
     workers: Callable[[O], int] = _one
     aliases: tuple[str, ...] = ()
     default_on: bool = True
+    qps_factor: int = 1
     rbac: tuple[Rule, ...] = ()

@@ -103,6 +103,6 @@ class Feed:
     def _order(self, watch: Watch, change: Change[Any]) -> None:
         cause = cause_of(watch.resource, change)
         priority = Priority.LOW if change.initial else Priority.NORMAL
-        after = watch.delay(self._options) if isinstance(watch, Mapped) and watch.delay else 0.0
+        after = watch.delay(self._options) if watch.delay else 0.0
         for key in keys_of(watch, self._informers, change):
             self._add(key, cause, priority, after=after)
