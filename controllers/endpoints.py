@@ -1,5 +1,6 @@
 """Keeps, for every service with a selector, the Endpoints object that lists the addresses of its pods."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -29,7 +30,6 @@ from controller_manager.controller import (
     GiveUp,
     Informers,
     Mapped,
-    Requeue,
     Rule,
     Spec,
 )
@@ -39,6 +39,7 @@ MAX_ADDRESSES = 1000
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
 TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
 MANAGED_BY = "endpoints.kubernetes.io/managed-by"
+LEADER = "control-plane.alpha.kubernetes.io/leader"
 HEADLESS = "service.kubernetes.io/headless"
 MANAGER = "endpoint-controller"
 
@@ -70,29 +71,22 @@ class EndpointsController:
         self._pods = context.informers.get(PODS)
         self._endpoints = context.informers.get(ENDPOINTS)
 
-    async def reconcile(self, key: Key) -> Requeue | None:
+    async def reconcile(self, key: Key) -> None:
         """Bring the Endpoints of service `key` up to date."""
         service = self._services.get(key)
         current = self._endpoints.get(key)
         if service is None:
-            await self._delete(key, current)
-            return None
-        if service.spec.type == "ExternalName" or not service.spec.selector:
-            return None
-        selector = service.spec.selector
-        pods = [pod for pod in self._pods.list(key.namespace) if _selects(selector, pod.metadata.labels)]
-        wanted = desired(service, pods, current)
-        if wanted is not None:
-            await self._write(service, wanted, new=current is None)
-        return None
+            await self._delete(current)
+        elif service.spec.type != "ExternalName" and service.spec.selector:
+            pods = self._pods.list(key.namespace, labels=service.spec.selector)
+            wanted = desired(service, pods, current)
+            if wanted is not None:
+                await self._write(service, wanted, new=current is None)
 
-    async def _delete(self, key: Key, current: Endpoints | None) -> None:
-        if current is None:
-            return
-        try:
-            await self._client.delete(ENDPOINTS, key, uid=current.metadata.uid)
-        except NotFound:
-            return
+    async def _delete(self, current: Endpoints | None) -> None:
+        if current is not None:
+            with contextlib.suppress(NotFound):
+                await self._client.delete(ENDPOINTS, key_of(current), uid=current.metadata.uid)
 
     async def _write(self, service: Service, wanted: Endpoints, *, new: bool) -> None:
         try:
@@ -130,10 +124,9 @@ def services_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
 
 def service_of_endpoints(_: Informers, change: Change[Endpoints]) -> Iterator[Key]:
     """The service whose Endpoints somebody deleted, or that may have been deleted while nobody watched."""
-    if change.after is None and change.before is not None:
-        yield key_of(change.before)
-    elif change.initial and change.after is not None:
-        yield key_of(change.after)
+    found_at_start = change.initial and change.before is None and not _is_election(change.object)
+    if change.after is None or found_at_start:
+        yield change.key
 
 
 SPECS = (
@@ -161,16 +154,16 @@ def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) ->
     """The Endpoints to write for `service`, or None when `current` is as it should be."""
     pods = list(pods)
     subsets, truncated = truncate(subsets_of(service, pods))
-    before = current or Endpoints(metadata=ObjectMeta(namespace=service.metadata.namespace, name=service.metadata.name))
     labels = _labels(service)
+    capacity = {OVER_CAPACITY: "truncated"} if truncated else {}
+    before = current or Endpoints(metadata=ObjectMeta(namespace=service.metadata.namespace, name=service.metadata.name))
     kept = before.metadata.annotations or {}
-    annotations = {k: v for k, v in kept.items() if k not in (OVER_CAPACITY, TRIGGER_TIME)}
-    annotations |= {OVER_CAPACITY: "truncated"} if truncated else {}
-    same_capacity = annotations.get(OVER_CAPACITY) == kept.get(OVER_CAPACITY)
-    if current and subsets == canonical(current.subsets) and labels == (before.metadata.labels or {}) and same_capacity:
+    same_metadata = labels == before.metadata.labels and capacity.get(OVER_CAPACITY) == kept.get(OVER_CAPACITY)
+    if current and same_metadata and subsets == canonical(current.subsets):
         return None
     trigger = trigger_time(service, pods, current.subsets if current else None, subsets)
-    annotations |= {TRIGGER_TIME: trigger} if trigger else {}
+    annotations = {name: value for name, value in kept.items() if name not in (OVER_CAPACITY, TRIGGER_TIME)}
+    annotations |= capacity | ({TRIGGER_TIME: trigger} if trigger else {})
     metadata = msgspec.structs.replace(before.metadata, labels=labels, annotations=annotations)
     return msgspec.structs.replace(before, metadata=metadata, subsets=subsets)
 
@@ -259,13 +252,14 @@ def trigger_time(
 ) -> str | None:
     """The earliest of the changes a write carries: the measure of how late it comes.
 
-    A pod that appeared or turned changed with its readiness; Endpoints made anew, with the service. Times are
-    `Time`s, whose text sorts as they do.
+    Endpoints made anew come of the service's creation, however old the pods are; a pod that appeared or turned
+    changed with its readiness. Times are `Time`s, whose text sorts as they do.
     """
-    changed = {uid for uid, _ in _placements(before or ()) ^ _placements(after)}
-    times = [_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed]
-    times += [service.metadata.creation_timestamp] if before is None else []
-    return min((t for t in times if t), default=None)
+    if before is None:
+        return service.metadata.creation_timestamp
+    changed = {uid for uid, _ in _placements(before) ^ _placements(after)}
+    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed)
+    return min((time for time in times if time), default=None)
 
 
 def _placements(subsets: Sequence[EndpointSubset]) -> set[tuple[str, bool]]:
@@ -343,6 +337,11 @@ def _readiness_changed(pod: Pod) -> str | None:
 
 def _by_ip(address: EndpointAddress) -> tuple[str, str]:
     return address.ip, address.target_ref.uid if address.target_ref else ""
+
+
+def _is_election(endpoints: Endpoints) -> bool:
+    """Whether these are the lock of an older kind of leader election, which has no service."""
+    return LEADER in (endpoints.metadata.annotations or {})
 
 
 def _namespace_terminates(error: ApiError) -> bool:

@@ -134,9 +134,10 @@ def test_foreign_annotations_stay() -> None:
 
 
 def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
-    first = ep.desired(service(), [pod("a")], None)
+    made = msgspec.structs.replace(service().metadata, creation_timestamp="2026-01-01T00:00:09Z")
+    first = ep.desired(msgspec.structs.replace(service(), metadata=made), [pod("a")], None)
     assert first is not None
-    assert (first.metadata.annotations or {})[ep.TRIGGER_TIME] == "2026-01-01T00:00:00Z"
+    assert (first.metadata.annotations or {})[ep.TRIGGER_TIME] == "2026-01-01T00:00:09Z", "the pod is older than that"
     second = ep.desired(service(), [pod("a"), pod("ccc"), pod("bb")], first)
     assert second is not None
     assert (second.metadata.annotations or {})[ep.TRIGGER_TIME] == "2026-01-01T00:00:02Z"

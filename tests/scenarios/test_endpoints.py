@@ -7,8 +7,10 @@ import pytest
 
 from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints, Pod
 from controller_manager.api.errors import NotFound
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import Cluster, builders
+from controllers.endpoints import LEADER
 
 pytestmark = pytest.mark.virtual
 
@@ -108,6 +110,43 @@ async def test_endpoints_of_a_service_without_selector_are_left_alone() -> None:
         await cluster.client.create(ENDPOINTS, Endpoints.decode(json.dumps(own).encode()))
         await cluster.settle()
         assert await addresses(cluster) == (["192.0.2.1"], [])
+
+
+@pytest.mark.parametrize(
+    ("annotations", "when", "stays"),
+    [
+        pytest.param({}, "before the start", False, id="left over"),
+        pytest.param({LEADER: "{}"}, "before the start", True, id="the lock of an election"),
+        pytest.param({}, "later", True, id="whoever makes them may make the service next"),
+    ],
+)
+async def test_endpoints_without_a_service(annotations: dict[str, str], when: str, stays: bool) -> None:
+    async with Cluster() as cluster:
+        alone = Endpoints(metadata=ObjectMeta(namespace="default", name="web", annotations=annotations))
+        if when == "before the start":
+            await cluster.client.create(ENDPOINTS, alone)
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.settle()
+        if when == "later":
+            await cluster.client.create(ENDPOINTS, alone)
+        await cluster.advance(36 * 3600)
+        assert [e.metadata.name for e in (await cluster.client.list(ENDPOINTS)).items if e.metadata.name == "web"] == [
+            "web"
+        ] * stays
+
+
+async def test_a_busy_controller_holds_up_no_other() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--kube-api-qps=2", "--kube-api-burst=5")
+        for number in range(20):
+            await cluster.client.create(NAMESPACES, builders.namespace(f"n-{number}"))
+        await cluster.settle()
+        for number in range(20):
+            await cluster.client.delete(NAMESPACES, Key("", f"n-{number}"))
+        await cluster.sleep(6)
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.sleep(0.1)
+        assert await addresses(cluster) == ([], [])
 
 
 async def test_the_batch_period_gathers_changes() -> None:
