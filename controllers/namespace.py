@@ -28,6 +28,8 @@ ATTEMPTS = 3
 # What holders of finalizers are given before the next look, and the longest wait between two looks at pods.
 FINALIZERS_WAIT = 15.0
 FIRST_WAIT = 0.5
+# Before the first look, so that what was let in while not every API server knew of the deletion is there to be found.
+LATE_ARRIVALS = 5.0
 
 
 class NamespaceOptions(Options):
@@ -42,7 +44,7 @@ class NamespaceOptions(Options):
 # Observed, live: the namespace, the deletable resources discovery names, what is left of each in the namespace.
 # Decided:
 #   not being deleted, or already finalized             nothing
-#   pods left                                           wait for them; only then the other resources are deleted
+#   pods left, or not known whether                     wait for them; only then the other resources are deleted
 #   anything left, or a resource that failed            say so in the conditions, look again later
 #   nothing left and everything was looked at           remove our finalizer from the spec
 
@@ -105,7 +107,8 @@ class NamespaceController:
         pods = [r for r in deletable if (r.resource.group, r.resource.plural) == (PODS.group, PODS.plural)]
         others = [r for r in deletable if r not in pods]
         first = [await self._clear(served, namespace) for served in pods]
-        if any(r.count or r.failure for r in first):
+        pods_unknown = not pods and found.failed
+        if pods_unknown or any(r.count or r.failure for r in first):
             return Outcome(tuple(first), tuple(found.failed))
         gate = asyncio.Semaphore(PARALLEL_RESOURCES)
 
@@ -181,7 +184,8 @@ SPECS = (
         reconciler=NamespaceController,
         options=NamespaceOptions,
         workers=lambda options: options.concurrent_namespace_syncs,
-        watches=(For(NAMESPACES),),
+        watches=(For(NAMESPACES, delay=lambda _: LATE_ARRIVALS),),
+        qps_factor=20,  # it asks for everything of each resource there is
         rbac=(
             Rule(groups=("",), resources=("namespaces",), verbs=("get", "list", "watch")),
             Rule(groups=("",), resources=("namespaces/finalize", "namespaces/status"), verbs=("update",)),
@@ -232,7 +236,7 @@ def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetim
 
 
 _SETTLED = {
-    "NamespaceDeletionDiscoveryFailure": ("ResourcesServedResource", "Every API group answered"),
+    "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "Every API group answered"),
     "NamespaceDeletionContentFailure": ("ContentDeleted", "Every resource accepted the deletion of its content"),
     "NamespaceContentRemaining": ("ContentRemoved", "Nothing is left"),
     "NamespaceFinalizersRemaining": ("ContentHasNoFinalizers", "No finalizer is waited for"),

@@ -55,6 +55,16 @@ def test_a_condition_turns_false_when_it_is_over() -> None:
     assert over[0].last_transition_time == "2026-01-01T00:00:09Z"
 
 
+def test_each_condition_has_a_reason_for_when_it_is_over() -> None:
+    everything = Outcome((Remains("pods", 1, Counter(a=1)), Remains("services", failure="no")), ("metrics.k8s.io/v1",))
+    assert states(with_outcome(with_outcome((), everything, NOW), Outcome(), NOW)) == {
+        "NamespaceDeletionDiscoveryFailure": "False ResourcesDiscovered",
+        "NamespaceDeletionContentFailure": "False ContentDeleted",
+        "NamespaceContentRemaining": "False ContentRemoved",
+        "NamespaceFinalizersRemaining": "False ContentHasNoFinalizers",
+    }
+
+
 def test_the_transition_time_stays_while_the_status_does() -> None:
     first = with_outcome((), Outcome((Remains("pods", 2),)), NOW)
     again = with_outcome(first, Outcome((Remains("pods", 1),)), NOW + timedelta(seconds=9))

@@ -3,8 +3,10 @@
 import msgspec
 import pytest
 
+from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.core import NAMESPACES, PODS, SERVICES, Namespace
 from controller_manager.api.errors import Forbidden, NotFound
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
@@ -91,6 +93,38 @@ async def test_a_resource_that_fails_holds_up_no_other() -> None:
             await cluster.client.get(SERVICES, Key("old", "web"))
         replica.network.intercept(None)
         await cluster.advance(60)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+
+
+async def test_without_knowing_of_pods_nothing_is_deleted() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
+
+        def failing(request: Request) -> Response | None:
+            return Response(500, {}, b"broken") if request.path == "/api" else None
+
+        replica.network.intercept(failing)
+        await fill(cluster)
+        await cluster.client.create(LEASES, Lease(metadata=ObjectMeta(namespace="old", name="held")))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(60)
+        assert (await conditions(cluster))["NamespaceDeletionDiscoveryFailure"] == "True"
+        assert len((await cluster.client.list(LEASES, "old")).items) == 1
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+
+
+async def test_what_comes_late_is_found() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=namespace")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.sleep(4)
+        assert (await cluster.client.get(NAMESPACES, OLD)).spec.finalizers == ("kubernetes",)
+        await cluster.sleep(4)
         with pytest.raises(NotFound):
             await cluster.client.get(NAMESPACES, OLD)
 
