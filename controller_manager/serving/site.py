@@ -93,7 +93,7 @@ class Site:
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", incoming.protocol)
-        keep = incoming.keep_alive and incoming.version >= HttpVersion11
+        keep = incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
         try:
             request = await self._understand(incoming, connection.certificate)
         except errors.ApiError as error:
@@ -121,10 +121,13 @@ class Site:
         return Request(method, path, query, headers, body, certificate)
 
     async def _read_body(self, incoming: web.BaseRequest) -> bytes:
+        if incoming.method == "CONNECT":
+            incoming.content.feed_eof()  # aiohttp takes all that follows for a body
+            return b""
         limit, parts, size = self._max_body, [], 0
         if (incoming.content_length or 0) > limit:
             raise _too_large(limit)
-        if "expect" in incoming.headers and incoming.transport is not None:
+        if _waits_for_leave(incoming) and incoming.transport is not None:
             incoming.transport.write(http.CONTINUE)
         try:
             async with asyncio.timeout(_BODY_TIMEOUT):
@@ -136,6 +139,7 @@ class Site:
         except TimeoutError:
             raise errors.BadRequest(f"the body did not arrive within {_BODY_TIMEOUT:.0f} seconds") from None
         except (web.RequestPayloadError, HttpProcessingError) as error:
+            incoming.content.feed_eof()  # nothing more is waited for
             raise errors.BadRequest(f"the body cannot be read: {error}") from None
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -183,6 +187,16 @@ def _target(incoming: web.BaseRequest) -> str:
     """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
     raw = incoming.raw_path
     return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
+
+
+def _leaves_http(incoming: web.BaseRequest) -> bool:
+    """Whether the client offers to go on in another protocol; what it sends behind that is no request to be trusted."""
+    return incoming.method == "CONNECT" or "upgrade" in incoming.headers
+
+
+def _waits_for_leave(incoming: web.BaseRequest) -> bool:
+    """Whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
+    return incoming.headers.get("expect", "").lower() == "100-continue" and incoming.version >= HttpVersion11
 
 
 def _too_large(limit: int) -> errors.RequestEntityTooLarge:

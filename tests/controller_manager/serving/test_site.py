@@ -221,6 +221,36 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
         assert answer.status == 200
 
 
+async def test_nobody_else_is_given_leave():
+    head = b"POST / HTTP/%b\r\nHost: x\r\nExpect: %b\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
+    async with serving(Handler()) as site:
+        assert (await raw(site.port, head % (b"1.1", b"100-Continue"))).startswith(
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200"
+        )
+        assert (await raw(site.port, head % (b"1.0", b"100-continue"))).startswith(b"HTTP/1.1 200 OK")
+        assert (await raw(site.port, head % (b"1.1", b"miracles"))).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize(
+    "start", ["GET /a HTTP/1.1\r\nUpgrade: h2c", "POST /a HTTP/1.1\r\nUpgrade: SPDY/3.1", "CONNECT a:1 HTTP/1.1"]
+)
+async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_is_read(start):
+    handler = Handler()
+    async with serving(handler) as site:
+        request = f"{start}\r\nConnection: Upgrade\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n"
+        answers = await raw(site.port, request.encode())
+    assert answers.startswith(b"HTTP/1.1 200 OK")
+    assert [request.body for request in handler.requests] == [b""]
+
+
+async def test_a_body_that_is_not_what_it_says_is_refused_without_ado(caplog):
+    async with visiting(Handler()) as session:
+        headers = {"Content-Encoding": "gzip"}
+        async with session.post("/", data=b"no gzip", headers=headers) as answer:
+            assert (answer.status, json.loads(await answer.read())["reason"]) == (400, "BadRequest")
+    assert not caplog.records
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
