@@ -1,5 +1,6 @@
 """Representations: what a caller accepts decides, and long lists come in chunks that make up the same bytes."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -136,6 +137,30 @@ def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int
     tree = json.loads(b"".join(chunks))
     assert [item["metadata"]["name"] for item in tree["items"]] == [str(n) for n in range(len(sizes))]
     assert all(len(chunk) >= 256 * 1024 for chunk in chunks[:-1])
+
+
+@pytest.mark.parametrize("sizes", [[], [10], [10, 300_000, 20], [100_000] * 5])
+async def test_a_collection_as_yaml_says_the_same_piece_by_piece(sizes: list[int]) -> None:
+    items = Items("9", [pod(str(n), size) for n, size in enumerate(sizes)])
+    chunks, headers = await answer(call("application/yaml"), Reply(items))
+    whole, _ = await answer(call(), Reply(items))
+    assert headers["content-type"] == "application/yaml"
+    assert yaml.safe_load(b"".join(chunks)) == json.loads(b"".join(whole))
+
+
+async def test_a_long_collection_as_yaml_lets_others_run() -> None:
+    items, turns = Items("9", [pod(str(n)) for n in range(50)]), 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.ensure_future(others())
+    await answer(call("application/yaml"), Reply(items))
+    running.cancel()
+    assert turns >= 50
 
 
 async def test_yaml_and_pretty() -> None:
