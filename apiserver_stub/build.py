@@ -79,13 +79,18 @@ class ApiServer:
         await self.store.close()
 
 
-def build(options: Parsed, runtime: Runtime) -> ApiServer:
-    """The server those options describe. Raises `ValueError` or `OSError` for files that cannot be used."""
+def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> ApiServer:
+    """The server those options describe, on another `backend` if one is given.
+
+    Raises `ValueError` or `OSError` for files that cannot be used.
+    """
     serving, access = options[ServingOptions], options[AccessOptions]
     tokens = _tokens(access.token_auth_file)
     authenticators: list[Authenticator] = [by_certificate, tokens]
     may = May([always_allow])
-    kinds, store = built_in(), _store(options[StorageOptions], runtime)
+    storage = options[StorageOptions]
+    kinds = built_in()
+    store = Store(backend or _backend(storage), Retention(storage.watch_cache_window), log=runtime.log("store"))
     hub = Hub(store)
     admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
     verbs = Verbs(store, hub, kinds, admission, Limits(watch=serving.min_request_timeout))
@@ -110,7 +115,5 @@ def _tokens(file: str) -> StaticTokens:
     return read_token_file(Path(file)) if file else StaticTokens({})
 
 
-def _store(options: StorageOptions, runtime: Runtime) -> Store:
-    in_memory = options.storage_backend == "memory"
-    backend: Backend = MemoryBackend() if in_memory else SqliteBackend(options.folder / "apiserver.db")
-    return Store(backend, Retention(options.watch_cache_window), log=runtime.log("store"))
+def _backend(options: StorageOptions) -> Backend:
+    return MemoryBackend() if options.storage_backend == "memory" else SqliteBackend(options.folder / "apiserver.db")

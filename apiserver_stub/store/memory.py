@@ -13,6 +13,13 @@ class MemoryBackend:
         self._records: dict[int, Record] = {}
         self._marks: dict[str, int] = {}
 
+    def copy(self) -> "MemoryBackend":
+        """Another log with the same records: what a crash at this moment leaves."""
+        other = MemoryBackend()
+        other._records.update(self._records)
+        other._marks.update(self._marks)
+        return other
+
     async def open(self) -> Mapping[str, int]:
         """Nothing to prepare."""
         return self._marks.copy()

@@ -67,6 +67,14 @@ class Manager:
         """Whether the controllers may change anything right now."""
         return self._elector is None or self._elector.leads()
 
+    def busy_with(self) -> tuple[str, ...]:
+        """What is to be done right now: informers to fill, keys to work on. What is due later does not count."""
+        filling = [f"listing {one.selection}" for one in self._informers if not one.is_synced]
+        states = [state for controller in self._controllers if (state := controller.state()) is not None]
+        working = [f"{state.name} with {key.key}" for state in states for key in state.running]
+        waiting = [f"{state.name} with {state.ready} keys more" for state in states if state.ready]
+        return (*filling, *working, *waiting)
+
     def stop(self, why: str) -> None:
         """Ask it to stop: what runs is finished, the last events are written, the lease is released."""
         self._why = self._why or why

@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controller_manager.testing.cluster import Cluster, Replica
+    from controller_manager.testing.cluster import Cluster, Replica, UnsettledError
     from controller_manager.testing.faults import FaultyTransport
     from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
 
-__all__ = ["AllBlockedError", "Cluster", "FaultyTransport", "Replica", "VirtualLoop", "run"]
+__all__ = ["AllBlockedError", "Cluster", "FaultyTransport", "Replica", "UnsettledError", "VirtualLoop", "run"]
 
-_HOMES = {"Cluster": "cluster", "Replica": "cluster", "FaultyTransport": "faults"}
+_HOMES = {"Cluster": "cluster", "Replica": "cluster", "UnsettledError": "cluster", "FaultyTransport": "faults"}
 
 
 def __getattr__(name: str) -> Any:

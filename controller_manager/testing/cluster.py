@@ -1,15 +1,18 @@
 """A whole control plane in one process: the API server, controller managers and their clients, without sockets."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
-from controller_manager.api.wire import Certificate
+from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.flags import GROUPS, ManagerOptions
@@ -18,6 +21,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.options import FlagSet
+from controller_manager.testing.cable import Cable
 from controller_manager.testing.faults import FaultyTransport
 
 ADMIN = Certificate("kubernetes-admin", (ADMIN_GROUP,))
@@ -29,7 +33,7 @@ LONGEST_SETTLE = 600.0
 
 
 class UnsettledError(AssertionError):
-    """The cluster went on changing for longer than anybody should wait."""
+    """The cluster went on changing, or working, for longer than anybody should wait; says at what."""
 
 
 class Replica:
@@ -56,6 +60,10 @@ class Replica:
         """Whether it ended by itself."""
         return self._task.done()
 
+    def busy_with(self) -> tuple[str, ...]:
+        """What it has yet to do right now; nothing once it has ended."""
+        return () if self.has_ended else self.manager.busy_with()
+
     async def ended(self) -> Ending:
         """Wait until it ends by itself."""
         return await self._task
@@ -69,11 +77,15 @@ class Cluster:
 
     def __init__(self, server_flags: Sequence[str] = ()) -> None:
         flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
-        self.api = build(FLAGS.parse(flags), Runtime("apiserver"))
+        self._options = FLAGS.parse(flags)
+        self._log = MemoryBackend()
+        self._cable = Cable()
+        self.api = build(self._options, Runtime("apiserver"), self._log)
         self.client = self.connect()
         self._tasks = Tasks()
-        self._replicas = 0
-        self._changes = 0
+        self._replicas: list[Replica] = []
+        # What changed how often since the last look.
+        self._changed: Counter[str] = Counter()
 
     async def __aenter__(self) -> Self:
         self.api.store.subscribe(self._count)
@@ -87,11 +99,11 @@ class Cluster:
         try:
             await self._tasks.__aexit__(kind, error, trace)
         finally:
-            await self.api.stop()
+            await self.stop_api()
 
     def transport(self, certificate: Certificate = ADMIN) -> Transport:
-        """A way to the API server, as the holder of a client certificate."""
-        return InProcessTransport(self.api.handle, certificate=certificate)
+        """A way to the API server, as the holder of a client certificate; it lasts across restarts."""
+        return InProcessTransport(self._handle, certificate=certificate)
 
     def connect(self, certificate: Certificate = ADMIN) -> Client:
         """A client, as the holder of a client certificate."""
@@ -106,29 +118,61 @@ class Cluster:
         parsed = FlagSet(*GROUPS, *(spec.options for spec in every)).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[ManagerOptions].controllers)
         network = FaultyTransport(self.transport(MANAGER), faults)
-        self._replicas += 1
-        manager = Manager(parsed, chosen, network, Runtime(f"manager-{self._replicas}"))
-        return Replica(manager, network, self._tasks.start(manager.run(), name=f"manager-{self._replicas}"))
+        name = f"manager-{len(self._replicas) + 1}"
+        manager = Manager(parsed, chosen, network, Runtime(name))
+        replica = Replica(manager, network, self._tasks.start(manager.run(), name=name))
+        self._replicas.append(replica)
+        return replica
+
+    async def stop_api(self) -> None:
+        """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
+        if not self._cable.is_cut:
+            await self.api.stop()
+            self._cable.cut()
+
+    async def kill_api(self) -> None:
+        """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
+        self._log = self._log.copy()
+        self._cable.cut()
+        await self.api.stop()
+
+    async def start_api(self, *, wiped: bool = False) -> None:
+        """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
+        if wiped:
+            self._log = MemoryBackend()
+        self.api = build(self._options, Runtime("apiserver"), self._log)
+        self.api.store.subscribe(self._count)
+        await self.api.start()
+        self._cable = Cable()
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
         await asyncio.sleep(seconds)
 
     async def settle(self, quiet: float = QUIET_SECONDS) -> None:
-        """Wait until nothing has changed for `quiet` seconds; lease renewals don't count."""
-        waited = 0.0
-        while waited < LONGEST_SETTLE:
-            before = self._changes
+        """Wait until no manager has anything to do, and nothing has changed for `quiet` seconds.
+
+        Renewed leases don't count; neither does what is due later: a retry after an error, a `Requeue`, a delay.
+        Raises `UnsettledError` after ten minutes.
+        """
+        for _ in range(int(LONGEST_SETTLE / quiet) + 1):
+            self._changed.clear()
             await asyncio.sleep(quiet)
-            if self._changes == before:
+            busy = [what for replica in self._replicas for what in replica.busy_with()]
+            if not self._changed and not busy:
                 return
-            waited += quiet
-        raise UnsettledError(f"the cluster still changes after {waited:.0f} s")
+        changes = [f"{count} changes of {what}" for what, count in self._changed.most_common(5)]
+        raise UnsettledError(f"the cluster does not come to rest; in the last {quiet:g} s: {', '.join(changes + busy)}")
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, then settle."""
         await asyncio.sleep(seconds)
         await self.settle()
 
+    async def _handle(self, request: Request) -> Response:
+        return await self._cable.answer(partial(self.api.handle, request))
+
     def _count(self, changes: Sequence[Change]) -> None:
-        self._changes += sum(change.row.resource not in RESTLESS for change in changes)
+        self._changed.update(
+            f"{change.row.resource} {change.row.key}" for change in changes if change.row.resource not in RESTLESS
+        )

@@ -1,39 +1,63 @@
-"""A network that fails on purpose: lost requests and answers, refusals, delays, broken watches, or cut off whole."""
+"""A network that fails on purpose, by seed: it loses, delays, refuses, breaks and stalls, or is cut off whole."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from enum import Enum
+from typing import TypeVar
 
-from controller_manager.api.errors import InternalError
+from controller_manager.api.errors import (
+    ApiError,
+    Conflict,
+    Expired,
+    InternalError,
+    ServiceUnavailable,
+    TooManyRequests,
+)
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.chance import chance
-from controller_manager.base.tasks import Tasks
 from controller_manager.client import Transport, TransportError
-from controller_manager.client.transport import close_body
+from controller_manager.client.transport import close_body, is_watch
+from controller_manager.testing.cable import Cable
 
+F = TypeVar("F", bound=Enum)
+T = TypeVar("T")
 Intercept = Callable[[Request], Response | None]
 
 LONGEST_DELAY = 5.0
-# A watch breaks at one in so many of the chunks at which a request would fail.
-CHUNKS_PER_BREAK = 5
+# A request without an answer fails after so many seconds, as one over HTTP does.
+TIMEOUT = 60.0
+# Something happens to a chunk of a watch with this fraction of the probability for a request.
+CHUNK_RATE = 0.2
 
 
-class FaultyTransport:
-    """Passes requests to `inner`; each fails with probability `rate`, all fail while it is `cut`."""
+class Fault(Enum):
+    """What happens to a request."""
+
+    LOST = "the request was lost"
+    ANSWER_LOST = "the answer was lost"
+    TIMEOUT = "the request timed out"
+    SLOW = "the request took long"
+    REFUSED = "the server refused"
+
+
+class WatchFault(Enum):
+    """What happens to a chunk of a watch; a slow one arrives after what other watches tell of later changes."""
+
+    BROKEN = "the watch broke in the middle of an event"
+    EXPIRED = "the watch was left behind"
+    SILENT = "the watch says nothing more, and does not end"
+    SLOW = "the watch is late"
+
+
+class FaultyTransport(Cable):
+    """Passes requests to `inner`; each fails with probability `rate`, all fail while it is cut."""
 
     def __init__(self, inner: Transport, rate: float = 0.0) -> None:
+        super().__init__()
         self.host = inner.host
         self.rate = rate
         self._inner = inner
-        self._cut = asyncio.Event()
         self._intercept: Intercept | None = None
-
-    def cut(self) -> None:
-        """Let nothing through any more, in either direction; open watches break."""
-        self._cut.set()
-
-    def mend(self) -> None:
-        """Let everything through again."""
-        self._cut.clear()
 
     def intercept(self, answer: Intercept | None) -> None:
         """Ask `answer` first from now on: what it returns is the answer, None passes the request on."""
@@ -41,54 +65,69 @@ class FaultyTransport:
 
     async def send(self, request: Request) -> Response:
         """The answer, if the network lets both pass. Raises TransportError."""
-        fault = self._draw()
-        if self._cut.is_set() or fault == "request lost":
-            raise TransportError("the request was lost")
-        if fault == "delay":
-            await asyncio.sleep(chance().uniform(0, LONGEST_DELAY))
-        if fault == "refusal":
-            error = InternalError("by chance")
-            return Response(error.code, {}, error.status().encode())
-        forged = self._intercept(request) if self._intercept else None
-        response = forged or await self._inner.send(request)
-        if self._cut.is_set() or fault == "answer lost":
-            await close_body(response)
-            raise TransportError("the answer was lost")
+        response = await self.answer(lambda: self._send(request))
         if isinstance(response.body, bytes):
             return response
-        return Response(response.status, response.headers, self._leaking(response.body))
+        return Response(response.status, response.headers, self._troubled(response.body))
 
     async def close(self) -> None:
         """Close the transport behind."""
         await self._inner.close()
 
-    def _draw(self) -> str:
-        if chance().uniform(0, 1) >= self.rate:
-            return ""
-        faults = ("request lost", "answer lost", "delay", "refusal")
-        return faults[int(chance().uniform(0, len(faults))) % len(faults)]
+    async def _send(self, request: Request) -> Response:
+        fault = _draw(Fault, self.rate)
+        match fault:
+            case Fault.LOST:
+                raise TransportError(fault.value)
+            case Fault.REFUSED:
+                return _refusal(request)
+            case Fault.SLOW:
+                await asyncio.sleep(chance().uniform(0, LONGEST_DELAY))
+        forged = self._intercept(request) if self._intercept else None
+        response = forged or await self._inner.send(request)
+        if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
+            await close_body(response)
+            await asyncio.sleep(TIMEOUT if fault is Fault.TIMEOUT else 0)
+            raise TransportError(fault.value)
+        return response
 
-    async def _leaking(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-        """The chunks of a watch until it breaks, which may be in the middle of an event."""
+    async def _troubled(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
+        """The chunks of a watch, and what happens to them."""
         try:
-            while (chunk := await self._next(body)) is not None:
-                if chance().uniform(0, 1) < self.rate / CHUNKS_PER_BREAK:
-                    yield chunk[: len(chunk) // 2]
-                    raise TransportError("the watch broke")
+            async for chunk in body:
+                fault = _draw(WatchFault, self.rate * CHUNK_RATE)
+                match fault:
+                    case WatchFault.BROKEN:
+                        yield chunk[: len(chunk) // 2]
+                        raise TransportError(fault.value)
+                    case WatchFault.EXPIRED:
+                        yield b'{"type":"ERROR","object":' + Expired("by chance").status().encode() + b"}\n"
+                        return
+                    case WatchFault.SILENT:
+                        await self.carry(asyncio.Event().wait)
+                    case WatchFault.SLOW:
+                        await self.carry(lambda: asyncio.sleep(chance().uniform(0, LONGEST_DELAY)))
                 yield chunk
         finally:
             await close_body(Response(200, {}, body))
 
-    async def _next(self, body: AsyncIterator[bytes]) -> bytes | None:
-        async with Tasks() as tasks:
-            following = tasks.start(_chunk(body), name="next chunk")
-            cut = tasks.start(self._cut.wait(), name="cut")
-            await asyncio.wait((cut, following), return_when=asyncio.FIRST_COMPLETED)
-            if following.done():
-                chunk: bytes | None = following.result()
-                return chunk
-        raise TransportError("the watch was cut")
+
+def _draw(faults: type[F], rate: float) -> F | None:
+    """One of the faults, with probability `rate`."""
+    return _one_of(*faults) if chance().uniform(0, 1) < rate else None
 
 
-async def _chunk(body: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(body, None)
+def _refusal(request: Request) -> Response:
+    """What a healthy server, too, may say to a request now and then."""
+    possible: list[ApiError] = [error("by chance") for error in (InternalError, ServiceUnavailable, TooManyRequests)]
+    if is_watch(request) or any(name == "continue" for name, _ in request.query):
+        possible.append(Expired("by chance"))
+    if request.method in ("PUT", "PATCH"):
+        possible.append(Conflict("by chance"))
+    error = _one_of(*possible)
+    headers = {"retry-after": "1"} if isinstance(error, TooManyRequests) else {}
+    return Response(error.code, headers, error.status().encode())
+
+
+def _one_of(*choices: T) -> T:
+    return choices[int(chance().uniform(0, len(choices))) % len(choices)]

@@ -1,0 +1,129 @@
+"""The cluster in one process: its server comes and goes, and it knows when it is at rest."""
+
+import asyncio
+
+import pytest
+
+from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import TransportError
+from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.options import Options
+from controller_manager.testing import Cluster, UnsettledError, builders
+
+pytestmark = pytest.mark.virtual
+
+POD = Key("default", "p")
+
+
+class Restless:
+    """Changes every pod it sees, and so never comes to rest."""
+
+    def __init__(self, context: Context, options: Options) -> None:
+        self._client = context.client
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        pod = await self._client.get(PODS, key)
+        count = int((pod.metadata.labels or {}).get("count", "0"))
+        await self._client.patch(PODS, key, {"metadata": {"labels": {"count": str(count + 1)}}})
+        return None
+
+
+class Slow(Restless):
+    """Takes half a minute over everything."""
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        await asyncio.sleep(30)
+        return None
+
+
+def spec(reconciler: type[Restless]) -> Spec[Options]:
+    return Spec(name="test-controller", reconciler=reconciler, options=Options, watches=(For(PODS),))
+
+
+@pytest.mark.parametrize("crash", [True, False])
+async def test_a_server_that_comes_back_knows_what_it_acknowledged(crash: bool) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false")
+        before = await cluster.client.create(PODS, builders.pod("p"))
+        await (cluster.kill_api() if crash else cluster.stop_api())
+        with pytest.raises(TransportError):
+            await cluster.client.get(PODS, POD)
+        await cluster.sleep(10)
+        await cluster.start_api()
+        assert (await cluster.client.get(PODS, POD)).metadata == before.metadata
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.advance(60)
+        assert await cluster.client.get(ENDPOINTS, Key("default", "web"))
+
+
+async def test_managers_follow_a_server_that_has_lost_everything() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage()
+        for number in range(20):
+            await cluster.client.create(PODS, builders.pod(f"p-{number}"))
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.settle()
+        await cluster.kill_api()
+        await cluster.start_api(wiped=True)
+        await cluster.client.create(SERVICES, builders.service("other", {"app": "web"}))
+        await cluster.advance(60)
+        assert [e.metadata.name for e in (await cluster.client.list(ENDPOINTS)).items] == ["kubernetes", "other"]
+
+
+async def test_what_is_under_way_when_the_server_dies_fails() -> None:
+    async with Cluster() as cluster:
+        failed: list[str] = []
+
+        async def watch() -> None:
+            try:
+                async for _ in cluster.client.watch(NAMESPACES):
+                    pass
+            except TransportError:
+                failed.append("watch")
+
+        async def write() -> None:
+            try:
+                await cluster.client.create(PODS, builders.pod("p"))
+            except TransportError:
+                failed.append("write")
+
+        async with Tasks() as tasks:
+            tasks.start(watch(), name="watch")
+            await cluster.sleep(1)
+            tasks.start(write(), name="write")
+            await asyncio.sleep(0)
+            await cluster.kill_api()
+            await cluster.sleep(1)
+        assert sorted(failed) == ["watch", "write"]
+
+
+async def test_settle_waits_for_work_that_changes_nothing() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", specs=[spec(Slow)])
+        await cluster.client.create(PODS, builders.pod("p"))
+        began = asyncio.get_running_loop().time()
+        await cluster.settle()
+        assert asyncio.get_running_loop().time() - began >= 30
+
+
+async def test_a_cluster_that_never_rests_says_why() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", specs=[spec(Restless)])
+        await cluster.client.create(PODS, builders.pod("p"))
+        with pytest.raises(UnsettledError, match=r"in the last 1 s: \d+ changes of pods default/p"):
+            await cluster.settle()
+
+
+async def test_a_manager_that_cannot_read_is_not_settled() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--leader-elect=false")
+        replica.network.cut()
+        with pytest.raises(UnsettledError, match="listing services"):
+            await cluster.settle()
+        await replica.kill()
+        await cluster.settle()
+        with pytest.raises(NotFound):
+            await cluster.client.get(PODS, POD)
