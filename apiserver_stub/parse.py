@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.kinds.registry import Kinds
-from controller_manager.api.errors import BadRequest, MethodNotAllowed, NotFound
+from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
@@ -60,6 +60,11 @@ def resolve(route: Route, kinds: Kinds) -> tuple[Kind, Subresource | None]:
     return kind, found
 
 
+def methods(path: str, kinds: Kinds) -> list[str]:
+    """The HTTP methods that `path` allows (RFC 9110, section 10.2.1)."""
+    return [method for method in _VERBS if _allows(path, method, kinds)]
+
+
 def last_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Single-valued parameters: of a repeated one the last value counts."""
     return dict(query)
@@ -74,6 +79,16 @@ def is_on(query: Mapping[str, str], name: str) -> bool:
 def unknown() -> NotFound:
     """The refusal of a path that addresses nothing."""
     return NotFound("the server could not find the requested resource")
+
+
+def _allows(path: str, method: str, kinds: Kinds) -> bool:
+    try:
+        route = parse(method, path, {})
+        if route.resource:
+            resolve(route, kinds)
+    except ApiError:
+        return False
+    return bool(route.resource) or method == "GET"
 
 
 def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], query: Mapping[str, str]) -> Route:

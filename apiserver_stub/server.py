@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from apiserver_stub.call import Call, Reply, User
 from apiserver_stub.encode.negotiate import respond
 from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.parse import Route, last_values, parse, resolve
+from apiserver_stub.parse import Route, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
-from controller_manager.api.errors import ApiError, InternalError, Timeout
+from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
@@ -72,12 +72,19 @@ class Server:
                 namespace = route.namespace if kind.namespaced else ""
                 response = await self._serve(Call(request, user, route.verb, kind, namespace, route.name, part, query))
         except ApiError as refusal:
-            response = refused(refusal)
+            response = self._refused(refusal, request)
         except Exception:  # noqa: BLE001  # the hall, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             response = refused(InternalError("the request failed inside the server, whose log says why"))
         self._telemetry.count(counted, response.status, monotonic() - started)
         return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
+
+    def _refused(self, refusal: ApiError, request: Request) -> Response:
+        response = refused(refusal)
+        if not isinstance(refusal, MethodNotAllowed):
+            return response
+        allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
+        return Response(response.status, {**response.headers, **allowed}, response.body)
 
     async def _serve(self, call: Call) -> Response:
         if call.verb in _READS:

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from apiserver_stub.call import User
-from controller_manager.api.errors import Unauthorized
+from controller_manager.api.errors import Unauthorized, forbidden
 from controller_manager.api.wire import Request
 
 AUTHENTICATED = "system:authenticated"
+_IMPERSONATED = "impersonate-user"
 
 Authenticator = Callable[[Request], User | None]
 
@@ -19,11 +20,16 @@ class Who:
         self._authenticators = tuple(authenticators)
 
     def __call__(self, request: Request) -> User:
-        """The caller, a member of `system:authenticated`. Raises `Unauthorized`."""
+        """The caller, a member of `system:authenticated`. Raises `Unauthorized`, and `Forbidden` for a caller who
+        would be another: what is asked in a weaker user's name must not be done in a stronger one's.
+        """
         for authenticate in self._authenticators:
             user = authenticate(request)
-            if user is not None:
-                return user
+            if user is None:
+                continue
+            if _IMPERSONATED in request.headers:
+                raise forbidden("", "users", request.headers[_IMPERSONATED], "this server serves no impersonation")
+            return user
         raise Unauthorized("Unauthorized")
 
 

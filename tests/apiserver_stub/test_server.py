@@ -72,6 +72,33 @@ async def test_health_is_for_everybody(api: ApiServer, path: str) -> None:
     assert (response.status, response.body) == (200, b"ok") or b"check passed" in bytes(response.body)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", PODS, "GET, POST, DELETE"),
+        ("POST", f"{PODS}/p", "GET, PUT, PATCH, DELETE"),
+        ("OPTIONS", "/api/v1/pods", "GET"),
+        ("DELETE", f"{PODS}/p/status", "GET, PUT, PATCH"),
+        ("DELETE", "/api/v1/namespaces", "GET, POST"),
+        ("POST", "/version", "GET"),
+        ("DELETE", "/apis/apps", "GET"),
+    ],
+)
+async def test_a_method_that_is_not_allowed_learns_which_are(
+    api: ApiServer, method: str, path: str, allowed: str
+) -> None:
+    response, status = await ask(api, method, path)
+    assert (response.status, status["reason"], response.headers["allow"]) == (405, "MethodNotAllowed", allowed)
+
+
+async def test_nobody_acts_as_another(api: ApiServer) -> None:
+    response, status = await ask(api, "POST", "/api/v1/namespaces", {"metadata": {"name": "a"}}, impersonate_user="eve")
+    assert (response.status, status["reason"]) == (403, "Forbidden")
+    assert (await ask(api, "GET", "/api/v1/namespaces/a"))[0].status == 404
+    stranger = await api.handle(Request("GET", PODS, headers={"impersonate-user": "eve"}))
+    assert stranger.status == 401
+
+
 async def test_the_checks_have_their_names(api: ApiServer) -> None:
     response = await api.handle(Request("GET", "/readyz", (("verbose", ""),)))
     names = [line[3:].removesuffix(" ok") for line in bytes(response.body).decode().splitlines()[:-1]]  # type: ignore[arg-type]
