@@ -35,7 +35,7 @@ async def create(tools: Tools, call: Call) -> Reply:
 async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Reply:
     """Write a named object that is new. Raises `AlreadyExists`, and what the steps on the way refuse."""
     kind, metadata = call.kind, tree["metadata"]
-    if metadata.pop("resourceVersion", ""):
+    if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
     apply_defaults(tree, kind)

@@ -135,6 +135,7 @@ _CLASSES: tuple[type[ApiError], ...] = (
     Expired, Gone, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
     ServiceUnavailable, Timeout,
 )  # fmt: skip
+_MOST_CAUSES = 200  # a body of the usual limit could break a rule a few hundred thousand times
 _BY_REASON = {c.reason: c for c in _CLASSES}
 _BY_CODE = {c.code: c for c in reversed(_CLASSES)}
 
@@ -163,11 +164,14 @@ def forbidden(group: str, plural: str, name: str, why: str) -> Forbidden:
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
-    """The object breaks rules of its kind; every broken rule is a cause."""
-    problems = [f"{c.field}: {c.message}" if c.field else c.message for c in causes]
+    """The object breaks rules of its kind; every broken rule is a cause, as far as anybody would read on."""
+    told = causes[:_MOST_CAUSES]
+    problems = [f"{c.field}: {c.message}" if c.field else c.message for c in told]
+    if len(causes) > len(told):
+        problems.append(f"and {len(causes) - len(told)} more")
     listed = problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]"
     qualified = f"{kind}.{group}" if group else kind
-    details = Details(name=name, group=group, kind=kind, causes=tuple(causes))
+    details = Details(name=name, group=group, kind=kind, causes=tuple(told))
     return Invalid(f'{qualified} "{name}" is invalid: {listed}', details)
 
 

@@ -104,6 +104,17 @@ async def test_all_problems_are_told_at_once(api) -> None:
     assert {"spec.replicas", "spec.selector"} <= {cause.field for cause in caught.value.details.causes}
 
 
+async def test_a_mass_of_problems_is_not_told_to_the_end(api) -> None:
+    with pytest.raises(errors.Invalid, match="and 19800 more") as caught:
+        await api.post(CONFIGS, {"metadata": {"name": "a", "labels": {f"!{n}": "" for n in range(20_000)}}})
+    assert len(caught.value.status().encode()) < 100_000
+
+
+async def test_version_zero_is_none(api) -> None:
+    made = await api.post(CONFIGS, {"metadata": {"name": "a", "resourceVersion": "0"}})
+    assert made["metadata"]["resourceVersion"] == str(api.store.revision)
+
+
 async def test_a_namespace_must_be_there_and_stay(api) -> None:
     with pytest.raises(errors.NotFound, match='namespaces "gone" not found'):
         await api.config("a", "gone")
