@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from apiserver_stub.encode.accept import preferred
 from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import unknown
@@ -67,17 +68,15 @@ class Discovery:
 
 
 def choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
-    """The first form of the `Accept` header that is offered. Raises `NotAcceptable` when none is."""
-    if not accept:
+    """The form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
+    if not accept.strip():
         return plain
-    for one in accept.split(","):
-        media_type, *parameters = (part.strip() for part in one.split(";"))
-        if media_type.lower() not in _ANY_JSON:
+    for media_type, parameters in preferred(accept):
+        if media_type not in _ANY_JSON:
             continue
-        pairs = {(name.strip(), value.strip()) for name, _, value in (part.partition("=") for part in parameters)}
-        if not any(name == "as" for name, _ in pairs):
+        if "as" not in parameters:
             return plain
-        if aggregated is not None and pairs >= _IS_AGGREGATED:
+        if aggregated is not None and parameters.items() >= _IS_AGGREGATED:
             return aggregated
     raise NotAcceptable(f"only the following media types are accepted: {PLAIN}, {AGGREGATED}")
 

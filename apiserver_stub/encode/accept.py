@@ -28,7 +28,7 @@ def choose(accept: str, offered: tuple[str, ...] = _OFFERED) -> Form:
     """The form a caller likes best of those offered; anything when it does not say. Raises `NotAcceptable`."""
     if not accept.strip():
         return Form(offered[0])
-    for media, parameters in _preferred(accept):
+    for media, parameters in preferred(accept):
         form = _form(media, parameters, offered)
         if form is not None:
             return form
@@ -36,7 +36,7 @@ def choose(accept: str, offered: tuple[str, ...] = _OFFERED) -> Form:
     raise NotAcceptable(f"only the following media types are accepted: {known}")
 
 
-def _preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
+def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
     """Media ranges with their parameters, the dearest first: by weight, then the precise before the wild."""
     weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
     weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))

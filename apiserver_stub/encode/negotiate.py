@@ -8,12 +8,12 @@ from apiserver_stub.encode import yaml
 from apiserver_stub.encode.accept import JSON, TABLE, YAML, Form, choose
 from apiserver_stub.encode.json import encode, indented
 from apiserver_stub.encode.views import list_metadata, represent, view
+from apiserver_stub.parse import is_on
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Response
 
 _CHUNK = 256 * 1024
 _LONGEST_WARNINGS = 4096
-_OFF = frozenset({"0", "false"})
 _INCLUDED = frozenset({"", "None", "Metadata", "Object"})
 _LIVE = (JSON,)
 _PLAIN = Form()
@@ -33,7 +33,7 @@ def respond(call: Call, reply: Reply) -> Response:
     form, body = check_accept(call), reply.body
     if isinstance(body, Stream):
         return Response(reply.status, _headers(JSON, reply), body.open(represent(call, form.view)))
-    pretty = call.query.get("pretty", "0").lower() not in _OFF
+    pretty = is_on(call.query, "pretty")
     if form == _PLAIN and not pretty:
         whole = body.data if isinstance(body, Item) else _listed(call, body)
         return Response(reply.status, _headers(JSON, reply), whole)

@@ -3,18 +3,16 @@
 from collections.abc import Mapping
 from typing import Literal
 
+from apiserver_stub.parse import is_on
 from controller_manager.api.errors import BadRequest
 
 Query = Mapping[str, str]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 
-_OFF = frozenset({"0", "false"})
-
 
 def flag(query: Query, name: str) -> bool | None:
     """A boolean that may be absent; any value but `0` and `false` is true, an empty one too."""
-    value = query.get(name)
-    return None if value is None else value.lower() not in _OFF
+    return is_on(query, name) if name in query else None
 
 
 def number(query: Query, name: str) -> int | None:

@@ -94,10 +94,12 @@ def test_the_aggregated_form() -> None:
         (f"{AGGREGATED.replace('v=v2', 'v=v9')},application/json", "application/json"),
         ("application/vnd.kubernetes.protobuf,application/json", "application/json"),
         ("application/yaml, */*", "application/json"),
+        (f"application/json;q=0.5,{AGGREGATED}", AGGREGATED),
+        (f"{AGGREGATED};q=0,application/json", "application/json"),
         ("", "application/json"),
     ],
 )
-def test_the_first_offered_form_is_sent(accept: str, media_type: str) -> None:
+def test_the_best_offered_form_is_sent(accept: str, media_type: str) -> None:
     assert ask("/apis", accept).headers["content-type"] == media_type
 
 
