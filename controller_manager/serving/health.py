@@ -68,11 +68,12 @@ class Health:
                 lines.append(f"[-]{one.name} failed: reason withheld")
             else:
                 lines.append(f"[+]{one.name} ok")
-        unknown = sorted(set(excluded) - {one.name for one in checks})
+        known = {one.name for one in checks}
+        unknown = sorted(set(excluded) - known)
         if unknown:
             quoted = ", ".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        self._note(title, failed)
+        self._note(" without ".join((title, *sorted(known & set(excluded)))), failed)
         if failed:
             return _text(500, [*lines, f"{title} check failed"])
         return _text(200, [*lines, f"{title} check passed"]) if verbose else Response(200, _HEADERS, b"ok")

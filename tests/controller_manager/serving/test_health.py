@@ -69,6 +69,16 @@ def test_only_changes_are_logged():
     ]
 
 
+def test_probes_that_exclude_what_fails_do_not_fill_the_log():
+    with structlog.testing.capture_logs() as lines:
+        health = Health(get_logger("test"))
+        health.add("leader", lambda: "late")
+        for number in range(5):
+            assert ask(health, "/readyz")[0] == 500
+            assert ask(health, "/readyz", ("exclude", "leader"), ("exclude", f"{number}"))[0] == 200
+    assert len(lines) == 1
+
+
 def test_unknown_checks_methods_and_paths(health):
     assert ask(health, "/livez/lease")[0] == 404
     assert ask(health, "/livez", method="POST")[0] == 405
