@@ -1,0 +1,70 @@
+"""An API server in this process, on a memory store and in virtual time, spoken to in plain requests."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.testing.virtual import VirtualLoop
+
+ADMIN = Certificate("admin", ("system:masters",))
+
+
+class Api:
+    """A started server; `ask` walks one request through the hall."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self.server: ApiServer = self._runner.run(self._start())
+
+    async def _start(self) -> ApiServer:
+        server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
+        await server.start()
+        return server
+
+    @property
+    def revision(self) -> int:
+        """The revision of the newest change."""
+        return self.server.store.revision
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> tuple[int, bytes]:
+        """Code and whole body of the answer; `body` may be bytes or a tree, `more` is `headers` and query."""
+        headers = more.pop("headers", {"content-type": "application/json"})
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        query = tuple((name, str(value)) for name, value in more.items())
+        return self.send(Request(method, path, query, headers, data, ADMIN))
+
+    def send(self, request: Request) -> tuple[int, bytes]:
+        """Code and whole body of the answer to any request; a watch ends by its timeout."""
+        return self._runner.run(self._whole(request))
+
+    async def _whole(self, request: Request) -> tuple[int, bytes]:
+        answer = await self.server.handle(request)
+        if isinstance(answer.body, bytes):
+            return answer.status, answer.body
+        return answer.status, b"".join([chunk async for chunk in answer.body])
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._runner.run(self.server.stop())
+        self._runner.close()
+
+
+@pytest.fixture(scope="module")
+def api() -> Iterator[Api]:
+    """The server that the tests of a module share."""
+    api = Api()
+    yield api
+    api.close()
+
+
+@pytest.fixture(scope="session")
+def new_api() -> Callable[[], Api]:
+    """Makes servers for a test that needs many."""
+    return Api
