@@ -6,9 +6,8 @@ from typing import TypeVar
 import msgspec
 
 from apiserver_stub.call import Call, Item, Reply, Tree
-from apiserver_stub.encode.body import decode_body, media_type
+from apiserver_stub.encode.body import decode_body
 from apiserver_stub.encode.json import encode
-from apiserver_stub.questions import MEDIA_TYPE, read_question
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
@@ -31,16 +30,9 @@ class Reviews:
         review = self._table.get((call.kind.group, call.kind.plural))
         if review is None:
             return await self._others(call)
-        tree = _question(call)
+        tree = decode_body(call.request, call.kind.api_version, call.kind.kind).tree
         answered = {**tree, "metadata": {"creationTimestamp": None}, "status": review(call, tree)}
         return Reply(Item(encode(answered)), 201)
-
-
-def _question(call: Call) -> Tree:
-    request, kind = call.request, call.kind
-    if media_type(request) == MEDIA_TYPE:
-        return read_question(request.body, kind.api_version, kind.kind)
-    return decode_body(request, kind.api_version, kind.kind).tree
 
 
 def read(tree: Tree, model: type[M]) -> M:

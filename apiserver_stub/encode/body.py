@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.encode import json, yaml
+from apiserver_stub.encode import json, protobuf, yaml
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
@@ -24,9 +24,9 @@ def decode_body(request: Request, api_version: str, kind: str) -> Body:
     """The object in the body; a missing `apiVersion` or `kind` is filled in.
 
     Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body that is
-    neither JSON nor YAML.
+    neither JSON nor YAML, nor protobuf of a kind that has messages.
     """
-    tree, duplicates = _decode(request)
+    tree, duplicates = _decode(request, api_version, kind)
     _check_type(tree, "kind", kind)
     _check_type(tree, "apiVersion", api_version)
     return Body(tree, duplicates)
@@ -36,7 +36,7 @@ def decode_options(request: Request) -> Tree:
     """The `DeleteOptions` in the body, empty when there is none. Raises as `decode_body`."""
     if not request.body:
         return {}
-    tree, _ = _decode(request)
+    tree, _ = _decode(request, "v1", "DeleteOptions")
     if tree.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(f"the kind in the data ({tree['kind']}) does not match the expected kind (DeleteOptions)")
     return tree
@@ -53,12 +53,14 @@ def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
     return UnsupportedMediaType(f"the body of the request was in an unknown format - accepted media types: {known}")
 
 
-def _decode(request: Request) -> tuple[Tree, tuple[str, ...]]:
+def _decode(request: Request, api_version: str, kind: str) -> tuple[Tree, tuple[str, ...]]:
     match media_type(request):
         case "application/json":
             tree, duplicates = json.decode_noting(request.body)
         case "application/yaml":
             tree, duplicates = yaml.load(request.body)
+        case protobuf.MEDIA_TYPE if protobuf.knows(api_version, kind):
+            return protobuf.decode(request.body, api_version, kind), ()
         case _:
             raise unsupported((JSON, YAML))
     if not isinstance(tree, dict):

@@ -1,4 +1,4 @@
-"""Reduces a folder of facts about the API (schemas, resources, table columns) to what the server reads at start.
+"""Reduces a folder of facts about the API (schemas, resources, columns, protobuf numbers) to what the server reads.
 
 Run as `python -m apiserver_stub.kinds.data.reduce FOLDER`; writes the JSON files beside this one.
 """
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from apiserver_stub.kinds.data.reduce_protobuf import message_name, protobuf
 
 Raw = dict[str, Any]
 
@@ -50,19 +52,28 @@ _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean":
 
 
 def main(folder: str) -> None:
-    """Write `resources.json`, `schema.json` and `columns.json`."""
+    """Write `resources.json`, `schema.json`, `columns.json` and `protobuf.json`."""
     source, target = Path(folder), Path(__file__).parent
     resources = [r for r in _lines(source / "resources.jsonl") if _is_served(r)]
+    definitions = {d["name"]: d for d in _lines(source / "schema.jsonl")}
+    kinds = _kinds(resources, definitions)
     _write(target / "resources.json", resources)
-    _write(target / "schema.json", _schema(resources, {d["name"]: d for d in _lines(source / "schema.jsonl")}))
-    _write(target / "columns.json", msgspec.json.decode((source / "table-columns.json").read_bytes()))
+    _write(target / "schema.json", _schema(kinds, definitions))
+    _write(target / "columns.json", _read(source / "table-columns.json"))
+    messages = {kind.removeprefix("/"): message_name(name) for kind, name in kinds.items()}
+    extra, wire = _read(source / "proto-extra.json"), _read(target / "wire.json")
+    _write(target / "protobuf.json", protobuf(messages, definitions.values(), extra, wire))
 
 
-def _schema(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> Raw:
+def _kinds(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> dict[str, str]:
+    """The definition of every kind that a request may carry."""
     by_kind = {tuple(gvk): name for name, found in definitions.items() for gvk in found.get("gvk", ())}
     roots = dict.fromkeys([(r["group"], r["version"], r["kind"]) for r in resources])
     roots.update(dict.fromkeys(_BODIES))
-    kinds = {"/".join(gvk): by_kind[gvk] for gvk in roots}
+    return {"/".join(gvk): by_kind[gvk] for gvk in roots}
+
+
+def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
     used = _reachable(kinds.values(), definitions, skip="")
     desired = _reachable(kinds.values(), definitions, skip="status")
     reduced = {
@@ -141,6 +152,10 @@ def _is_served(resource: Raw) -> bool:
 
 def _lines(path: Path) -> list[Raw]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def _read(path: Path) -> Any:
+    return msgspec.json.decode(path.read_bytes())
 
 
 def _write(path: Path, content: Any) -> None:

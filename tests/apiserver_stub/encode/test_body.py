@@ -51,7 +51,7 @@ def test_huge_numbers_are_numbers() -> None:
     assert decode(b'{"a": 123456789012345678901234567890}')["a"] == pytest.approx(1.2345678901234568e29)
 
 
-@pytest.mark.parametrize("content_type", ["text/plain", "application/vnd.kubernetes.protobuf", "application/xml"])
+@pytest.mark.parametrize("content_type", ["text/plain", "application/xml"])
 def test_other_media_types_are_unsupported(content_type: str) -> None:
     with pytest.raises(UnsupportedMediaType, match="application/json, application/yaml"):
         decode(b"{}", content_type)

@@ -1,0 +1,84 @@
+"""The wire format of protobuf, which knows nothing of messages: numbered fields, and what scalars their bytes are."""
+
+import math
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from struct import unpack
+from types import MappingProxyType
+from typing import Any
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIRST, _LAST = 1 << 3, 0xFFFF_FFFF
+
+Value = int | bytes
+
+
+def fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """The fields of a message as they come: tag (number and wire type) and value. Raises `ValueError`."""
+    at, end = 0, len(data)
+    while at < end:
+        tag, at = (data[at], at + 1) if data[at] < 0x80 else varint(data, at)
+        if not _FIRST <= tag <= _LAST:
+            raise ValueError("a field has no number, or one too high")
+        wire = tag & 7
+        if wire in (VARINT, BYTES):
+            number, at = (data[at], at + 1) if at < end and data[at] < 0x80 else varint(data, at)
+        else:
+            number = _size(wire)
+        if wire == VARINT:
+            yield tag, number
+            continue
+        start, at = at, at + number
+        if at > end:
+            raise ValueError("it ends in the middle of a field")
+        yield tag, data[start:at]
+
+
+def _size(wire: int) -> int:
+    if wire == FIXED64:
+        return 8
+    if wire == FIXED32:
+        return 4
+    raise ValueError(f"there is no wire type {wire}")
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number that begins at a position, and where it ends. Raises `ValueError`."""
+    value = 0
+    for shift, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return value, at + shift + 1
+    raise ValueError("it ends in the middle of a number, or a number is too long")
+
+
+def varints(data: bytes) -> Iterator[int]:
+    """Numbers one after the other, as lists of them may be packed."""
+    at = 0
+    while at < len(data):
+        value, at = varint(data, at)
+        yield value
+
+
+def _integer(value: int, _: int) -> int:
+    """Negative numbers are written as 64 bits of the complement of two."""
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _double(value: bytes, _: int) -> float:
+    found: float = unpack("<d", value)[0]
+    if not math.isfinite(found):
+        raise ValueError("a number is not finite")
+    return found
+
+
+SCALARS: Mapping[str, tuple[int, Callable[[Any, int], Any]]] = MappingProxyType({
+    "bool": (VARINT, lambda value, _: value != 0),
+    "int": (VARINT, _integer),
+    "double": (FIXED64, _double),
+    "string": (BYTES, lambda value, _: value.decode()),
+    "bytes": (BYTES, lambda value, _: b64encode(value).decode()),
+    "raw": (BYTES, lambda value, _: value),
+})  # fmt: skip
+"""Of each scalar type its wire type, and its JSON value."""

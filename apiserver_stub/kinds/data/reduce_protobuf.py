@@ -1,0 +1,82 @@
+"""Reduces the facts about kinds to protobuf messages: of each its fields, by number, as `[name, type, label]`.
+
+A type is `string`, `bool`, `int`, `double`, `bytes` (base64 in JSON), `raw` (bytes as they are) or another message.
+A label is `list`, `map` (from strings), `explicit` (zero says something, where elsewhere it means absence) or nothing;
+a field without a name is a message whose fields are the outer object's. `wire.json` is written by hand and has what the
+descriptions do not tell: messages of another form in JSON, messages whose fields are embedded in others, the numbers of
+fields that go by another name in protobuf, and the scalars that can be told from their zero.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+Raw = dict[str, Any]
+
+_SCALARS = {"string": "string", "boolean": "bool", "integer": "int", "number": "double"}
+_PREFIX = re.compile(r"(io\.k8s|k8s\.io)\.(api|(apimachinery|apiextensions-apiserver|kube-aggregator)\.pkg(\.apis)?)\.")
+
+
+def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, wire: Raw) -> Raw:
+    """The messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
+    table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire)
+    messages: dict[str, Raw] = {}
+    waiting = [*kinds.values(), *wire["kinds"].values(), "runtime.Unknown"]
+    while waiting:
+        name = waiting.pop()
+        if name not in messages:
+            messages[name] = fields = table.message(name)
+            waiting.extend(field[1] for field in fields.values() if "." in field[1])
+    return {"kinds": {**kinds, **wire["kinds"]}, "messages": dict(sorted(messages.items()))}
+
+
+def message_name(definition: str) -> str:
+    """What the message of a definition is called here: group, version and kind."""
+    return _PREFIX.sub("", definition, count=1)
+
+
+class _Table:
+    """Everything that is known about messages."""
+
+    def __init__(self, definitions: Mapping[str, Raw], extra: Raw, wire: Raw) -> None:
+        self._definitions = definitions
+        self._wire = wire
+        self._numbers = {
+            message_name(name): {field: found[0] for field, found in fields.items()} for name, fields in extra.items()
+        }
+        self._numbers.update(wire["numbers"])
+        self._outer = {inner: outer for outer, (_, inner) in wire["embedded"].items()}
+
+    def message(self, name: str) -> Raw:
+        """The fields of a message by number."""
+        if name in self._wire["messages"]:
+            return {str(number): [field, *rest] for field, (number, *rest) in self._wire["messages"][name].items()}
+        numbers: dict[str, int] = dict(self._numbers.get(name, {}))
+        if name in self._definitions:
+            definition = self._definitions[name]
+            own = definition.get("fields", {}).items()
+            numbers.update((field, found["pb"]) for field, found in own if "pb" in found)
+        else:
+            definition = self._definitions[self._outer[name]]
+        fields = {number: self._field(name, definition, field) for field, number in numbers.items()}
+        if name in self._wire["embedded"]:
+            number, inner = self._wire["embedded"][name]
+            fields[number] = ["", inner]
+        return {str(number): fields[number] for number in sorted(fields)}
+
+    def _field(self, name: str, definition: Raw, field: str) -> list[str]:
+        found = definition["fields"][field]
+        for part, label in (("items", "list"), ("values", "map")):
+            if part in found:
+                return [field, _type(found[part]), label]
+        explicit = field in definition.get("required", ()) or field in self._wire["pointers"].get(name, ())
+        kind = _type(found)
+        return [field, kind, "explicit"] if explicit and "." not in kind else [field, kind]
+
+
+def _type(raw: Raw) -> str:
+    if "ref" in raw:
+        return message_name(raw["ref"])
+    if raw["type"] == "array":
+        return "meta.v1.ExtraValue"
+    return "bytes" if raw.get("format") == "byte" else _SCALARS[raw["type"]]

@@ -1,0 +1,133 @@
+"""kubectl's typed commands, which send protobuf: what they create is what the same object in JSON would have been."""
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+pytestmark = pytest.mark.e2e
+
+Kubectl = Callable[..., str]
+
+PROTOBUF = "Content-Type: application/vnd.kubernetes.protobuf"
+# Given by the server, and other for each object.
+GIVEN = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
+ADDRESSES = ("clusterIP", "clusterIPs")
+
+
+def create(run: Any, *arguments: str) -> None:
+    """Create something, which must have been sent in protobuf."""
+    code, _, said = run("-v=8", "create", *arguments)
+    assert code == 0, said
+    assert PROTOBUF in said.partition("POST ")[2].partition("Response")[0], said
+
+
+def plain(found: str) -> dict[str, Any]:
+    """An object without what is different for each."""
+    tree: dict[str, Any] = json.loads(found)
+    for part, names in (("metadata", GIVEN), ("spec", ADDRESSES)):
+        for name in names:
+            tree.get(part, {}).pop(name, None)
+    for port in tree.get("spec", {}).get("ports", ()):
+        port.pop("nodePort", None)
+    return tree
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "configmap made --from-literal=a=b --from-literal=empty=",
+        "secret generic made --from-literal=a=b --type=example.com/key",
+        "secret docker-registry made --docker-server=r --docker-username=u --docker-password=p",
+        "deployment made --image=web:1 --replicas=0 --port=80",
+        "service clusterip made --tcp=80:8080 --tcp=443:named",
+        "service clusterip made --clusterip=None",
+        "service nodeport made --tcp=80",
+        "service externalname made --external-name=a.example",
+        "serviceaccount made",
+        "role made --verb=get,list --resource=pods,deployments.apps --resource-name=one",
+        "rolebinding made --role=r --serviceaccount=n:s --group=g --user=u",
+        "clusterrole made --verb=get --non-resource-url=/healthz",
+        "clusterrole made --aggregation-rule=a=b",
+        "clusterrolebinding made --clusterrole=c --user=u",
+        "cronjob made --image=i --schedule=1_*_*_*_* --restart=Never -- date -u",
+        "ingress made --class=c --rule=a.example/*=web:80,tls=cert --default-backend=web:http",
+        "poddisruptionbudget made --selector=a=b --min-available=0",
+        "poddisruptionbudget made --selector=a=b --max-unavailable=50%",
+        "quota made --hard=pods=3,cpu=1500m,memory=2Gi --scopes=NotTerminating",
+        "priorityclass made --value=0 --preemption-policy=Never",
+        "priorityclass made --value=-7 --description=low",
+    ],
+)
+def test_create(run: Any, kubectl: Kubectl, namespace: str, command: str) -> None:
+    """What is sent in protobuf makes the same as what is sent in JSON."""
+    options, _, program = command.partition(" -- ")
+    arguments = [word.replace("_", " ") for word in options.split()]
+    after = ["--", *program.split()] if program else []
+
+    def read() -> dict[str, Any]:
+        found = plain(kubectl("get", arguments[0], "made", "-n", namespace, "-o", "json"))
+        kubectl("delete", arguments[0], "made", "-n", namespace)
+        return found
+
+    create(run, *arguments, "-n", namespace, *after)
+    sent_as_protobuf = read()
+    in_json = kubectl("create", *arguments, "-n", namespace, "--dry-run=client", "-o", "json", *after)
+    kubectl("create", "-f", "-", stdin=json.loads(in_json))
+    assert sent_as_protobuf == read()
+
+
+def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespace: str) -> None:
+    create(run, "namespace", "shop")
+    assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.status.phase}") == "Active"
+    create(run, "cronjob", "nightly", "-n", namespace, "--image=i", "--schedule=1 * * * *", "--", "date")
+    create(run, "job", "now", "-n", namespace, "--from=cronjob/nightly")
+    job = json.loads(kubectl("get", "job", "now", "-n", namespace, "-o", "json"))
+    assert job["metadata"]["ownerReferences"][0]["name"] == "nightly"
+    assert job["metadata"]["ownerReferences"][0]["controller"] is True
+    assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["date"]
+
+
+def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
+    create(run, "deployment", "web", "-n", namespace, "--image=i")
+    kubectl("autoscale", "deployment", "web", "-n", namespace, "--min=2", "--max=3", "--cpu-percent=50")
+    spec = json.loads(kubectl("get", "horizontalpodautoscalers.v1.autoscaling", "web", "-n", namespace, "-o", "json"))[
+        "spec"
+    ]
+    assert spec == {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": 2,
+        "maxReplicas": 3,
+        "targetCPUUtilizationPercentage": 50,
+    }
+
+
+def test_a_certificate_is_approved(kubectl: Kubectl) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "someone")])
+    asked = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, hashes.SHA256())
+    spec = {
+        "request": b64encode(asked.public_bytes(serialization.Encoding.PEM)).decode(),
+        "signerName": "example.com/signer",
+        "usages": ["client auth"],
+    }
+    wanted = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    kubectl("create", "-f", "-", stdin={**wanted, "metadata": {"name": "someone"}, "spec": spec})
+    kubectl("certificate", "approve", "someone")
+    found = json.loads(kubectl("get", "csr", "someone", "-o", "json"))
+    assert found["status"]["conditions"][0]["type"] == "Approved"
+    assert found["spec"]["request"] == spec["request"]
+    assert found["spec"]["usages"] == ["client auth"]
+
+
+def test_what_is_wrong_in_protobuf_is_named(refused: Kubectl, namespace: str) -> None:
+    said = refused("create", "configmap", "Bad_Name", "-n", namespace)
+    assert 'metadata.name: Invalid value: "Bad_Name"' in said
+    said = refused("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
+    assert said.endswith('namespaces "nowhere" not found')
