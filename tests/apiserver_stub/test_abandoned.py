@@ -1,0 +1,84 @@
+"""Callers who go away at any moment: what they began happens whole or not at all, and watchers hear of it once."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.runtime import Runtime
+
+ADMIN = Certificate("admin", ("system:masters",))
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PATCH = {"content-type": "application/merge-patch+json"}
+
+
+async def ask(api: ApiServer, method: str, path: str, body: Any = None, *query: tuple[str, str]) -> Response:
+    data = b"" if body is None else msgspec.json.encode(body)
+    return await api.handle(Request(method, path, query, PATCH if method == "PATCH" else {}, data, ADMIN))
+
+
+async def listed(api: ApiServer) -> Any:
+    body = (await ask(api, "GET", CONFIGS)).body
+    assert isinstance(body, bytes)
+    return msgspec.json.decode(body)
+
+
+def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
+    name = f"c{chosen.randrange(8)}"
+    match chosen.choice(["create", "patch", "patch", "delete"]):
+        case "create":
+            return "POST", CONFIGS, {"metadata": {"name": name}}
+        case "patch":
+            return "PATCH", f"{CONFIGS}/{name}", {"data": {f"k{number % 5}": str(number)}}
+    return "DELETE", f"{CONFIGS}/{name}", None
+
+
+async def begin_and_leave(api: ApiServer, chosen: random.Random, number: int) -> None:
+    task = asyncio.ensure_future(ask(api, *a_write(chosen, number)))
+    if chosen.random() < 0.7:
+        for _ in range(chosen.randrange(12)):
+            await asyncio.sleep(0 if chosen.random() < 0.7 else 0.0005)
+        task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def events(api: ApiServer, version: str) -> list[Any]:
+    """Everything that has happened since `version`."""
+    stop = ("watch", "1"), ("resourceVersion", version), ("timeoutSeconds", "1")
+    stream = (await ask(api, "GET", CONFIGS, None, *stop)).body
+    assert not isinstance(stream, bytes)
+    return [msgspec.json.decode(line) async for chunk in stream for line in chunk.splitlines()]
+
+
+def started(folder: Path) -> ApiServer:
+    return build(FLAGS.parse([f"--data-dir={folder}", "--advertise-address=192.0.2.1"]), Runtime("test"))
+
+
+async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
+    api = started(tmp_path)
+    await api.start()
+    version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)
+    for first in range(0, 400, 40):
+        await asyncio.gather(*(begin_and_leave(api, chosen, first + n) for n in range(40)))
+    told, final = await events(api, version), (await listed(api))["items"]
+    await api.stop()
+    state: dict[str, Any] = {}
+    for event in told:
+        name = event["object"]["metadata"]["name"]
+        assert (event["type"] == "ADDED") is (name not in state)
+        state[name] = event["object"]
+        if event["type"] == "DELETED":
+            del state[name]
+    revisions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told]
+    assert len(told) > 50
+    assert revisions == sorted(set(revisions))
+    assert [state[name] for name in sorted(state)] == final
+    again = started(tmp_path)
+    await again.start()
+    assert (await listed(again))["items"] == final
+    await again.stop()
