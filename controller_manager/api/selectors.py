@@ -217,7 +217,7 @@ def _split_unescaped(text: str) -> list[str]:
 
 
 def _term(text: str) -> Term:
-    match = re.match(r"([^=!\\]+)(!=|==|=)((?:\\[\\,=]|[^\\=])*)$", text)
+    match = re.match(r"\s*([^=!\\\s][^=!\\]*)(!=|==|=)((?:\\[\\,=]|[^\\=])*)$", text)
     if match is None:
         raise BadRequest(f"invalid selector: {text!r}; a field selector is written path=value or path!=value")
     return Term(match[1].strip(), match[2] != "!=", re.sub(r"\\(.)", r"\1", match[3]))

@@ -76,7 +76,9 @@ def test_field_selector() -> None:
     assert FieldSelector.parse("").empty
 
 
-@pytest.mark.parametrize("text", ["a", "=b", "a=b=c", "a!b", r"a=\x", "a=b\\", "a=b,c=d\\", "\\", "a" * 60_000 + "\\"])
+@pytest.mark.parametrize(
+    "text", ["a", "=b", " =b", "a=b=c", "a!b", r"a=\x", "a=b\\", "a=b,c=d\\", "\\", "a" * 60_000 + "\\"]
+)
 def test_bad_field_selectors_are_refused(text: str) -> None:
     with pytest.raises(BadRequest):
         FieldSelector.parse(text)
