@@ -12,8 +12,8 @@ class Tasks:
     """A task group whose members are cancelled when its block ends.
 
     `async with Tasks() as tasks:` the body may start tasks at any time. Leaving the block cancels what still
-    runs and waits for it. A task that fails cancels the body and the others; the group raises the
-    `ExceptionGroup` of `asyncio.TaskGroup`.
+    runs and waits for it. A task that fails cancels the body and the others, and the block raises the
+    `ExceptionGroup` of `asyncio.TaskGroup`; an error of the body alone is raised as it is.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,10 @@ class Tasks:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        if isinstance(error, asyncio.CancelledError):
+            await self._group.__aexit__(kind, error, trace)
+        else:
+            await self._group.__aexit__(None, None, None)
 
     def start(self, work: Coroutine[Any, Any, Any], *, name: str) -> asyncio.Task[Any]:
         """Run `work` until it ends or the block does."""

@@ -33,6 +33,42 @@ async def test_work_that_fails_is_done_again(kind: str) -> None:
     assert attempts == [0.0, 1.0, 3.0, 7.0]
 
 
+async def test_an_error_of_the_body_is_raised_as_it_is_once_its_tasks_have_ended() -> None:
+    ended: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("work")
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.start(work(), name="work")
+            await asyncio.sleep(1)
+            raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        await block()
+    assert ended == ["work"]
+
+
+async def test_a_task_that_fails_ends_the_body_and_the_others() -> None:
+    async def work() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("boom")
+
+    async def block() -> None:
+        async with Tasks() as tasks:
+            tasks.start(work(), name="work")
+            tasks.start(asyncio.sleep(60), name="other")
+            await asyncio.sleep(60)
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await block()
+    assert [str(error) for error in caught.value.exceptions] == ["boom"]
+
+
 async def test_cancelling_ends_it() -> None:
     async with Tasks() as tasks:
         task = tasks.start(keep_running(asyncio.Event().wait, get_logger("test"), name="test"), name="kept")
