@@ -1,0 +1,171 @@
+"""Everything goes wrong at once, by seed; once it is quiet again, the cluster is as its objects say (virtual time)."""
+
+import contextlib
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints
+from controller_manager.api.errors import ApiError
+from controller_manager.api.resource import Key, key_of
+from controller_manager.base.chance import chance
+from controller_manager.client import TransportError
+from controller_manager.testing import Cluster, Replica, builders, run
+
+ROUNDS = 25
+AT_ONCE = 12
+SPACES = ("a", "b", "c")
+APPS = ("x", "y", "z")
+LONGEST_OUTAGE = 40.0
+WORST_NETWORK = 0.3
+
+
+def choose(choices: tuple[Any, ...]) -> Any:
+    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+
+
+class Storm:
+    """A cluster of two managers, users who change things, and what goes wrong."""
+
+    def __init__(self, cluster: Cluster, replicas: list[Replica]) -> None:
+        self.cluster = cluster
+        self.client = cluster.client
+        self.replicas = replicas
+
+    async def blow(self) -> None:
+        """Let people do what they do, while one thing goes wrong."""
+        people = (
+            *(self.make_namespace, self.make_namespace),
+            *(self.make_service, self.make_service, self.turn_service, self.drop_service),
+            *(self.make_pod, self.make_pod, self.make_pod, self.flip_pod, self.relabel_pod, self.drop_pod),
+        )
+        trouble = (self.server_outage, self.bad_network, self.cut_off, self.lose_manager, self.drop_namespace)
+        for action in (*(choose(people) for _ in range(AT_ONCE)), choose(trouble)):
+            # Some are refused: what they are about may not be there, or be going.
+            with contextlib.suppress(ApiError, TransportError):
+                await action()
+            await self.cluster.sleep(chance().uniform(0, 2))
+
+    async def calm(self) -> None:
+        """Put everything in order that went wrong from outside; wait until nobody has anything left to do."""
+        for replica in self.replicas:
+            replica.network.mend()
+            replica.network.rate = 0
+        await self.cluster.sleep(60)
+        await self.replace_ended()
+        await self.cluster.advance(300)
+
+    async def replace_ended(self) -> None:
+        for index, replica in enumerate(self.replicas):
+            if replica.has_ended:
+                self.replicas[index] = await self.cluster.manage()
+
+    async def make_namespace(self) -> None:
+        await self.client.create(NAMESPACES, builders.namespace(choose(SPACES)))
+
+    async def drop_namespace(self) -> None:
+        await self.client.delete(NAMESPACES, Key("", choose(SPACES)))
+
+    async def make_service(self) -> None:
+        name, app = choose(APPS), choose(APPS)
+        await self.client.create(SERVICES, builders.service(name, {"app": app}, namespace=choose(SPACES)))
+
+    async def turn_service(self) -> None:
+        change = {"spec": {"selector": {"app": choose(APPS)}}}
+        await self.client.patch(SERVICES, Key(choose(SPACES), choose(APPS)), change)
+
+    async def drop_service(self) -> None:
+        await self.client.delete(SERVICES, Key(choose(SPACES), choose(APPS)))
+
+    async def make_pod(self) -> None:
+        number = int(chance().uniform(0, 20))
+        labels = {"app": choose(APPS)}
+        pod = builders.pod(f"p-{number}", namespace=choose(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
+        made = await self.client.create(PODS, pod)
+        await self.client.update(PODS, replace(made, status=pod.status), subresource="status")
+
+    async def flip_pod(self) -> None:
+        key = await self.some_pod()
+        status = {"status": builders.running(f"10.0.0.{int(key.name[2:]) + 1}", ready=choose((True, False)))}
+        await self.client.patch(PODS, key, status, subresource="status")
+
+    async def relabel_pod(self) -> None:
+        await self.client.patch(PODS, await self.some_pod(), {"metadata": {"labels": {"app": choose(APPS)}}})
+
+    async def drop_pod(self) -> None:
+        await self.client.delete(PODS, await self.some_pod())
+
+    async def some_pod(self) -> Key:
+        pods = (await self.client.list(PODS)).items
+        return key_of(choose(tuple(pods))) if pods else Key("a", "p-0")
+
+    async def server_outage(self) -> None:
+        await choose((self.cluster.stop_api, self.cluster.kill_api))()
+        await self.cluster.sleep(chance().uniform(0, LONGEST_OUTAGE))
+        await self.cluster.start_api()
+
+    async def bad_network(self) -> None:
+        choose(tuple(self.replicas)).network.rate = chance().uniform(0, WORST_NETWORK)
+
+    async def cut_off(self) -> None:
+        network = choose(tuple(self.replicas)).network
+        network.cut()
+        await self.cluster.sleep(chance().uniform(0, LONGEST_OUTAGE))
+        network.mend()
+
+    async def lose_manager(self) -> None:
+        replica = choose(tuple(self.replicas))
+        await choose((replica.kill, replica.stop))()
+        await self.replace_ended()
+
+
+async def endpoints_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
+    """The addresses of each Endpoints object, and whether they are ready."""
+
+    def addresses(found: Endpoints) -> set[tuple[str, bool]]:
+        ready = {(address.ip, True) for subset in found.subsets for address in subset.addresses}
+        return ready | {(address.ip, False) for subset in found.subsets for address in subset.not_ready_addresses}
+
+    items = (await cluster.client.list(ENDPOINTS)).items
+    return {key_of(found): addresses(found) for found in items if found.metadata.namespace in SPACES}
+
+
+async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
+    """What services and pods say about the same."""
+    wanted: dict[Key, set[tuple[str, bool]]] = {}
+    pods = (await cluster.client.list(PODS)).items
+    for service in (await cluster.client.list(SERVICES)).items:
+        if service.metadata.namespace in SPACES:
+            selected = (
+                pod
+                for pod in pods
+                if pod.metadata.namespace == service.metadata.namespace
+                and (service.spec.selector or {}).items() <= (pod.metadata.labels or {}).items()
+                and pod.status.pod_ip
+            )
+            wanted[key_of(service)] = {
+                (pod.status.pod_ip, any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions))
+                for pod in selected
+            }
+    return wanted
+
+
+async def soak() -> None:
+    async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
+        storm = Storm(cluster, [await cluster.manage(), await cluster.manage()])
+        for _ in range(ROUNDS):
+            await storm.replace_ended()
+            await storm.blow()
+        await storm.calm()
+        assert await endpoints_there(cluster) == await endpoints_wanted(cluster)
+        spaces = (await cluster.client.list(NAMESPACES)).items
+        assert [space.metadata.name for space in spaces if space.metadata.deletion_timestamp] == []
+        alive = {space.metadata.name for space in spaces}
+        for resource in (PODS, SERVICES, ENDPOINTS):
+            assert {obj.metadata.namespace for obj in (await cluster.client.list(resource)).items} <= alive
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cluster_is_as_its_objects_say_once_it_is_quiet(seed: int) -> None:
+    run(soak(), seed=seed)
