@@ -1,0 +1,412 @@
+"""What is wrong with a request is said in a `Status` with the documented code, and the request changes nothing."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api.wire import Certificate, Request
+
+ADMIN = Certificate("admin", ("system:masters",))
+PODS, CONFIGS = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+FEW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+MANY = settings(FEW, max_examples=200)
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "new", "labels": {"app": "a"}, "annotations": {"note": "ö"}},
+    "spec": {
+        "containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 80}], "env": [{"name": "A"}]}],
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"disk": "fast"},
+        "terminationGracePeriodSeconds": 5,
+        "hostNetwork": False,
+    },
+}
+DEPLOYMENT: dict[str, Any] = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "new"},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "a"}},
+        "template": {"metadata": {"labels": {"app": "a"}}, "spec": POD["spec"]},
+    },
+}
+CONFIG: dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "new"}, "data": {"k": "v"}}
+SEEDS = ((PODS, POD), (DEPLOYMENTS, DEPLOYMENT), (CONFIGS, CONFIG))
+
+# Words that name a thing of no kind; the empty one would be another path.
+JUNK = st.text(st.characters(exclude_categories=["C"], exclude_characters="/?#%"), min_size=1, max_size=20)
+NOT_A_NAME = st.one_of(
+    st.sampled_from(["A", "a_b", "-a", "a-", "a..b", ".", "a" * 254, "a b", "ä", "a\n", "a\x00"]),
+    st.from_regex(r"[A-Z_!@ ]{1,10}", fullmatch=True),
+)
+WRONG = st.one_of(
+    st.integers(),
+    st.booleans(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.just([1]),
+    st.just({"a": {"b": 1}}),
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def standing(api: Any) -> None:
+    """Objects to be wrong about: one of each seed, called `old`, and a namespace that is going away."""
+    for path, seed in SEEDS:
+        old = seed | {"metadata": seed["metadata"] | {"name": "old"}}
+        assert api.ask("POST", path, old)[0] == 201
+    assert api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})[0] == 201
+    assert api.ask("DELETE", "/api/v1/namespaces/going")[0] == 200
+
+
+@pytest.fixture
+def refused(api: Any) -> Any:
+    """Send a request that must be refused with one of `codes`; what is said."""
+
+    def ask(codes: int | tuple[int, ...], method: str, path: str, body: Any = None, **more: Any) -> dict[str, Any]:
+        before = api.revision
+        code, answer = api.ask(method, path, body, **more)
+        tree = check_status(code, answer)
+        assert code in ((codes,) if isinstance(codes, int) else codes), tree
+        assert api.revision == before
+        return tree
+
+    return ask
+
+
+def check_status(code: int, body: bytes) -> dict[str, Any]:
+    tree: dict[str, Any] = json.loads(body)
+    assert (tree["kind"], tree["apiVersion"], tree["status"], tree["code"]) == ("Status", "v1", "Failure", code)
+    assert tree["reason"]
+    assert tree["message"]
+    return tree
+
+
+def leaves(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value of a tree, inner ones too."""
+    if path:
+        yield path
+    inner = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for name, value in inner:
+        yield from leaves(value, (*path, name))
+
+
+def replaced(tree: Any, path: tuple[Any, ...], value: Any) -> Any:
+    """A copy of the tree with another value at a path."""
+    if not path:
+        return value
+    copy = dict(tree) if isinstance(tree, dict) else list(tree)
+    copy[path[0]] = replaced(tree[path[0]], path[1:], value)
+    return copy
+
+
+def value_at(tree: Any, path: tuple[Any, ...]) -> Any:
+    for name in path:
+        tree = tree[name]
+    return tree
+
+
+# bodies
+
+
+@FEW
+@given(st.sampled_from(SEEDS), st.floats(0, 1, exclude_max=True))
+def test_broken_json(refused: Any, seed: Any, where: float) -> None:
+    whole = json.dumps(seed[1]).encode()
+    refused(400, "POST", seed[0], whole[: int(len(whole) * where)])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe{}",
+        b'{"metadata":{"name":"\xff"}}',
+        b'{"metadata":{"name":"a"},"data":{"k":"\\ud800"}}',
+        b'{"metadata":{"name":"a"},"data":{"k":NaN}}',
+        b'{"metadata":{"name":"a"}}{"metadata":{"name":"b"}}',
+        b"null",
+        b"[]",
+        b'"text"',
+        b"1e999",
+        b'{"metadata":' * 5000 + b"{}" + b"}" * 5000,
+        b"[" * 100_000 + b"]" * 100_000,
+        b'{"metadata":{"generation":' + b"9" * 5000 + b"}}",
+        b"\x00" * 100,
+    ],
+)
+@pytest.mark.parametrize("path", [PODS, CONFIGS])
+def test_bodies_that_are_no_object(refused: Any, body: bytes, path: str) -> None:
+    refused(400, "POST", path, body)
+
+
+@MANY
+@given(st.sampled_from(SEEDS), st.data())
+def test_values_of_another_type(refused: Any, seed: Any, data: st.DataObject) -> None:
+    path, tree = seed
+    # any value is fine for a label that is a text, and numbers may be of either kind
+    spot = data.draw(st.sampled_from([p for p in leaves(tree) if p[0] in ("spec", "data")]))
+    kind = type(value_at(tree, spot))
+    wrong = data.draw(WRONG.filter(lambda value: type(value) is not kind))
+    said = refused(400, "POST", path, replaced(tree, spot, wrong))
+    assert str(spot[-1] if isinstance(spot[-1], str) else spot[-2]) in said["message"]
+
+
+@FEW
+@given(st.sampled_from(SEEDS), st.sampled_from(["kind", "apiVersion"]), JUNK)
+def test_bodies_of_another_kind(refused: Any, seed: Any, field: str, junk: str) -> None:
+    refused(400, "POST", seed[0], seed[1] | {field: junk})
+
+
+@FEW
+@given(st.sampled_from(SEEDS), NOT_A_NAME)
+def test_bad_names(refused: Any, seed: Any, name: str) -> None:
+    path, tree = seed
+    said = refused(422, "POST", path, tree | {"metadata": {"name": name}})
+    assert "metadata.name" in [cause["field"] for cause in said["details"]["causes"]]
+
+
+@FEW
+@given(st.sampled_from(SEEDS), st.dictionaries(JUNK.filter(lambda key: not key.isascii()), st.text(), min_size=1))
+def test_bad_labels(refused: Any, seed: Any, labels: dict[str, str]) -> None:
+    path, tree = seed
+    refused(422, "POST", path, tree | {"metadata": {"name": "new", "labels": labels}})
+    refused(422, "PATCH", f"{path}/old", {"metadata": {"labels": labels}}, headers={"content-type": MERGE_PATCH})
+
+
+@pytest.mark.parametrize("field", ["spec", "metadata", "spec.containers.0", "spec.containers.0.ports.0"])
+def test_strict_validation_names_what_it_does_not_know(refused: Any, api: Any, field: str) -> None:
+    path = tuple(int(part) if part.isdecimal() else part for part in field.split("."))
+    body = replaced(POD, path, value_at(POD, path) | {"bogus": 1})
+    said = refused(400, "POST", PODS, body, fieldValidation="Strict")
+    assert 'unknown field "' in said["message"]
+    twice = json.dumps(POD).replace('"image": "i"', '"image": "i", "image": "j"').encode()
+    assert "duplicate field" in refused(400, "POST", PODS, twice, fieldValidation="Strict")["message"]
+    before = api.revision
+    assert api.ask("POST", PODS, body, fieldValidation="Warn", dryRun="All")[0] == 201
+    assert api.revision == before
+
+
+def test_a_body_without_a_name(refused: Any) -> None:
+    refused(422, "POST", CONFIGS, {})
+    refused(422, "POST", PODS, {"metadata": {"name": "new"}})
+    refused(400, "POST", CONFIGS, CONFIG | {"metadata": {"name": "new", "namespace": "other"}})
+    refused(400, "PUT", f"{CONFIGS}/old", CONFIG)
+    refused(404, "POST", "/api/v1/namespaces/nowhere/configmaps", CONFIG)
+    refused(403, "POST", "/api/v1/namespaces/going/configmaps", CONFIG)
+    refused(409, "POST", CONFIGS, CONFIG | {"metadata": {"name": "old"}})
+
+
+# versions
+
+
+@FEW
+@given(
+    st.sampled_from(SEEDS), st.integers(1, 3) | st.integers(10**6, 2**70) | JUNK.filter(lambda text: not text.isdigit())
+)
+@example(SEEDS[0], "-1")
+def test_stale_versions(refused: Any, seed: Any, version: Any) -> None:
+    path, tree = seed
+    old = {"name": "old", "resourceVersion": str(version)}
+    refused((400, 409, 422), "PUT", f"{path}/old", tree | {"metadata": old})
+    patch = {"metadata": {"resourceVersion": str(version)}, "data": {"k": "w"}}
+    refused((400, 409, 422), "PATCH", f"{path}/old", patch, headers={"content-type": MERGE_PATCH})
+    refused(409, "DELETE", f"{path}/old", {"preconditions": {"resourceVersion": str(version)}})
+    refused(409, "DELETE", f"{path}/old", {"preconditions": {"uid": str(version)}})
+    refused(409, "PUT", f"{path}/old", tree | {"metadata": {"name": "old", "uid": str(version)}})
+
+
+# patches
+
+
+@pytest.mark.parametrize("kind", [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH])
+@FEW
+@given(data=st.data())
+def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> None:
+    right = list if kind == JSON_PATCH else dict
+    junk = st.recursive(WRONG | st.none() | st.text(), lambda inner: st.lists(inner, max_size=2), max_leaves=4)
+    body = data.draw(junk.filter(lambda value: not isinstance(value, right)))
+    refused(400, "PATCH", f"{DEPLOYMENTS}/old", body, headers={"content-type": kind})
+    refused(400, "PATCH", f"{DEPLOYMENTS}/old", data.draw(st.just(b"{") | st.just(b"\xff") | st.just(b"")),
+            headers={"content-type": kind})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("codes", "operations"),
+    [
+        ((400, 422), [{"op": "dream", "path": "/spec/replicas", "value": 1}]),
+        ((400, 422), [{"op": "add", "path": "/spec/replicas"}]),
+        ((400, 422), [{"op": "add", "value": 1}]),
+        ((400, 422), [{"op": "add", "path": "spec", "value": 1}]),
+        ((400, 422), [{"op": "move", "path": "/spec/template", "from": "/spec"}]),
+        ((400, 422), [1]),
+        (422, [{"op": "test", "path": "/spec/replicas", "value": 99}]),
+        (422, [{"op": "remove", "path": "/spec/nothing"}]),
+        (422, [{"op": "replace", "path": "/spec/template/spec/containers/7/image", "value": "i"}]),
+        (422, [{"op": "add", "path": "/spec/template/spec/containers/-1", "value": {}}]),
+        (422, [{"op": "copy", "from": "/nothing", "path": "/spec/replicas"}]),
+        (422, [{"op": "replace", "path": "/spec/replicas", "value": -1}]),
+        (422, [{"op": "remove", "path": "/spec/selector"}]),
+        ((400, 409, 422), [{"op": "replace", "path": "/metadata/name", "value": "other"}]),
+        ((400, 422), [{"op": "replace", "path": "", "value": []}]),
+        (400, [{"op": "replace", "path": "/spec/replicas", "value": "2"}]),
+        ((400, 413, 422), [{"op": "copy", "from": "/spec", "path": "/spec/x"}] * 20_000),
+    ],
+)
+def test_json_patches_that_do_not_fit(refused: Any, codes: Any, operations: Any) -> None:
+    refused(codes, "PATCH", f"{DEPLOYMENTS}/old", operations, headers={"content-type": JSON_PATCH})
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"spec": {"template": {"spec": {"containers": [{"image": "i"}]}}}},
+        {"spec": {"template": {"spec": {"containers": {"name": "c"}}}}},
+        {"spec": {"template": {"spec": {"containers": [1]}}}},
+        {"spec": {"$patch": "dream"}},
+        {"spec": {"strategy": {"$retainKeys": "type"}}},
+        {"spec": {"template": {"spec": {"$setElementOrder/containers": 5}}}},
+        {"spec": {"replicas": "2"}},
+        {"spec": 7},
+    ],
+)
+def test_strategic_patches_that_do_not_fit(refused: Any, patch: Any) -> None:
+    refused((400, 422), "PATCH", f"{DEPLOYMENTS}/old", patch, headers={"content-type": STRATEGIC_PATCH})
+
+
+def test_apply_patches_and_patches_of_nothing(refused: Any) -> None:
+    refused(404, "PATCH", f"{PODS}/nothing", {}, headers={"content-type": MERGE_PATCH})
+    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "application/json"})
+    refused(415, "PATCH", f"{PODS}/old", {}, headers={"content-type": "text/plain"})
+
+
+# questions
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"labelSelector": "a b"},
+        {"labelSelector": "a in (b"},
+        {"labelSelector": "!"},
+        {"labelSelector": "=" * 1000},
+        {"fieldSelector": "spec.dream=1"},
+        {"fieldSelector": "metadata.name"},
+        {"limit": "many"},
+        {"limit": "9" * 30},
+        {"continue": "junk"},
+        {"continue": "e30"},
+        {"resourceVersion": "junk"},
+        {"resourceVersion": "-1"},
+        {"resourceVersion": "1" * 40},
+        {"resourceVersionMatch": "Exact"},
+        {"resourceVersionMatch": "Dream", "resourceVersion": "1"},
+        {"resourceVersion": "0", "resourceVersionMatch": "Exact"},
+        {"watch": "1", "resourceVersion": "junk"},
+        {"watch": "1", "sendInitialEvents": "true"},
+        {"watch": "1", "timeoutSeconds": "long"},
+    ],
+)
+def test_questions_that_make_no_sense(refused: Any, query: dict[str, str]) -> None:
+    refused((400, 422), "GET", PODS, **query)
+
+
+@pytest.mark.parametrize(
+    ("method", "query"),
+    [
+        ("POST", {"dryRun": "Some"}),
+        ("POST", {"fieldValidation": "Maybe"}),
+        ("DELETE", {"dryRun": "Some"}),
+        ("DELETE", {"propagationPolicy": "Upwards"}),
+        ("DELETE", {"gracePeriodSeconds": "soon"}),
+        ("DELETE", {"propagationPolicy": "Orphan", "orphanDependents": "true"}),
+    ],
+)
+def test_options_that_do_not_exist(refused: Any, method: str, query: dict[str, str]) -> None:
+    body = CONFIG if method == "POST" else None
+    refused((400, 422), method, CONFIGS if method == "POST" else f"{CONFIGS}/old", body, **query)
+
+
+@FEW
+@given(JUNK)
+def test_paths_to_nowhere(refused: Any, junk: str) -> None:
+    for path in (
+        f"/{junk}",
+        f"/api/{junk}",
+        f"/api/v1/{junk}/x",
+        f"/apis/{junk}/v1/pods",
+        f"/apis/apps/{junk}/deployments",
+        f"/api/v1/namespaces/default/{junk}/x",
+        f"{PODS}/{junk}/{junk}",
+        f"{PODS}/old/status/{junk}",
+    ):
+        refused((400, 404), "GET", path)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", f"{PODS}/old"),
+        ("PUT", PODS),
+        ("PATCH", PODS),
+        ("DELETE", f"{PODS}/old/status"),
+        ("POST", "/api/v1/pods"),
+        ("TRACE", PODS),
+        ("BREW", PODS),
+        ("GET", f"{PODS}/old/binding"),
+        ("DELETE", "/api/v1/componentstatuses"),
+        ("POST", "/version"),
+    ],
+)
+def test_methods_that_are_not_allowed(refused: Any, method: str, path: str) -> None:
+    assert refused((404, 405), method, path, POD if method == "POST" else None)["message"]
+
+
+@FEW
+@given(st.sampled_from(["text/html", "application/xml", "application/json;as=Dream;g=meta.k8s.io;v=v1", "image/*"]))
+def test_representations_that_do_not_exist(refused: Any, media: str) -> None:
+    refused(406, "GET", f"{PODS}/old", headers={"accept": media})
+    refused(415, "POST", PODS, POD, headers={"content-type": media.partition(";")[0] + "x"})
+
+
+# anything
+
+
+@MANY
+@given(
+    st.sampled_from(SEEDS),
+    st.sampled_from(["POST", "PUT", JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH]),
+    st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 3), st.binary(max_size=3)), max_size=4),
+    st.booleans(),
+)
+def test_whatever_happens_to_the_bytes(api: Any, seed: Any, way: str, harm: list[Any], status: bool) -> None:
+    """Cut, overwrite and insert bytes of a sound body: it is taken, or refused without a trace."""
+    path, tree = seed
+    tree = tree | {"metadata": tree["metadata"] | {"name": "old"}}
+    operations = [{"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}, {"op": "test", "path": "/kind"}]
+    body = bytearray(json.dumps(operations if way == JSON_PATCH else tree).encode())
+    for where, cut, insert in harm:
+        at = int(len(body) * where)
+        body[at : at + cut] = insert
+    method = way if way in ("POST", "PUT") else "PATCH"
+    headers = {"content-type": "application/json" if method != "PATCH" else way}
+    target = path if method == "POST" else f"{path}/old{'/status' if status and path != CONFIGS else ''}"
+    before = api.revision
+    code, answer = api.send(Request(method, target, (), headers, bytes(body), ADMIN))
+    if code >= 400:
+        assert check_status(code, answer)["code"] < 500
+        assert api.revision == before
+    else:
+        assert code in (200, 201)
+        kept = json.loads(answer)
+        assert (kept["apiVersion"], kept["kind"]) == (tree["apiVersion"], tree["kind"])
+    found = json.loads(api.ask("GET", f"{path}/old")[1])
+    assert found["metadata"]["name"] == "old"
