@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from controller_manager.api.core import ObjectReference
-from controller_manager.client.throttle import TokenBucket
+from controller_manager.base.bucket import TokenBucket
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -65,7 +65,7 @@ class Correlator:
 
     def admit(self, it: Occurrence) -> Record | None:
         """What to write for one more occurrence (a `count` of 1 is a new event); None when the source says too much."""
-        bucket = self._buckets.get(it.source) or TokenBucket(_REFILL, _BURST, it.at)
+        bucket = self._buckets.get(it.source) or TokenBucket(_REFILL, _BURST)
         self._buckets.put(it.source, bucket)
         if not bucket.try_take(it.at):
             return None

@@ -1,44 +1,10 @@
-"""The client's own rate limit: a pure token bucket, and the wait for its turn."""
+"""The client's own rate limit: the wait for a request's turn."""
 
 import asyncio
 
 from controller_manager.api.errors import TooManyRequests
+from controller_manager.base.bucket import TokenBucket
 from controller_manager.base.clock import monotonic
-
-
-class TokenBucket:
-    """Holds up to `burst` tokens and gains `rate` per second; may go into debt, which is a queue in time.
-
-    Invariant: no interval of t seconds sees more than `burst + rate * t` tokens fall due.
-    """
-
-    def __init__(self, rate: float, burst: int, now: float) -> None:
-        self._rate = rate
-        self._burst = max(burst, 1)
-        self._tokens = float(self._burst)
-        self._at = now
-
-    def take(self, now: float) -> float:
-        """Take a token; return the seconds until it falls due."""
-        self._refill(now)
-        self._tokens -= 1.0
-        return max(0.0, -self._tokens / self._rate)
-
-    def try_take(self, now: float) -> bool:
-        """Take a token if there is one."""
-        self._refill(now)
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-    def give_back(self) -> None:
-        """Return a token that was taken and not used."""
-        self._tokens = min(self._tokens + 1.0, self._burst)
-
-    def _refill(self, now: float) -> None:
-        self._tokens = min(self._tokens + max(0.0, now - self._at) * self._rate, self._burst)
-        self._at = max(now, self._at)
 
 
 class Throttle:
@@ -48,7 +14,7 @@ class Throttle:
     """
 
     def __init__(self, qps: float, burst: int, *, longest: float = 600.0) -> None:
-        self._bucket = TokenBucket(qps, burst, monotonic()) if qps > 0 else None
+        self._bucket = TokenBucket(qps, burst) if qps > 0 else None
         self._qps = qps
         self._longest = longest
 

@@ -1,6 +1,6 @@
 """Floor 3: the queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
-from controller_manager.work.backoff import Exponential, TokenBucket
+from controller_manager.work.backoff import Exponential
 from controller_manager.work.loop import ControlLoop, GiveUp, LoopState, Requeue, Running
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
@@ -14,7 +14,6 @@ __all__ = [
     "Priority",
     "Requeue",
     "Running",
-    "TokenBucket",
     "WorkMetrics",
     "WorkQueue",
 ]

@@ -17,12 +17,15 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
 
-from controller_manager.work.backoff import Exponential, TokenBucket
+from controller_manager.base.bucket import TokenBucket
+from controller_manager.work.backoff import Exponential
 
 K = TypeVar("K", bound=Hashable)
 
 # A ready low entry is taken after at most this many normal ones, so that a busy queue does not starve it.
 NORMAL_IN_A_ROW = 16
+# Retries a second of all keys together, and how many may come at once.
+RETRY_RATE, RETRY_BURST = 10.0, 100
 # An entry remembers this many causes and counts the rest.
 CAUSES_KEPT = 8
 
@@ -73,7 +76,7 @@ class WorkQueue(Generic[K]):
 
     def __init__(self, backoff: Exponential | None = None, bucket: TokenBucket | None = None) -> None:
         self._backoff = backoff or Exponential()
-        self._bucket = bucket or TokenBucket()
+        self._bucket = bucket or TokenBucket(RETRY_RATE, RETRY_BURST)
         # A key is in at most one of the two lanes and _again; it is in _again only while it is in _running,
         # and never in a lane while it is in _running.
         self._low: OrderedDict[K, _Waiting] = OrderedDict()
@@ -124,7 +127,7 @@ class WorkQueue(Generic[K]):
         """Add `key` again after a failure, at a limited rate and with its priority; return the seconds until then."""
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.retries += 1
-        seconds = max(self._backoff.delay(failures), self._bucket.reserve(now))
+        seconds = max(self._backoff.delay(failures), self._bucket.take(now))
         self.add_after(key, now, seconds, cause, self._running.get(key, Priority.NORMAL))
         return seconds
 

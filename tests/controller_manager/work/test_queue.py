@@ -7,7 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from controller_manager.work.backoff import Exponential, TokenBucket
+from controller_manager.base.bucket import TokenBucket
+from controller_manager.work.backoff import Exponential
 from controller_manager.work.queue import CAUSES_KEPT, NORMAL_IN_A_ROW, Priority, WorkQueue
 
 
