@@ -159,7 +159,8 @@ def invented(tree: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
     """Every invented field outside lists, by its path."""
     if not isinstance(tree, dict):
         return {}
-    found = {(*path, key): value for key, value in tree.items() if key.startswith("x")}
+    names = path[-1:] and path[-1] in BORDER
+    found = {} if names else {(*path, key): value for key, value in tree.items() if key.startswith("x")}
     for key, value in tree.items():
         found.update(invented(value, (*path, key)))
     return found
