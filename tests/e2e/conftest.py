@@ -152,7 +152,7 @@ def manifests(kubectl: Callable[..., str]) -> dict[Path, str]:
 def namespace(kubectl: Callable[..., str], request: pytest.FixtureRequest) -> str:
     """A namespace of the test's own."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")[:60].rstrip("-")
-    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    kubectl("create", "namespace", name)
     return name
 
 

@@ -22,12 +22,11 @@ def get(kubectl: Kubectl, namespace: str) -> Callable[[str, str], str]:
 
 
 @pytest.fixture
-def create(kubectl: Kubectl, run: Any, namespace: str) -> Callable[..., tuple[int, str, str]]:
-    """Let kubectl make an object of its own and create it in the namespace of the test."""
+def create(run: Any, namespace: str) -> Callable[..., tuple[int, str, str]]:
+    """`kubectl create` in the namespace of the test."""
 
     def made(*arguments: str) -> tuple[int, str, str]:
-        wanted = kubectl("create", *arguments[:2], "-n", namespace, "--dry-run=client", "-o", "json", *arguments[2:])
-        done: tuple[int, str, str] = run("create", "-f", "-", stdin=json.loads(wanted))
+        done: tuple[int, str, str] = run("create", *arguments[:2], "-n", namespace, *arguments[2:])
         return done
 
     return made
@@ -73,9 +72,8 @@ def test_create(
 
 
 def test_a_namespace_closes_when_it_is_deleted(kubectl: Kubectl, refused: Kubectl, namespace: str) -> None:
-    again = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-    said = refused("create", "-f", "-", stdin=again)
-    assert said.endswith(f'namespaces "{namespace}" already exists')
+    said = refused("create", "namespace", namespace)
+    assert said == f'Error from server (AlreadyExists): namespaces "{namespace}" already exists'
     assert kubectl("delete", "namespace", namespace, "--wait=false").startswith(f'namespace "{namespace}" deleted')
     assert kubectl("get", "namespace", namespace, "--no-headers").split()[1] == "Terminating"
     said = refused("run", "late", "-n", namespace, "--image=i")
@@ -83,9 +81,7 @@ def test_a_namespace_closes_when_it_is_deleted(kubectl: Kubectl, refused: Kubect
 
 
 def test_a_name_must_be_one(refused: Kubectl) -> None:
-    said = refused(
-        "create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "No Good"}}
-    )
+    said = refused("create", "namespace", "No Good")
     assert said.startswith('The Namespace "No Good" is invalid: ')
     assert 'metadata.name: Invalid value: "No Good": ' in said
 
@@ -145,6 +141,8 @@ def test_set_and_rollout_change_the_template(kubectl: Kubectl, create: Any, get:
     assert "restartedAt" in get("deployment/web", ".spec.template.metadata.annotations")
     assert kubectl("rollout", "pause", *web) == "deployment.apps/web paused"
     assert get("deployment/web", ".spec.paused") == "true"
+    assert kubectl("autoscale", *web, "--max=3", "--min=2").endswith("/web autoscaled")
+    assert get("hpa/web", ".spec.maxReplicas") == "3"
 
 
 def test_labels_and_annotations(kubectl: Kubectl, refused: Kubectl, get: Any, namespace: str) -> None:
