@@ -10,6 +10,7 @@ from typing import Any
 
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.schema import ANYTHING, Node, Tree
+from apiserver_stub.kinds.shapes import QUANTITY, takes
 from controller_manager.api.timestamps import format_micro, format_time, parse_time
 
 DEEPEST = 150
@@ -17,7 +18,7 @@ _WORDS = MappingProxyType({dict: "object", list: "array", str: "string", bool: "
 _BOUNDS = MappingProxyType({"int32": 2**31, "int64": 2**63})
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?", re.ASCII)
+_QUANTITY = re.compile(QUANTITY)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
 
 # Where we are: the path of the parent and a field name or an index; rendered only for a report.
@@ -48,9 +49,17 @@ def clean_tree(tree: Tree, node: Node) -> Report:
     """Fit `tree` to `node`, in place: unknown fields and nulls go, fields that are always there come with their empty
     value, times and quantities take their usual form. Doing it twice changes nothing more.
     """
-    sweep = _Sweep()
-    sweep.value(tree, node, None, 0)
-    return Report(tuple(sweep.unknown), tuple(sweep.wrong)) if sweep.unknown or sweep.wrong else _FITS
+    report = _FITS if takes(node.fitting, tree) else sweep(tree, node)
+    if not report.wrong:
+        node.fill(tree)
+    return report
+
+
+def sweep(tree: Tree, node: Node) -> Report:
+    """The closer look: as `clean_tree`, but absent fields stay absent."""
+    found = _Sweep()
+    found.value(tree, node, None, 0)
+    return Report(tuple(found.unknown), tuple(found.wrong))
 
 
 class _Sweep:
@@ -97,9 +106,6 @@ class _Sweep:
                 tree[name] = self.value(value, field, (where, name), depth)
         for name in gone:
             del tree[name]
-        for name, empty in node.always:
-            if name not in tree:
-                tree[name] = empty.copy() if type(empty) is list else empty
 
     def _map(self, tree: Tree, map_node: Node, where: _Where, depth: int) -> None:
         node = map_node.values or ANYTHING

@@ -13,7 +13,6 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_ENV_NAME = re.compile(r"[ -<>-~]+", re.ASCII)
 _SCHEDULE = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4}", re.ASCII)
 
 
@@ -96,7 +95,8 @@ def port_name(name: str) -> str:
 
 def env_name(name: str) -> str:
     """The name of an environment variable."""
-    return "" if _ENV_NAME.fullmatch(name) else "must be printable ASCII characters other than '='"
+    plain = name.isascii() and name.isprintable() and "=" not in name
+    return "" if plain else "must be printable ASCII characters other than '='"
 
 
 def address(text: str) -> str:

@@ -21,7 +21,8 @@ def fill(tree: Tree, rows: Rows) -> None:
         if not name:
             rule(tree)
         elif type(rule) is tuple:
-            _descend(tree.get(name), rule)
+            if name in tree:
+                _descend(tree[name], rule)
         elif name not in tree:
             value = rule(tree) if callable(rule) else rule
             if value is not None:

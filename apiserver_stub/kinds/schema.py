@@ -1,14 +1,17 @@
 """The schema of objects as a graph of shared nodes, resolved on first use from plain data."""
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
+
+from apiserver_stub.kinds.always import Fill, filler
+from apiserver_stub.kinds.shapes import Nothing, Shape, complete, fitting
 
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
 Resolve = Callable[[str], "Node"]
 
-_NO_FIELDS: Mapping[str, "Node"] = MappingProxyType({})
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
 
 
@@ -25,21 +28,9 @@ class Node:
     the named definition with those keys laid over it.
     """
 
-    __slots__ = (
-        "_demands", "_empty", "_fields", "_items", "_judged", "_raw", "_resolve", "_values", "default", "enum",
-        "exact", "format", "is_map", "list_map_keys", "list_type", "map_type", "patch_merge_key", "patch_strategy",
-        "preserve", "required", "type",
-    )  # fmt: skip
-
     def __init__(self, raw: Raw, resolve: Resolve) -> None:
         self._raw = raw
         self._resolve = resolve
-        self._demands: bool | None = None
-        self._judged: Mapping[str, Node] | None = None
-        self._empty: tuple[tuple[str, Any], ...] | None = None
-        self._fields: Mapping[str, Node] | None = None
-        self._items: Node | None = None
-        self._values: Node | None = None
         self.type: str = raw.get("type", "any")
         self.format: str = raw.get("format", "")
         self.required: tuple[str, ...] = tuple(raw.get("required", ()))
@@ -57,50 +48,38 @@ class Node:
     def __repr__(self) -> str:
         return f"Node({self.type})"
 
-    @property
+    @cached_property
     def fields(self) -> Mapping[str, "Node"]:
         """The named fields of an object; empty for a map and for everything else."""
-        if self._fields is None:
-            raw = self._raw.get("fields")
-            self._fields = {name: self._node(field) for name, field in raw.items()} if raw else _NO_FIELDS
-        return self._fields
+        return {name: self._node(field) for name, field in self._raw.get("fields", {}).items()}
 
-    @property
-    def always(self) -> tuple[tuple[str, Any], ...]:
-        """The fields an object of this type always has, with the value they get when absent."""
-        if self._empty is None:
-            self._empty = tuple((name, node.default) for name, node in self.fields.items() if node.default is not None)
-        return self._empty
-
-    @property
-    def demands(self) -> bool:
-        """Whether anything in here is required or restricted to some values."""
-        if self._demands is None:
-            self._demands = True  # a way that leads back here finds it demanding
-            inner = (*self.fields.values(), self.items, self.values)
-            self._demands = bool(self.required or self.enum or any(node.demands for node in inner if node))
-        return self._demands
-
-    @property
-    def judged(self) -> Mapping[str, "Node"]:
-        """The fields whose values the schema may refuse."""
-        if self._judged is None:
-            self._judged = {name: node for name, node in self.fields.items() if node.demands}
-        return self._judged
-
-    @property
+    @cached_property
     def items(self) -> "Node | None":
         """The elements of an array."""
-        if self._items is None and "items" in self._raw:
-            self._items = self._node(self._raw["items"])
-        return self._items
+        return self._node(self._raw["items"]) if "items" in self._raw else None
 
-    @property
+    @cached_property
     def values(self) -> "Node | None":
         """The values of a map; None when the object is none."""
-        if self._values is None and "values" in self._raw:
-            self._values = self._node(self._raw["values"])
-        return self._values
+        return self._node(self._raw["values"]) if "values" in self._raw else None
+
+    @cached_property
+    def fill(self) -> Fill:
+        """Gives all objects in a fitting value the fields that are always there."""
+        self.fill = lambda value: self.fill(value)  # for a way that leads back here
+        return filler(self)
+
+    @cached_property
+    def fitting(self) -> Shape:
+        """The shape of values that need no cleaning."""
+        self.fitting = Nothing  # for a way that leads back here
+        return fitting(self)
+
+    @cached_property
+    def complete(self) -> Shape:
+        """The shape of values that have all the schema demands."""
+        self.complete = Nothing  # for a way that leads back here
+        return complete(self)
 
     def at(self, *path: str) -> "Node | None":
         """The node at a path of field names; arrays and maps are passed through to their elements."""

@@ -1,6 +1,6 @@
 """Reading and writing plain trees by path; no knowledge of kinds."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from apiserver_stub.kinds.schema import Tree
@@ -41,7 +41,8 @@ def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
     return all(one.get(name, _MISSING) == other.get(name, _MISSING) for name in names)
 
 
-def dicts(value: Any) -> Iterator[tuple[int, Tree]]:
+def dicts(value: Any) -> Sequence[tuple[int, Tree]]:
     """The objects of an array with their indexes; nothing when it is no array."""
-    if isinstance(value, list):
-        yield from ((i, item) for i, item in enumerate(value) if isinstance(item, dict))
+    if not isinstance(value, list):
+        return ()
+    return [(i, item) for i, item in enumerate(value) if isinstance(item, dict)]

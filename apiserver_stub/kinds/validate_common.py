@@ -49,12 +49,24 @@ def port_or_name(value: Any, field: str) -> Iterator[Cause]:
 
 
 def unique(values: Iterable[tuple[str, Any]]) -> Iterator[Cause]:
-    """Of (field, value) pairs, the values that occur again."""
+    """Of (field, value) pairs, the values that occur again; those left out (None) may."""
     seen: set[Any] = set()
     for field, value in values:
         if value in seen:
             yield duplicate(field, value)
-        seen.add(value)
+        elif value is not None:
+            seen.add(value)
+
+
+def unique_in(items: Any, name: str, field: str) -> Iterator[Cause]:
+    """Of an array's objects, those whose `name` occurs again; those without it, or with an empty one, may."""
+    seen: set[Any] = set()
+    for i, item in dicts(items):
+        value = item.get(name)
+        if value in seen:
+            yield duplicate(f"{field}[{i}].{name}", value)
+        elif value:
+            seen.add(value)
 
 
 def check_selector(selector: Any, field: str) -> Iterator[Cause]:

@@ -7,7 +7,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import IMMUTABLE, forbidden, invalid, required, too_many
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in
-from apiserver_stub.kinds.validate_common import check_selector, port, port_or_name, unchanged, unique
+from apiserver_stub.kinds.validate_common import check_selector, port, port_or_name, unchanged, unique, unique_in
 from apiserver_stub.kinds.validate_metadata import check_labels
 from controller_manager.api.errors import Cause
 
@@ -25,7 +25,7 @@ def check_service(new: Tree, old: Tree | None) -> Iterator[Cause]:
         yield from _external_name(spec)
     for i, entry in dicts(ports):
         yield from _service_port(entry, f"spec.ports[{i}]", named=len(ports) > 1)
-    yield from unique((f"spec.ports[{i}].name", entry["name"]) for i, entry in dicts(ports) if entry.get("name"))
+    yield from unique_in(ports, "name", "spec.ports")
     yield from unique((f"spec.ports[{i}]", (entry.get("port"), entry.get("protocol"))) for i, entry in dicts(ports))
     yield from check_labels(spec.get("selector"), "spec.selector")
     yield from _cluster_ips(spec, None if old is None else old.get("spec", {}))

@@ -7,7 +7,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import forbidden, invalid, not_found, required, unsupported
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts
-from apiserver_stub.kinds.validate_common import port, port_or_name, unique
+from apiserver_stub.kinds.validate_common import port, port_or_name, unique, unique_in
 from apiserver_stub.kinds.validate_metadata import check_annotations, check_labels
 from controller_manager.api.errors import Cause
 
@@ -67,13 +67,10 @@ def check_pod_spec(spec: Tree, field: str, claimed: Iterable[str] = ()) -> Itera
     if spec.get("containers") == []:
         yield required(f"{field}.containers")
     volumes = {*claimed, *(v.get("name") for _, v in dicts(spec.get("volumes")))}
-    named = [
-        (f"{field}.{key}[{i}].name", c["name"]) for key in _LISTS for i, c in dicts(spec.get(key)) if c.get("name")
-    ]
-    yield from unique(named)
-    for key in _LISTS:
-        for i, container in dicts(spec.get(key)):
-            yield from _container(container, f"{field}.{key}[{i}]", volumes)
+    containers = [(f"{field}.{key}[{i}]", c) for key in _LISTS if key in spec for i, c in dicts(spec[key])]
+    yield from unique((f"{here}.name", container.get("name") or None) for here, container in containers)
+    for here, container in containers:
+        yield from _container(container, here, volumes)
     yield from _volumes(spec.get("volumes"), f"{field}.volumes")
     for name, low in (("terminationGracePeriodSeconds", 0), ("activeDeadlineSeconds", 1)):
         value = spec.get(name)
@@ -96,12 +93,14 @@ def _container(container: Tree, field: str, volumes: set[Any]) -> Iterator[Cause
         yield required(f"{field}.image")
     elif image != image.strip():
         yield invalid(f"{field}.image", image, "must not have leading or trailing whitespace")
-    yield from _ports(container.get("ports"), f"{field}.ports")
-    for i, variable in dicts(container.get("env")):
-        yield from _variable(variable, f"{field}.env[{i}]")
-    yield from _mounts(container.get("volumeMounts"), f"{field}.volumeMounts", volumes)
+    if "ports" in container:
+        yield from _ports(container["ports"], f"{field}.ports")
+    if "env" in container:
+        yield from _environment(container["env"], f"{field}.env")
+    if "volumeMounts" in container:
+        yield from _mounts(container["volumeMounts"], f"{field}.volumeMounts", volumes)
     for probe in _PROBES:
-        if isinstance(container.get(probe), dict):
+        if probe in container:
             yield from _probe(container[probe], f"{field}.{probe}")
 
 
@@ -115,26 +114,30 @@ def _ports(ports: Any, field: str) -> Iterator[Cause]:
             yield from port(entry["hostPort"], f"{field}[{i}].hostPort")
         if entry.get("name") and (why := names.port_name(entry["name"])):
             yield invalid(f"{field}[{i}].name", entry["name"], why)
-    yield from unique((f"{field}[{i}].name", entry["name"]) for i, entry in dicts(ports) if entry.get("name"))
+    yield from unique_in(ports, "name", field)
 
 
-def _variable(variable: Tree, field: str) -> Iterator[Cause]:
-    name = variable.get("name", "")
-    if name and (why := names.env_name(name)):
-        yield invalid(f"{field}.name", name, why)
-    if "valueFrom" not in variable:
-        return
+def _environment(variables: list[Tree], field: str) -> Iterator[Cause]:
+    for i, variable in enumerate(variables):
+        name = variable.get("name")
+        if name and (why := names.env_name(name)):
+            yield invalid(f"{field}[{i}].name", name, why)
+        if "valueFrom" in variable:
+            yield from _value_from(variable, f"{field}[{i}].valueFrom")
+
+
+def _value_from(variable: Tree, field: str) -> Iterator[Cause]:
     if variable.get("value"):
-        yield invalid(f"{field}.valueFrom", "", "may not be specified when `value` is not empty")
+        yield invalid(field, "", "may not be specified when `value` is not empty")
     if len(variable["valueFrom"]) != 1:
-        yield invalid(f"{field}.valueFrom", "", "must have exactly one source")
+        yield invalid(field, "", "must have exactly one source")
 
 
 def _mounts(mounts: Any, field: str, volumes: set[Any]) -> Iterator[Cause]:
     for i, mount in dicts(mounts):
         if mount.get("name") and mount["name"] not in volumes:
             yield not_found(f"{field}[{i}].name", mount["name"])
-    yield from unique((f"{field}[{i}].mountPath", m["mountPath"]) for i, m in dicts(mounts) if m.get("mountPath"))
+    yield from unique_in(mounts, "mountPath", field)
 
 
 def _probe(probe: Tree, field: str) -> Iterator[Cause]:
@@ -162,11 +165,11 @@ def _volumes(volumes: Any, field: str) -> Iterator[Cause]:
             yield required(f"{field}[{i}]", "must specify a volume type")
         for extra in sources[1:]:
             yield forbidden(f"{field}[{i}].{extra}", "may not specify more than 1 volume type")
-    yield from unique((f"{field}[{i}].name", volume["name"]) for i, volume in dicts(volumes) if volume.get("name"))
+    yield from unique_in(volumes, "name", field)
 
 
 def _pod_update(new: Tree, old: Tree) -> Iterator[Cause]:
-    if _fixed(new, old) != _fixed(old, old):
+    if new != old and _fixed(new, old) != _fixed(old, old):
         yield forbidden("spec", _UPDATES)
     deadline, before = new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
     if before is not None and (deadline is None or deadline > before):

@@ -5,6 +5,7 @@ from typing import Any
 
 from apiserver_stub.kinds.problems import required, unsupported
 from apiserver_stub.kinds.schema import Node, Tree
+from apiserver_stub.kinds.shapes import takes
 from controller_manager.api.errors import Cause
 
 _MISSING = (None, "")
@@ -12,34 +13,27 @@ _MISSING = (None, "")
 
 def check_schema(tree: Tree, node: Node) -> Iterator[Cause]:
     """All missing fields and values that are not allowed."""
-    found: list[Cause] = []
-    _object(tree, node, "", found)
-    return iter(found)
+    return iter(()) if takes(node.complete, tree) else unmet(tree, node)
 
 
-def _value(value: Any, node: Node, path: str, found: list[Cause]) -> None:
-    if type(value) is dict:
-        if node.values is None:
-            _object(value, node, f"{path}.", found)
-        else:
-            for name, inner in value.items():
-                _value(inner, node.values, f"{path}[{name}]", found)
-    elif type(value) is list:
-        item = node.items
-        if item is not None and item.demands:
-            for index, inner in enumerate(value):
-                _value(inner, item, f"{path}[{index}]", found)
-    elif value and node.enum and value not in node.enum:
-        found.append(unsupported(path, value, node.enum))
-
-
-def _object(tree: Tree, node: Node, path: str, found: list[Cause]) -> None:
+def unmet(tree: Tree, node: Node, path: str = "") -> Iterator[Cause]:
+    """The closer look; `path` is what stands before the names of fields."""
     for name in node.required:
         if tree.get(name) in _MISSING:
-            found.append(required(path + name))  # noqa: PERF401 (this runs for every object, and finds nothing)
-    judged = node.judged
-    if judged:
-        for name, value in tree.items():
-            field = judged.get(name)
-            if field is not None:
-                _value(value, field, path + name, found)
+            yield required(path + name)
+    for name, value in tree.items():
+        if name in node.fields:
+            yield from _value(value, node.fields[name], path + name)
+
+
+def _value(value: Any, node: Node, path: str) -> Iterator[Cause]:
+    if type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            yield from _value(item, node.items, f"{path}[{index}]")
+    elif type(value) is dict and node.values is not None:
+        for name, inner in value.items():
+            yield from _value(inner, node.values, f"{path}[{name}]")
+    elif type(value) is dict:
+        yield from unmet(value, node, f"{path}.")
+    elif value and node.enum and value not in node.enum:
+        yield unsupported(path, value, node.enum)

@@ -274,6 +274,15 @@ def test_what_of_a_pod_may_change(new: Tree, old: Tree, fields: list[str]) -> No
     assert _fields("v1", "pods", new, old) == fields
 
 
+def test_a_change_of_the_status_alone_is_held_to_the_schema_alone() -> None:
+    pod = _pod(hostname="-")  # let in by other rules than those of today
+    labelled = {**pod, "metadata": {"labels": {"a": "b"}}}
+    assert _fields("v1", "pods", {**pod, "status": {"phase": "Running"}}, pod) == []
+    assert _fields("v1", "pods", labelled, pod) == ["spec.hostname"]
+    nameless = {"status": {"resources": {"claims": [{}]}}}
+    assert _fields("v1", "pods", {**pod, **nameless}, pod) == ["status.resources.claims[0].name"]
+
+
 def _workload(**spec: Any) -> Tree:
     return {"spec": {**WORKLOAD, **spec}}
 

@@ -1,0 +1,100 @@
+"""Types made from a schema that take, in microseconds, a tree in which all is well; no refusal is explained here.
+
+Whoever is refused looks closer with plain code, which finds the words, and may find that nothing is wrong after all.
+A type must therefore never take what that code would complain of or change, but may refuse more.
+"""
+
+from collections.abc import Iterable, Mapping
+from types import GenericAlias, MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+if TYPE_CHECKING:
+    from apiserver_stub.kinds.schema import Node
+
+# A shape is a type, but one no type checker can follow.
+Shape = Any
+
+QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
+_DAY = r"(?!02-(29|3)|(04|06|09|11)-31)(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_MOMENT = rf"\A2[0-9]{{3}}-{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
+
+
+class Nothing:
+    """What no value of a tree is; it stands where a schema leads back into itself."""
+
+
+_LITERAL: Any = Literal
+_NOT_TEXT: Shape = dict | list | int | float | bool
+_PRESENT: Shape = _NOT_TEXT | Annotated[str, Meta(min_length=1)]
+_INTEGERS: Mapping[str, Shape] = MappingProxyType({
+    "int32": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
+    "int64": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
+})  # fmt: skip
+_FITTING: Mapping[str, Shape] = MappingProxyType({
+    "any": _NOT_TEXT | str, "string": str, "boolean": bool, "number": int | float, "bytes": bytes,
+    "int-or-string": _INTEGERS["int32"] | str,
+    "quantity": Annotated[str, Meta(pattern=rf"\A{QUANTITY}\Z")],
+    "time": Annotated[str, Meta(pattern=rf"{_MOMENT}Z\Z")],
+    "micro-time": Annotated[str, Meta(pattern=rf"{_MOMENT}\.[0-9]{{6}}Z\Z")],
+})  # fmt: skip
+
+
+def takes(shape: Shape, value: Any) -> bool:
+    """Whether a value is of a shape, which makes it right; when it is not, it may be wrong."""
+    try:
+        msgspec.convert(value, shape)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+def fitting(node: "Node") -> Shape:
+    """The shape of values whose types are right, in their usual form, with neither nulls nor unknown fields."""
+    if node.values is not None:
+        return GenericAlias(dict, (str, node.values.fitting))
+    if node.type == "object":
+        fields = ((name, field.fitting, False) for name, field in node.fields.items())
+        return _struct(fields, closed=not node.preserve)
+    if node.type == "array":
+        return list if node.items is None else GenericAlias(list, (node.items.fitting,))
+    if node.type == "integer":
+        return _INTEGERS.get(node.format, _INTEGERS["int64"])
+    return _FITTING[node.type]
+
+
+def complete(node: "Node") -> Shape:
+    """The shape of values with all required fields and only allowed values; Any where nothing is demanded."""
+    if node.enum:
+        return _LITERAL["", *node.enum]
+    if node.values is not None:
+        return _of(node.values.complete, dict, str)
+    if node.items is not None:
+        return _of(node.items.complete, list)
+    fields = {name: field.complete for name, field in node.fields.items()}
+    demanding = {name: (shape, False) for name, shape in fields.items() if shape is not Any}
+    demanded = {name: (_present(node.fields.get(name)), True) for name in node.required}
+    if not demanding and not demanded:
+        return Any
+    return _struct((name, *demand) for name, demand in (demanding | demanded).items())
+
+
+def _present(node: "Node | None") -> Shape:
+    if node is None or node.complete is Any:
+        return _PRESENT
+    return _LITERAL[node.enum] if node.enum else node.complete
+
+
+def _of(shape: Shape, container: type, *key: type) -> Shape:
+    return Any if shape is Any else GenericAlias(container, (*key, shape))
+
+
+def _struct(fields: Iterable[tuple[str, Shape, bool]], *, closed: bool = False) -> Shape:
+    """An object of (name, shape, whether it is required); when closed, it has no other fields."""
+    members = [
+        (f"f{index}", shape, msgspec.field(name=name) if required else msgspec.field(name=name, default=None))
+        for index, (name, shape, required) in enumerate(fields)
+    ]
+    return msgspec.defstruct("Shape", members, kw_only=True, forbid_unknown_fields=closed, gc=False)

@@ -1,0 +1,132 @@
+"""A shape takes only what the code that looks closer has nothing to say about."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.kinds.clean import Report, clean_tree, sweep
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema import Node, Raw, Schemas
+from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.kinds.validate_schema import check_schema, unmet
+
+KINDS = built_in()
+# By type: values of its usual form, and such as come close.
+GOOD: Mapping[str, tuple[Any, ...]] = {
+    "any": (1, "x", {"y": None}),
+    "string": ("", "x"),
+    "boolean": (True, False),
+    "integer": (0, -5, 2**31 - 1, -(2**31)),
+    "number": (0, 1.5),
+    "bytes": ("", "aGk="),
+    "int-or-string": (80, "http", "25%"),
+    "quantity": ("1", "100m", "1.5Gi", "-.5e3"),
+    "time": ("2024-01-02T03:04:05Z", "2024-12-31T23:59:59Z", "2024-02-28T00:00:00Z"),
+    "micro-time": ("2024-01-02T03:04:05.000000Z", "2025-04-30T03:04:05.123456Z"),
+}
+ODD: tuple[Any, ...] = (
+    None, "", "x", "1 core", "1\n", "٣", 1, 1.0, True, 2**31, 2**63, -(2**63) - 1, 2**70, [], {}, [None], {"a": None},
+    "aGk", "aG\nk=", "a===", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-04-31T00:00:00Z",
+    "2024-01-02T03:04:05.5Z", "2024-01-02t03:04:05z", "2024-01-02T24:00:00Z", "2024-01-02T03:04:60Z",
+    "2024-01-02T03:04:05Z\n", "2024-01-02T03:04:05.123456+00:00", "0999-01-02T03:04:05Z", "2024-13-01T00:00:00Z",
+)  # fmt: skip
+
+
+def _node(raw: Raw) -> Node:
+    return Schemas({"x": raw}).node("x")
+
+
+@pytest.mark.parametrize("type_", sorted(GOOD))
+def test_usual_values_are_taken(type_: str) -> None:
+    assert all(takes(_node({"type": type_}).fitting, value) for value in GOOD[type_])
+
+
+@pytest.mark.parametrize("format_", ["", "int32", "int64"])
+@pytest.mark.parametrize("type_", [*sorted(GOOD), "object", "array"])
+def test_what_is_taken_needs_no_cleaning(type_: str, format_: str) -> None:
+    node = _node({"type": "object", "fields": {"x": {"type": type_, "format": format_}}})
+    for value in ODD:
+        tree = {"x": copy.deepcopy(value)}
+        if takes(node.fitting, tree):
+            assert sweep(tree, node) == Report()
+            assert tree == {"x": value}
+
+
+def test_unknown_fields_are_taken_only_where_they_stay() -> None:
+    fields = {"a": {"type": "string"}}
+    assert not takes(_node({"type": "object", "fields": fields}).fitting, {"b": 1})
+    assert takes(_node({"type": "object", "fields": fields, "preserve": True}).fitting, {"a": "", "b": None})
+
+
+@pytest.mark.parametrize(
+    ("raw", "good", "bad"),
+    [
+        ({"type": "string"}, "x", ""),
+        ({"type": "string", "enum": ["A", "B"]}, "A", ""),
+        ({"type": "string", "enum": ["A", "B"]}, "B", "C"),
+        ({"type": "any"}, {}, ""),
+        ({"type": "integer"}, 0, None),
+        ({"type": "object", "fields": {"y": {"type": "string"}}, "required": ["y"]}, {"y": "1"}, {}),
+        ({"type": "array", "items": {"type": "string", "enum": ["A"]}}, ["A", ""], ["A", "B"]),
+        ({"type": "object", "values": {"type": "string", "enum": ["A"]}}, {"k": "A"}, {"k": "B"}),
+    ],
+)
+def test_what_is_demanded_has_to_be_there(raw: Raw, good: Any, bad: Any) -> None:
+    node = _node({"type": "object", "fields": {"x": raw}, "required": ["x"]})
+    for tree, right in (({"x": good}, True), ({"x": bad}, False), ({}, False)):
+        assert takes(node.complete, tree) is right
+        assert (list(check_schema(tree, node)) == []) is right
+
+
+def test_a_field_may_be_required_without_being_described() -> None:
+    node = _node({"type": "object", "preserve": True, "required": ["x"]})
+    assert takes(node.complete, {"x": 1})
+    assert not takes(node.complete, {"x": ""})
+
+
+def test_a_schema_that_leads_back_into_itself_is_looked_at_closely() -> None:
+    raw = {"type": "object", "fields": {"next": {"ref": "x"}, "n": {"type": "integer", "default": 0}}}
+    node = _node(raw)
+    assert takes(node.fitting, {"n": 1})
+    assert not takes(node.fitting, {"next": {"n": 1}})
+    tree: dict[str, Any] = {"next": {"next": {"n": 1}, "z": 1}}
+    assert clean_tree(tree, node) == Report(unknown=("next.z",))
+    assert tree == {"n": 0, "next": {"n": 0, "next": {"n": 1}}}
+
+
+@st.composite
+def _objects(draw: st.DrawFn) -> tuple[Node, Any]:
+    """An object of some kind, right but for a value here and there."""
+    kind = draw(st.sampled_from(list(KINDS.all())))
+
+    def grow(node: Node, depth: int) -> Any:
+        if draw(st.integers(0, 40)) == 40:
+            return copy.deepcopy(draw(st.sampled_from(ODD)))
+        if node.values is not None:
+            return {key: grow(node.values, depth + 1) for key in draw(st.sampled_from(["", "a", "ab"]))}
+        if node.type == "object":
+            names = draw(st.lists(st.sampled_from(sorted(node.fields)), max_size=4)) if node.fields else []
+            wanted = {*names, *node.required} if depth < 9 else set()
+            return {name: grow(node.fields[name], depth + 1) for name in sorted(wanted)}
+        if node.type == "array":
+            return [grow(node.items, depth + 1) for _ in range(draw(st.integers(0, 2)))] if node.items else []
+        return draw(st.sampled_from([value for value in node.enum or GOOD[node.type] if value != ""]))
+
+    return kind.schema, grow(kind.schema, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_objects())
+def test_the_closer_look_agrees(drawn: tuple[Node, Any]) -> None:
+    node, tree = drawn
+    if not isinstance(tree, dict):
+        return
+    if takes(node.complete, tree):
+        assert list(unmet(tree, node)) == []
+    before, taken = copy.deepcopy(tree), takes(node.fitting, tree)
+    report = sweep(tree, node)
+    assert not taken or (report, tree) == (Report(), before)
