@@ -30,10 +30,7 @@ def discover(package: ModuleType) -> Iterator[AnySpec]:
 
 
 def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
-    """The controllers that `--controllers` turns on; raises FlagError for names nobody has.
-
-    One behind a feature gate stays off: no gate is known yet.
-    """
+    """The controllers that `--controllers` turns on; raises FlagError for names nobody has."""
     canonical = {alias: spec.name for spec in specs for alias in (spec.name, *spec.aliases)}
     unknown = [name for name in wanted if name != "*" and name.removeprefix("-") not in canonical]
     if unknown:
