@@ -151,7 +151,7 @@ async def test_stopping_fails_readiness_and_ends_streams(api: ApiServer) -> None
     [
         ("GET", f"{PODS}/missing", 404, "NotFound"),
         ("GET", "/api/v1/gizmos", 404, "NotFound"),
-        ("GET", "/openapi/v2", 404, "NotFound"),
+        ("GET", "/openapi/v1", 404, "NotFound"),
         ("GET", "/openapi/v3/apis/nothing/v1", 404, "NotFound"),
         ("GET", "/apis/nothing", 404, "NotFound"),
         ("POST", "/version", 405, "MethodNotAllowed"),
