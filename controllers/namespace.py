@@ -29,7 +29,7 @@ ATTEMPTS = 3
 FINALIZERS_WAIT = 15.0
 FIRST_WAIT = 0.5
 # Before the first look, so that what was let in while not every API server knew of the deletion is there to be found.
-LATE_ARRIVALS = 5.0
+LATE_ARRIVALS = 1.0
 
 
 class NamespaceOptions(Options):

@@ -122,7 +122,7 @@ async def test_what_comes_late_is_found() -> None:
         await cluster.manage("--leader-elect=false", "--controllers=namespace")
         await cluster.client.create(NAMESPACES, builders.namespace("old"))
         await cluster.client.delete(NAMESPACES, OLD)
-        await cluster.sleep(4)
+        await cluster.sleep(0.5)
         assert (await cluster.client.get(NAMESPACES, OLD)).spec.finalizers == ("kubernetes",)
         await cluster.sleep(4)
         with pytest.raises(NotFound):
