@@ -100,8 +100,7 @@ def walk_duplicates(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
-    compact = not any(space in data for space in _SPACES) or _SPACED_COLON.search(data) is None
-    if compact and _is_complete(data, found):
+    if _is_complete(data, found):
         return ()
     return tuple(walk_duplicates(json.loads(data, object_pairs_hook=Noted)))
 
@@ -109,13 +108,15 @@ def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
 def _is_complete(data: bytes, found: Any) -> bool:
     """Whether no key was lost in decoding; in doubt it says no.
 
-    A quote with a colon behind it ends a key unless a backslash escapes it, and that backslash must not be escaped
-    itself. Without any backslash nothing else looks like it, and encoding again is the quickest way to count.
+    A lost key takes a colon with it. Without any backslash, encoding again is the quickest way to count what is left:
+    strings keep theirs. With one, keys are told by the quote before the colon, unless a backslash escapes it that is
+    not escaped itself.
     """
-    ends = data.count(b'":')
     if b"\\" not in data:
-        return ends == orjson.dumps(found).count(b'":')
-    return ends - data.count(b'\\":') + data.count(b'\\\\":') == count_keys(found)
+        return data.count(b":") == orjson.dumps(found).count(b":")
+    if any(space in data for space in _SPACES) and _SPACED_COLON.search(data) is not None:
+        return False
+    return data.count(b'":') - data.count(b'\\":') + data.count(b'\\\\":') == count_keys(found)
 
 
 def _repeated(pairs: Sequence[tuple[Any, Any]]) -> tuple[Any, ...]:

@@ -129,6 +129,8 @@ class Site:
             raise _too_large(limit)
         if _waits_for_leave(incoming) and incoming.transport is not None:
             incoming.transport.write(http.CONTINUE)
+        if incoming.content.is_eof() and incoming.content.exception() is None:  # it came with the head
+            return _within(limit, incoming.content.read_nowait())
         try:
             async with asyncio.timeout(_BODY_TIMEOUT):
                 while part := await incoming.content.readany():
@@ -197,6 +199,12 @@ def _leaves_http(incoming: web.BaseRequest) -> bool:
 def _waits_for_leave(incoming: web.BaseRequest) -> bool:
     """Whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
     return incoming.headers.get("expect", "").lower() == "100-continue" and incoming.version >= HttpVersion11
+
+
+def _within(limit: int, body: bytes) -> bytes:
+    if len(body) > limit:
+        raise _too_large(limit)
+    return body
 
 
 def _too_large(limit: int) -> errors.RequestEntityTooLarge:
