@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -148,10 +149,17 @@ def manifests(kubectl: Callable[..., str]) -> dict[Path, str]:
     return {file: kubectl("apply", "--validate=false", "-f", str(file)) for file in sorted(MANIFESTS.glob("*.yaml"))}
 
 
+@pytest.fixture(scope="session")
+def numbers() -> Iterator[int]:
+    """Numbers of which each is given out once."""
+    return count(1)
+
+
 @pytest.fixture
-def namespace(kubectl: Callable[..., str], request: pytest.FixtureRequest) -> str:
+def namespace(kubectl: Callable[..., str], request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
     """A namespace of the test's own."""
-    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")[:60].rstrip("-")
+    title = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
+    name = f"{title[:50].rstrip('-')}-{next(numbers)}"
     kubectl("create", "namespace", name)
     return name
 

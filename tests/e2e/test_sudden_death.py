@@ -187,7 +187,7 @@ class Watcher:
 async def kill_again_and_again(server: Any, stop: asyncio.Event) -> None:
     chance = random.Random(0)
     for _ in range(KILLS):
-        await asyncio.sleep(chance.uniform(0.1, 0.4))
+        await asyncio.sleep(chance.uniform(0.05, 0.3))
         server.kill()
         await asyncio.to_thread(server.start)
     await asyncio.sleep(0.2)
