@@ -73,18 +73,16 @@ def _head(call: Call, items: Items) -> bytes:
 
 
 async def _chunks(call: Call, items: Items) -> AsyncIterator[bytes]:
-    parts, size = [_head(call, items)], 0
-    separator = b""
-    start = 0
-    for end, data in enumerate(items.objects, 1):
+    """Each object is copied once, into its chunk."""
+    yield _head(call, items)
+    size, start, objects = 0, 0, items.objects
+    before: tuple[bytes, ...] = ()
+    for end, data in enumerate(objects, 1):
         size += len(data)
-        if size >= _CHUNK:
-            parts += (separator, b",".join(items.objects[start:end]))
-            yield b"".join(parts)
-            parts, size, start, separator = [], 0, end, b","
-    if start < len(items.objects):
-        parts += (separator, b",".join(items.objects[start:]))
-    yield b"".join((*parts, b"]}"))
+        if size >= _CHUNK or end == len(objects):
+            yield b",".join((*before, *objects[start:end]))
+            size, start, before = 0, end, (b"",)
+    yield b"]}"
 
 
 async def _yaml_chunks(call: Call, items: Items) -> AsyncIterator[bytes]:

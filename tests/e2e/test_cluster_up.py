@@ -24,9 +24,16 @@ TERMS = (
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that is free, and so is the next one: two managers take both."""
+    while True:
+        with socket.socket() as probe, socket.socket() as following:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            try:
+                following.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port
 
 
 class Up:
