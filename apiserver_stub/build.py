@@ -95,7 +95,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
     verbs = Verbs(store, hub, kinds, admission, Limits(watch=serving.min_request_timeout))
     reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
-    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period)
+    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble)
     progress.checks_in(health)
     server = Server(
         Gate(health.answer, Who(authenticators), may),

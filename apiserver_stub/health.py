@@ -1,6 +1,7 @@
 """How far the server has come, and the health checks that tell (document 1, Health check output)."""
 
 import sys
+from collections.abc import Callable
 
 from controller_manager.base.clock import monotonic
 from controller_manager.serving.health import Health
@@ -9,9 +10,13 @@ _BOOTSTRAP = "poststarthook/bootstrap-controller"
 
 
 class Progress:
-    """From starting to stopping; each step is noted by who takes it. Make it within the loop."""
+    """From starting to stopping; each step is noted by who takes it. Make it within the loop.
 
-    def __init__(self, livez_grace: float) -> None:
+    `trouble` tells why the store cannot write, if it cannot.
+    """
+
+    def __init__(self, livez_grace: float, trouble: Callable[[], str]) -> None:
+        self._trouble = trouble
         self._livez_until = monotonic() + livez_grace
         self.stored = False
         """The store has been read."""
@@ -23,10 +28,17 @@ class Progress:
     def checks_in(self, health: Health) -> None:
         """Add what this knows to the health endpoints."""
         health.add("log", _log)
-        health.add("datastore", lambda: "" if self.stored else "the store is not open")
+        health.add("datastore", self._datastore, ("healthz", "readyz"))
+        health.add("datastore", self._open, ("livez",))
         health.add(_BOOTSTRAP, self._settled, ("healthz", "readyz"))
         health.add(_BOOTSTRAP, self._settled_or_patient, ("livez",))
         health.add("shutdown", lambda: "the process is shutting down" if self.stopping else "", ("readyz",))
+
+    def _open(self) -> str:
+        return "" if self.stored else "the store is not open"
+
+    def _datastore(self) -> str:
+        return self._open() or self._trouble()
 
     def _settled(self) -> str:
         return "" if self.settled else "the objects every cluster has are not all there"

@@ -37,6 +37,8 @@ class Store:
         self._retention = retention or Retention()
         self._log = log or get_logger("store")
         self._pipeline = Pipeline(backend, self._settle, limits or Limits())
+        self.trouble = ""
+        """Why the last group could not be written; empty once one could."""
         self._allotted = self.revision
         self._collections: dict[str, Collection] = {}
         self._pending: dict[tuple[str, str], Write] = {}
@@ -136,6 +138,7 @@ class Store:
     def _publish(self, writes: Sequence[Write]) -> None:
         changes = [self._collection(write.record.resource).apply(write.record) for write in writes]
         self.revision = changes[-1].revision
+        self.trouble = ""
         self._upkeep.after({change.row.resource for change in changes}, changes[-1].at)
         try:
             for subscriber in self._subscribers:
@@ -146,6 +149,7 @@ class Store:
                     write.row.set_result(change.row)
 
     def _refuse(self, writes: Sequence[Write], failure: BaseException) -> None:
+        self.trouble = str(failure)
         self._log.error("a group of writes failed", writes=len(writes), error=str(failure))
         for write in writes:
             if not write.row.done():
