@@ -122,10 +122,14 @@ def services_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
             yield key_of(service)
 
 
-def service_of_endpoints(_: Informers, change: Change[Endpoints]) -> Iterator[Key]:
-    """The service whose Endpoints somebody deleted, or that may have been deleted while nobody watched."""
+def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
+    """The service whose Endpoints somebody deleted; or that is gone, though Endpoints of it are there.
+
+    Those of ours may turn up at any time: a write whose answer was lost arrives. Those of others are taken for
+    leftovers only at the start.
+    """
     found_at_start = change.initial and change.before is None and not _is_election(change.object)
-    if change.after is None or found_at_start:
+    if change.after is None or found_at_start or (_is_ours(change.after) and not _has_service(informers, change.key)):
         yield change.key
 
 
@@ -342,6 +346,14 @@ def _by_ip(address: EndpointAddress) -> tuple[str, str]:
 def _is_election(endpoints: Endpoints) -> bool:
     """Whether these are the lock of an older kind of leader election, which has no service."""
     return LEADER in (endpoints.metadata.annotations or {})
+
+
+def _is_ours(endpoints: Endpoints) -> bool:
+    return (endpoints.metadata.labels or {}).get(MANAGED_BY) == MANAGER
+
+
+def _has_service(informers: Informers, key: Key) -> bool:
+    return informers.get(SERVICES).get(key) is not None
 
 
 def _namespace_terminates(error: ApiError) -> bool:

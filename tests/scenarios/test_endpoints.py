@@ -10,7 +10,7 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import Cluster, builders
-from controllers.endpoints import LEADER
+from controllers.endpoints import LEADER, MANAGED_BY, MANAGER
 
 pytestmark = pytest.mark.virtual
 
@@ -95,6 +95,20 @@ async def test_the_endpoints_go_with_the_service_and_come_back_when_deleted_by_h
         await cluster.settle()
         with pytest.raises(NotFound):
             await cluster.client.get(ENDPOINTS, WEB)
+
+
+async def test_endpoints_of_ours_that_turn_up_after_their_service_went_are_deleted() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.settle()
+        late = ObjectMeta(namespace="default", name="web", labels={MANAGED_BY: MANAGER})
+        await cluster.client.create(ENDPOINTS, Endpoints(metadata=late))
+        stranger = ObjectMeta(namespace="default", name="stranger")
+        await cluster.client.create(ENDPOINTS, Endpoints(metadata=stranger))
+        await cluster.settle()
+        names = [e.metadata.name for e in (await cluster.client.list(ENDPOINTS, "default")).items]
+        assert "web" not in names
+        assert "stranger" in names
 
 
 async def test_endpoints_of_a_service_without_selector_are_left_alone() -> None:
