@@ -123,13 +123,14 @@ def services_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
 
 
 def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
-    """The service whose Endpoints somebody deleted; or that is gone, though Endpoints of it are there.
+    """The service of Endpoints that changed, whoever changed them: what was decided may rest on an older state.
 
-    Those of ours may turn up at any time: a write whose answer was lost arrives. Those of others are taken for
-    leftovers only at the start.
+    Where there is no such service, they are looked at when they go, when they are ours (a write whose answer was lost
+    may arrive late), and at the start, when those of others are taken for leftovers too.
     """
     found_at_start = change.initial and change.before is None and not _is_election(change.object)
-    if change.after is None or found_at_start or (_is_ours(change.after) and not _has_service(informers, change.key)):
+    looked_at = change.after is None or found_at_start or _is_ours(change.after)
+    if looked_at or informers.get(SERVICES).get(change.key) is not None:
         yield change.key
 
 
@@ -350,10 +351,6 @@ def _is_election(endpoints: Endpoints) -> bool:
 
 def _is_ours(endpoints: Endpoints) -> bool:
     return (endpoints.metadata.labels or {}).get(MANAGED_BY) == MANAGER
-
-
-def _has_service(informers: Informers, key: Key) -> bool:
-    return informers.get(SERVICES).get(key) is not None
 
 
 def _namespace_terminates(error: ApiError) -> bool:

@@ -97,6 +97,17 @@ async def test_the_endpoints_go_with_the_service_and_come_back_when_deleted_by_h
             await cluster.client.get(ENDPOINTS, WEB)
 
 
+async def test_endpoints_that_somebody_changed_are_put_right() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await run_pod(cluster, builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1"))
+        await cluster.settle()
+        await cluster.client.patch(ENDPOINTS, WEB, {"subsets": None})
+        await cluster.settle()
+        assert await addresses(cluster) == (["10.1.0.1"], [])
+
+
 async def test_endpoints_of_ours_that_turn_up_after_their_service_went_are_deleted() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint")
