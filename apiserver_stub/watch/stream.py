@@ -2,20 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from apiserver_stub.watch.watcher import Watcher
 from controller_manager.base.clock import monotonic
 
-if TYPE_CHECKING:
-    from apiserver_stub.watch.hub import Hub
+
+class Publisher(Protocol):
+    """Wakes the streams that joined, once, at the next change of their resource."""
+
+    def join(self, resource: str, stream: "Stream") -> None:
+        """Wake `stream` at the next change."""
+
+    def leave(self, resource: str, stream: "Stream") -> None:
+        """The stream waits no more."""
 
 
 class Stream(AsyncIterator[bytes]):
     """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration."""
 
-    def __init__(self, hub: "Hub", resource: str, watcher: Watcher) -> None:
-        self._hub = hub
+    def __init__(self, publisher: Publisher, resource: str, watcher: Watcher) -> None:
+        self._publisher = publisher
         self._resource = resource
         self._watcher = watcher
         self._waiter: asyncio.Future[None] | None = None
@@ -60,12 +67,12 @@ class Stream(AsyncIterator[bytes]):
         self._waiter = loop.create_future()
         if self._alarm is None and self._watcher.deadline != float("inf"):
             self._alarm = loop.call_at(self._watcher.deadline, self._ring)
-        self._hub.join(self._resource, self)
+        self._publisher.join(self._resource, self)
         try:
             await self._waiter
         finally:
             self._waiter = None
-            self._hub.leave(self._resource, self)
+            self._publisher.leave(self._resource, self)
 
     def _ring(self) -> None:
         self._alarm = None
