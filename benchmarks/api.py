@@ -50,7 +50,7 @@ async def list_(both: Pair) -> Result:
 
     def measure(port: int, path: str) -> Measure:
         line = request("GET", path, TOKEN)
-        return lambda: per_second(port, both.tls, lambda: itertools.repeat(line), connections=1, count=8)
+        return lambda: per_second(port, both.tls, lambda: itertools.repeat(line), connections=1, count=40)
 
     mine, top, ratio = await in_turn(measure(both.port, PODS), measure(both.ceiling_port, "/list"))
     return Result(f"LIST of {LIST_SIZE:,} objects", f"{mine:.1f}/s", f"{top:.1f}/s", ratio, 0.8)

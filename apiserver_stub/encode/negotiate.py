@@ -1,7 +1,9 @@
 """What a verb answered, in the representation the caller asked for; the last step of the hall."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
+from itertools import accumulate
 
 from apiserver_stub.call import Call, Item, Items, Reply, Stream
 from apiserver_stub.encode import yaml
@@ -12,7 +14,8 @@ from apiserver_stub.parse import is_on
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Response
 
-_CHUNK = 256 * 1024
+_CHUNK = 512 * 1024
+_COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _LONGEST_WARNINGS = 4096
 _INCLUDED = frozenset({"", "None", "Metadata", "Object"})
 _LIVE = (JSON,)
@@ -57,9 +60,10 @@ def _data(call: Call, name: str, body: Item | Items) -> bytes:
 
 def _listed(call: Call, items: Items) -> bytes | AsyncIterator[bytes]:
     """A collection in one piece when it is short, otherwise in chunks made as they are taken."""
-    if sum(map(len, items.objects)) <= _CHUNK:
+    ends = list(accumulate(map(len, items.objects)))
+    if not ends or ends[-1] <= _CHUNK:
         return b"".join(_pieces(call, items))
-    return _chunks(call, items)
+    return _chunks(_head(call, items), items.objects, ends)
 
 
 def _pieces(call: Call, items: Items) -> Sequence[bytes]:
@@ -72,16 +76,16 @@ def _head(call: Call, items: Items) -> bytes:
     return head[:-1] + b',"items":['
 
 
-async def _chunks(call: Call, items: Items) -> AsyncIterator[bytes]:
-    """Each object is copied once, into its chunk."""
-    yield _head(call, items)
-    size, start, objects = 0, 0, items.objects
+async def _chunks(head: bytes, objects: Sequence[bytes], ends: Sequence[int]) -> AsyncIterator[bytes]:
+    """Each object is copied once, into its chunk; `ends` are the sizes of the objects up to and with each."""
+    yield head
+    start = 0
     before: tuple[bytes, ...] = ()
-    for end, data in enumerate(objects, 1):
-        size += len(data)
-        if size >= _CHUNK or end == len(objects):
-            yield b",".join((*before, *objects[start:end]))
-            size, start, before = 0, end, (b"",)
+    while start < len(objects):
+        reached = ends[start - 1] if start else 0
+        end = bisect_left(ends, reached + _CHUNK, start) + 1
+        yield b",".join((*before, *objects[start:end]))
+        start, before = end, _COMMA
     yield b"]}"
 
 
