@@ -1,7 +1,6 @@
 """The process: command line, sockets, signals, and one clear sentence when it cannot start."""
 
 import asyncio
-import gc
 import signal
 import ssl
 import sys
@@ -16,7 +15,7 @@ from apiserver_stub.credentials import ADMIN, Authority, reachable_address, serv
 from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkOptions, ServingOptions, StorageOptions
 from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import configure
-from controller_manager.base.runtime import Runtime
+from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.site import Site
 from controller_manager.serving.tls import server_context
@@ -69,7 +68,7 @@ async def _serve_until_signal(
     with _explained():
         url = _write_kubeconfig(authority, options, site.port)
     await api.settle(site.port)
-    _spare_the_collector()
+    collect_garbage_seldom()
     log.info("ready", url=url, kubeconfig=str(_kubeconfig(options)))
     await stop.wait()
     for one in _SIGNALS:
@@ -77,13 +76,6 @@ async def _serve_until_signal(
     log.info("stopping because of a signal", delay=serving.shutdown_delay_duration)
     api.unready()
     await asyncio.sleep(serving.shutdown_delay_duration)
-
-
-def _spare_the_collector() -> None:
-    """Requests leave no reference cycles, so garbage is collected seldom, and never what the start has made."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
 
 
 def _on_signals() -> asyncio.Event:

@@ -34,7 +34,7 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec]) -> int:
     from controller_manager.app.identities import connect
     from controller_manager.app.manager import Manager
     from controller_manager.base.log import configure
-    from controller_manager.base.runtime import Runtime
+    from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.client import ConfigError
     from controller_manager.serving import CannotListen
 
@@ -45,6 +45,7 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec]) -> int:
         manager = Manager(parsed, specs, connect(parsed[ClientOptions]), Runtime(PROGRAM))
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, _stop, manager, number)
+        collect_garbage_seldom()
         return (await manager.run()).status
 
     def _stop(manager: Manager, number: signal.Signals) -> None:
