@@ -10,6 +10,14 @@ PORT_RANGE = "must be between 1 and 65535, inclusive"
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _OLD_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_LABEL_RULE = "must be an RFC 1123 label: lower-case letters, digits and '-', with a letter or digit at either end"
+_OLD_LABEL_RULE = (
+    "must be an RFC 1035 label: lower-case letters, digits and '-', beginning with a letter, no '-' at the end"
+)
+_SUBDOMAIN_RULE = (
+    "must be an RFC 1123 subdomain: labels of lower-case letters, digits and '-', joined by '.', "
+    "with a letter or digit at either end"
+)
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
 _KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
@@ -18,32 +26,23 @@ _SCHEDULE = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|
 
 def label(name: str) -> str:
     """A DNS label (RFC 1123)."""
-    if len(name) > LABEL_LIMIT:
-        return f"must be no more than {LABEL_LIMIT} characters"
-    if _LABEL.fullmatch(name):
-        return ""
-    return "must be an RFC 1123 label: lower-case letters, digits and '-', with a letter or digit at either end"
+    return _dns(name, LABEL_LIMIT, _LABEL, _LABEL_RULE)
 
 
 def old_label(name: str) -> str:
     """A DNS label of RFC 1035, which begins with a letter."""
-    if len(name) > LABEL_LIMIT:
-        return f"must be no more than {LABEL_LIMIT} characters"
-    if _OLD_LABEL.fullmatch(name):
-        return ""
-    return "must be an RFC 1035 label: lower-case letters, digits and '-', beginning with a letter, no '-' at the end"
+    return _dns(name, LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
 
 
 def subdomain(name: str) -> str:
     """A DNS subdomain (RFC 1123)."""
-    if len(name) > SUBDOMAIN_LIMIT:
-        return f"must be no more than {SUBDOMAIN_LIMIT} characters"
-    if _SUBDOMAIN.fullmatch(name):
-        return ""
-    return (
-        "must be an RFC 1123 subdomain: labels of lower-case letters, digits and '-', joined by '.', "
-        "with a letter or digit at either end"
-    )
+    return _dns(name, SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
+
+
+def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
+    if len(name) > limit:
+        return f"must be no more than {limit} characters"
+    return "" if form.fullmatch(name) else rule
 
 
 def path_segment(name: str) -> str:

@@ -79,10 +79,6 @@ class Strategy:
         self.changed(new, old)
         self._own_metadata(new, old)
 
-    def prepare_status(self, new: Tree, old: Tree) -> None:
-        """Keep from `old` everything but the status."""
-        self.prepare_subresource("status", new, old)
-
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
         written = [(path, get_in(new, path)) for path in self.parts.get(name, ())]

@@ -12,7 +12,6 @@ from apiserver_stub.kinds.validate_metadata import check_labels
 from controller_manager.api.errors import BadRequest, Cause
 from controller_manager.api.selectors import LabelSelector
 
-NOT_NEGATIVE = "must be greater than or equal to 0"
 _WITH_VALUES = ("In", "NotIn")
 
 

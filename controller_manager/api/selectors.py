@@ -65,11 +65,6 @@ class LabelSelector:
         """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the faulty part."""
         return cls(_parsed(text))
 
-    @classmethod
-    def equal_to(cls, labels: Mapping[str, str]) -> Self:
-        """The selector that wants each of `labels`."""
-        return cls(tuple(Requirement(key, "in", (value,)) for key, value in sorted(labels.items())))
-
     @property
     def empty(self) -> bool:
         """Whether everything matches."""

@@ -29,10 +29,6 @@ class Chance:
         """`size` random bytes in hexadecimal, for secrets."""
         return self._source.randbytes(size).hex()
 
-    def jitter(self, seconds: float, factor: float) -> float:
-        """A duration between `seconds` and `seconds * (1 + factor)`."""
-        return seconds * (1.0 + factor * self._source.random())
-
     def uniform(self, low: float, high: float) -> float:
         """A number between `low` and `high`."""
         return self._source.uniform(low, high)

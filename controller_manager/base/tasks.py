@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import structlog
+
+T = TypeVar("T")
 
 
 class Tasks:
@@ -77,7 +79,7 @@ async def keep_running(
         wait = min(wait * 2, longest_pause)
 
 
-async def all_of(*work: Coroutine[Any, Any, Any]) -> list[Any]:
+async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
     try:
         async with asyncio.TaskGroup() as group:

@@ -71,7 +71,7 @@ def test_an_update_of_metadata_alone_is_not_counted() -> None:
 def test_a_status_update_changes_nothing_else() -> None:
     old = _deployment(generation=4, labels={"a": "1"})
     new: Tree = {"metadata": {"name": "a", "annotations": {"k": "v"}}, "spec": {}, "status": {"replicas": 3}}
-    DEPLOYMENTS.prepare_status(new, old)
+    DEPLOYMENTS.prepare_subresource("status", new, old)
     assert new["spec"] == {"replicas": 1}
     assert new["status"] == {"replicas": 3}
     assert new["metadata"]["generation"] == 4
@@ -82,7 +82,7 @@ def test_the_status_writer_of_a_custom_like_kind_leaves_metadata_alone() -> None
     strategy = _kind("policy", "poddisruptionbudgets").strategy
     old: Tree = {"metadata": {"name": "a", "labels": {"a": "1"}, "finalizers": ["x/y"]}, "spec": {}}
     new: Tree = {"metadata": {"name": "a", "labels": {}, "annotations": {"b": "2"}}, "status": {"currentHealthy": 1}}
-    strategy.prepare_status(new, old)
+    strategy.prepare_subresource("status", new, old)
     assert new["metadata"] == old["metadata"]
     assert new["status"] == {"currentHealthy": 1}
 
@@ -91,7 +91,7 @@ def test_ending_a_status_removes_it() -> None:
     old = _deployment(generation=1)
     new = copy.deepcopy(old)
     del new["status"]
-    DEPLOYMENTS.prepare_status(new, old)
+    DEPLOYMENTS.prepare_subresource("status", new, old)
     assert "status" not in new
     assert old["status"] == {"replicas": 1}
 
@@ -122,7 +122,7 @@ def test_quality_of_service(resources: list[Tree], expected: str) -> None:
 def test_a_status_update_can_t_change_the_quality_of_service() -> None:
     old: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Burstable", "phase": "Pending"}}
     new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"phase": "Running"}}
-    PODS.prepare_status(new, old)
+    PODS.prepare_subresource("status", new, old)
     assert new["status"] == {"qosClass": "Burstable", "phase": "Running"}
 
 
