@@ -1,12 +1,23 @@
 """The flags of the API server, by the names its users know."""
 
+from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from controller_manager.options import Duration, FlagSet, Options, Quantity, StringList, flag
+from controller_manager.options import (
+    Duration,
+    FlagSet,
+    Gate,
+    Options,
+    Quantity,
+    StringList,
+    StringMap,
+    flag,
+    resolve_gates,
+)
 
 
 class ServingOptions(Options):
@@ -128,4 +139,35 @@ class LogOptions(Options):
     verbosity: int = flag(0, "How much is logged; 4 and more for debugging.", name="v", short="v", minimum=0)
 
 
-FLAGS = FlagSet(ServingOptions, CertificateOptions, AccessOptions, StorageOptions, NetworkOptions, LogOptions)
+COMPRESSION = Gate("APIResponseCompression", "BETA", default=True)
+CBOR = Gate("CBORServingAndStorage", "ALPHA")
+UNSAFE_DELETION = Gate("AllowUnsafeMalformedObjectDeletion", "ALPHA")
+_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR)
+
+
+class FeatureOptions(Options):
+    """Which features are on."""
+
+    title = "Features"
+
+    feature_gates: StringMap = flag(
+        {},
+        "Features to switch on or off, as name=true or name=false: "
+        + ", ".join(f"{gate.name} ({gate.stage}, {str(gate.default).lower()})" for gate in _GATES)
+        + "; AllAlpha and AllBeta speak for a whole stage.",
+    )
+
+    @field_validator("feature_gates")
+    @classmethod
+    def _are_known(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        resolve_gates(_GATES, value)
+        return value
+
+    def enabled(self, gate: Gate) -> bool:
+        """Whether a feature is on."""
+        return resolve_gates(_GATES, self.feature_gates)[gate.name]
+
+
+FLAGS = FlagSet(
+    ServingOptions, CertificateOptions, AccessOptions, StorageOptions, NetworkOptions, FeatureOptions, LogOptions
+)

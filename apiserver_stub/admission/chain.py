@@ -31,12 +31,21 @@ Step = Callable[[AdmissionRequest], None]
 
 
 class Admission:
-    """The steps in their order; each raises the refusal of what it does not admit."""
+    """The steps in their order; each raises the refusal of what it does not admit. The first may change the object;
+    the `last` see it as it will be stored, once all its rules hold, and give it what only the cluster can: addresses,
+    shares of a budget.
+    """
 
-    def __init__(self, steps: Sequence[Step] = ()) -> None:
+    def __init__(self, steps: Sequence[Step] = (), last: Sequence[Step] = ()) -> None:
         self._steps = tuple(steps)
+        self._last = tuple(last)
 
     def admit(self, request: AdmissionRequest) -> None:
-        """Show the write to every step."""
+        """Show the write to every step, before it is prepared and validated."""
         for step in self._steps:
+            step(request)
+
+    def settle(self, request: AdmissionRequest) -> None:
+        """Show the write to the last steps, directly before it is committed."""
+        for step in self._last:
             step(request)

@@ -49,9 +49,10 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Re
     if problems:
         raise invalid(kind.group, kind.kind, name, problems)
     key = key_of(kind, call.namespace, name)
+    if tools.store.get(kind.storage, key) is not None:
+        raise already_exists(kind.group, kind.plural, name)
+    tools.settle(call, "create", tree, None)
     if is_dry_run(call.query):
-        if tools.store.get(kind.storage, key) is not None:
-            raise already_exists(kind.group, kind.plural, name)
         return Reply(Item(encode(in_order(tree))), 201, warnings)
     try:
         row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))

@@ -31,7 +31,10 @@ async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
             _check(call, old["metadata"], options.preconditions)
         tools.admit(call, "delete", old, None)
         removes = mark(tree, options, call.kind.strategy)
-        return Write(tree, removes) if removes or tree != old else None
+        if not removes and tree == old:
+            return None
+        tools.settle(call, "delete", tree, old)
+        return Write(tree, removes)
 
     return await modify(tools, call, decide)
 

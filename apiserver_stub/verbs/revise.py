@@ -26,7 +26,7 @@ async def revise(tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], 
 
 
 class Revision:
-    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, validate.
+    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, validate, settle.
 
     The change that takes away the last hold of an object under deletion removes it.
     """
@@ -52,6 +52,7 @@ class Revision:
         problems = validate(kind, new, old)
         if problems:
             raise invalid(kind.group, kind.kind, call.name, problems)
+        self._tools.settle(call, "update", new, old)
         return Write(new, removes=self._ends(new, old))
 
     def _presume(self, metadata: Tree, current: Tree) -> None:

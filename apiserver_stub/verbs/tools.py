@@ -37,9 +37,15 @@ class Tools:
 
     def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write to admission, which may change `tree` or raise a refusal."""
-        part = call.subresource.name if call.subresource else ""
-        name = call.name or tree["metadata"].get("name", "")
-        dry = is_dry_run(call.query)
-        self.admission.admit(
-            AdmissionRequest(operation, call.kind, call.namespace, name, part, tree, old, call.user, dry)
-        )
+        self.admission.admit(_about(call, operation, tree, old))
+
+    def settle(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
+        """Show a write that keeps all rules to the last steps of admission, directly before the commit."""
+        self.admission.settle(_about(call, operation, tree, old))
+
+
+def _about(call: Call, operation: Operation, tree: Tree, old: Tree | None) -> AdmissionRequest:
+    part = call.subresource.name if call.subresource else ""
+    name = call.name or tree["metadata"].get("name", "")
+    dry = is_dry_run(call.query)
+    return AdmissionRequest(operation, call.kind, call.namespace, name, part, tree, old, call.user, dry)
