@@ -11,7 +11,15 @@ from apiserver_stub.authz.chain import May, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
 from apiserver_stub.credentials import reachable_address
-from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.flags import (
+    STREAMING_LISTS,
+    UNSAFE_DELETION,
+    AccessOptions,
+    FeatureOptions,
+    NetworkOptions,
+    ServingOptions,
+    StorageOptions,
+)
 from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.pages import Pages
@@ -23,7 +31,7 @@ from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.telemetry import Telemetry
-from apiserver_stub.verbs import Limits, Verbs
+from apiserver_stub.verbs import Features, Limits, Tools, Verbs
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
@@ -93,7 +101,17 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     store = Store(backend or _backend(storage), Retention(storage.watch_cache_window), log=runtime.log("store"))
     hub = Hub(store)
     admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
-    verbs = Verbs(store, hub, kinds, admission, Limits(watch=serving.min_request_timeout))
+    features = options[FeatureOptions]
+    verbs = Verbs(
+        Tools(
+            store,
+            hub,
+            kinds,
+            admission,
+            Limits(watch=serving.min_request_timeout),
+            Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
+        )
+    )
     reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
     health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble)
     progress.checks_in(health)

@@ -142,7 +142,8 @@ class LogOptions(Options):
 COMPRESSION = Gate("APIResponseCompression", "BETA", default=True)
 CBOR = Gate("CBORServingAndStorage", "ALPHA")
 UNSAFE_DELETION = Gate("AllowUnsafeMalformedObjectDeletion", "ALPHA")
-_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR)
+STREAMING_LISTS = Gate("WatchList", "BETA", default=True)
+_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR, STREAMING_LISTS)
 
 
 class FeatureOptions(Options):

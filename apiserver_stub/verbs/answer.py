@@ -3,11 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
-from apiserver_stub.admission.chain import Admission
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.encode.negotiate import check_accept
-from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.store.store import Store
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
@@ -17,10 +14,9 @@ from apiserver_stub.verbs.patch import patch
 from apiserver_stub.verbs.subresources.binding import bind
 from apiserver_stub.verbs.subresources.eviction import evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
-from apiserver_stub.verbs.tools import Limits, Tools
+from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch
-from apiserver_stub.watch.hub import Hub
 from controller_manager.api.errors import BadRequest, MethodNotAllowed
 
 Verb = Callable[[Tools, Call], Awaitable[Reply]]
@@ -38,10 +34,8 @@ _ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
 class Verbs:
     """Answers every call for a resource that is kept in the store."""
 
-    def __init__(
-        self, store: Store, hub: Hub, kinds: Kinds, admission: Admission, limits: Limits | None = None
-    ) -> None:
-        self._tools = Tools(store, hub, kinds, admission, limits or Limits())
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
 
     async def answer(self, call: Call) -> Reply:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""

@@ -40,7 +40,7 @@ async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> 
     """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = tokens.read(asked.token, prefix) if asked.token else tokens.Token(asked.revision, "")
-    snapshot = await _snapshot(tools, call.kind.storage, asked.semantic, token.revision)
+    snapshot = await _snapshot(tools, call.kind.storage, asked.semantic, token)
     if chosen.name and (chosen.namespace or not call.kind.namespaced):
         row = snapshot.get(prefix + chosen.name)
         return snapshot, Page([row] if row is not None and row.key > token.after and chosen.has(row) else [])
@@ -49,23 +49,25 @@ async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> 
     return snapshot, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
 
 
-async def _snapshot(tools: Tools, resource: str, semantic: Semantic, revision: int) -> Snapshot:
-    if semantic is Semantic.LATEST:
+async def _snapshot(tools: Tools, resource: str, semantic: Semantic, token: tokens.Token) -> Snapshot:
+    if semantic is Semantic.LATEST or not token.revision:
         return tools.store.snapshot(resource)
-    await not_older_than(tools, revision)
+    await not_older_than(tools, token.revision)
     if semantic is Semantic.NOT_OLDER:
         return tools.store.snapshot(resource)
     try:
-        return tools.store.snapshot_at(resource, revision)
-    except TooOld:
-        raise Expired(_GONE[semantic]) from None
+        return tools.store.snapshot_at(resource, token.revision)
+    except TooOld as refusal:
+        if semantic is Semantic.EXACT:
+            raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
+        raise Expired(_GONE, continue_token=tokens.write(token._replace(revision=0))) from None
 
 
-_GONE = {
-    Semantic.EXACT: "The resourceVersion for the provided list is too old.",
-    Semantic.CONTINUE: "The provided continue parameter is too old to display a consistent list result. "
-    "Start a new list without the continue parameter.",
-}
+_GONE = (
+    "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
+    "or use the continue token of this response to list the rest as it is now: what changed since the first piece "
+    "was made may then be missing or appear."
+)
 
 
 def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:

@@ -12,7 +12,7 @@ _VERSION = 1
 
 
 class Token(NamedTuple):
-    """Where to go on."""
+    """Where to go on: at which revision, 0 for the newest, and after which key."""
 
     revision: int
     after: str
@@ -30,7 +30,7 @@ def read(text: str, prefix: str) -> Token:
     except (Error, ValueError):
         raise _refused() from None
     match found:
-        case [1, int(revision), str(after)] if revision > 0 and after.startswith(prefix):
+        case [1, int(revision), str(after)] if revision >= 0 and after.startswith(prefix):
             return Token(revision, after)
     raise _refused()
 

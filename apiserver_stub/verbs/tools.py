@@ -26,14 +26,23 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Features:
+    """What may be asked: lists as the beginning of a watch, and the removal of objects that cannot be read."""
+
+    streaming_lists: bool = True
+    unsafe_deletion: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Tools:
-    """Where objects are, who hears of changes, which kinds there are, who admits, and how much is too much."""
+    """Where objects are, who hears of changes, which kinds there are, who admits; what is too much, and what is on."""
 
     store: Store
     hub: Hub
     kinds: Kinds
     admission: Admission
     limits: Limits = field(default_factory=Limits)
+    features: Features = field(default_factory=Features)
 
     def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write to admission, which may change `tree` or raise a refusal."""

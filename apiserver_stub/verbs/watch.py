@@ -18,7 +18,7 @@ from controller_manager.base.chance import chance
 async def watch(tools: Tools, call: Call) -> Reply:
     """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
     kind, store = call.kind, tools.store
-    initial = _initial_events(call)
+    initial = _initial_events(call, tools.features.streaming_lists)
     asked = revision(call.query)
     if asked:
         await not_older_than(tools, asked)
@@ -43,11 +43,13 @@ async def watch(tools: Tools, call: Call) -> Reply:
     return Reply(Stream(open_stream))
 
 
-def _initial_events(call: Call) -> bool | None:
+def _initial_events(call: Call, offered: bool) -> bool | None:
     """Whether the current state comes first; None leaves that to the resource version."""
     initial, match = flag(call.query, "sendInitialEvents"), call.query.get("resourceVersionMatch", "")
     if initial is None and match:
         raise _refused("resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided")
+    if initial is not None and not offered:
+        raise _refused("sendInitialEvents", "is forbidden for watch unless the WatchList feature gate is enabled")
     if initial is not None and match != "NotOlderThan":
         raise _refused("resourceVersionMatch", "sendInitialEvents requires setting it to NotOlderThan")
     return initial

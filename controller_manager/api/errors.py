@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from controller_manager.api.model import Model
 
@@ -95,7 +96,18 @@ class AlreadyExists(ApiError):
 
 
 class Expired(ApiError):
+    """History that is no longer kept; with a `continue_token` a list can go on from the newest state instead."""
+
     code, reason = 410, "Expired"
+
+    def __init__(self, message: str, details: Details | None = None, continue_token: str = "") -> None:
+        super().__init__(message, details)
+        self.continue_token = continue_token
+
+    def status(self) -> Status:
+        """This refusal as the body of an answer."""
+        metadata = {"continue": self.continue_token} if self.continue_token else {}
+        return replace(super().status(), metadata=metadata)
 
 
 class Gone(ApiError):

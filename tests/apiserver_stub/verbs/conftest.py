@@ -15,7 +15,7 @@ from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
-from apiserver_stub.verbs import Limits, Verbs
+from apiserver_stub.verbs import Tools, Verbs
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.wire import Request, Response
 
@@ -42,7 +42,7 @@ class Api:
         self.hub = Hub(store)
         self.kinds = kinds
         admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
-        self.verbs = Verbs(store, self.hub, kinds, admission, Limits())
+        self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:
         path, _, text = url.partition("?")
