@@ -1,0 +1,112 @@
+"""Document 1 held against a whole API server in this process; each test names the section and rule it shows."""
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.runtime import Runtime
+
+ADMIN = Certificate("admin", ("system:masters",))
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def tree(self) -> dict[str, Any]:
+        """The body as JSON."""
+        found: dict[str, Any] = json.loads(self.body)
+        return found
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the items of a list."""
+        return [item["metadata"]["name"] for item in self.tree["items"]]
+
+    @property
+    def version(self) -> str:
+        """The resource version of the object or list."""
+        found: str = self.tree["metadata"]["resourceVersion"]
+        return found
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        """The events of a watch that has ended: type and name."""
+        told = map(json.loads, self.body.splitlines())
+        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in told]
+
+
+class Api:
+    """A started server and an administrator who asks it."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+
+    async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
+        """The answer as the server gives it; a body that is no bytes is sent as JSON."""
+        path, _, query = url.partition("?")
+        pairs = tuple(pair.partition("=")[::2] for pair in query.split("&") if pair)
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.server.handle(Request(method, path, pairs, named, data, ADMIN))
+
+    async def ask(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
+        """The whole answer; a watch ends by its timeout."""
+        response = await self.send(method, url, body, **headers)
+        data = response.body
+        if not isinstance(data, bytes):
+            data = b"".join([chunk async for chunk in data])
+        return Answer(response.status, response.headers, data)
+
+    async def get(self, url: str, **headers: str) -> Answer:
+        return await self.ask("GET", url, **headers)
+
+    async def delete(self, url: str, body: Any = None, **headers: str) -> Answer:
+        return await self.ask("DELETE", url, body, **headers)
+
+    async def patch(self, url: str, body: Any, form: str = "merge-patch+json", **headers: str) -> Answer:
+        return await self.ask("PATCH", url, body, content_type=f"application/{form}", **headers)
+
+    async def config(self, name: str, **data: str) -> Answer:
+        """Make a small object."""
+        made = await self.ask("POST", CONFIGS, {"metadata": {"name": name, "labels": {"of": name}}, "data": data})
+        assert made.status == 201
+        return made
+
+
+Start = Callable[..., Awaitable[Api]]
+
+
+@asynccontextmanager
+async def started(*arguments: str) -> AsyncIterator[Api]:
+    """A server with those flags, on a memory store."""
+    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *arguments)
+    server = build(FLAGS.parse(flags), Runtime("test"))
+    await server.start()
+    yield Api(server)
+    await server.stop()
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[Api]:
+    async with started() as api:
+        yield api
+
+
+@pytest.fixture
+def serve() -> Callable[..., Any]:
+    """Starts a server with other flags, as an asynchronous context."""
+    return started

@@ -1,0 +1,99 @@
+"""Chunked listing, rules 1 to 5."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+MINE = f"{CONFIGS}?fieldSelector=metadata.name!=kube-root-ca.crt"
+
+
+async def pages(api: Any, query: str) -> list[Any]:
+    """All chunks, following the tokens."""
+    found = [await api.get(f"{CONFIGS}?{query}")]
+    while token := found[-1].tree["metadata"].get("continue"):
+        found.append(await api.get(f"{CONFIGS}?{query}&continue={token}"))
+    return found
+
+
+@pytest.fixture
+async def seven(api: Any) -> list[str]:
+    await api.delete(CONFIGS)
+    names = [f"c-{number}" for number in range(7)]
+    for name in names:
+        await api.config(name)
+    return names
+
+
+async def test_limit_and_continue_give_everything_once_and_in_order(api: Any, seven: list[str]) -> None:
+    """Rules 1 and 2: at most `limit` items, a token while more remain, an empty one at the end."""
+    chunks = await pages(api, "limit=3")
+    assert [len(chunk.names) for chunk in chunks] == [3, 3, 1]
+    assert [name for chunk in chunks for name in chunk.names] == seven
+    exact = await pages(api, "limit=7")
+    assert (len(exact), exact[0].tree["metadata"].get("continue", "")) == (1, "")
+
+
+async def test_all_chunks_show_one_version(api: Any, seven: list[str]) -> None:
+    """Rule 3: the version is constant, and later changes are not seen."""
+    first = await api.get(f"{CONFIGS}?limit=2")
+    await api.delete(f"{CONFIGS}/c-4")
+    await api.patch(f"{CONFIGS}/c-5", {"data": {"k": "new"}})
+    await api.config("c-45")
+    rest = await api.get(f"{CONFIGS}?limit=100&continue={first.tree['metadata']['continue']}")
+    assert first.names + rest.names == seven
+    assert rest.version == first.version
+    assert "k" not in rest.tree["items"][3].get("data", {})
+
+
+@pytest.mark.virtual
+async def test_a_token_lives_five_minutes_and_offers_another(api: Any, seven: list[str]) -> None:
+    """Rule 4 and Errors: 410 Gone, with a token that lists the rest as it is now (inconsistent, but complete)."""
+    token = (await api.get(f"{CONFIGS}?limit=3")).tree["metadata"]["continue"]
+    await api.delete(f"{CONFIGS}/c-4")
+    await asyncio.sleep(290)
+    assert (await api.get(f"{CONFIGS}?limit=3&continue={token}")).names == seven[3:6]
+    await asyncio.sleep(20)
+    await api.patch(f"{CONFIGS}/c-0", {"data": {"k": "new"}})
+    gone = await api.get(f"{CONFIGS}?limit=3&continue={token}")
+    assert (gone.status, gone.tree["reason"]) == (410, "Expired")
+    other = gone.tree["metadata"]["continue"]
+    rest = await api.get(f"{CONFIGS}?limit=1&continue={other}")
+    assert rest.names == ["c-3"]
+    last = await api.get(f"{CONFIGS}?limit=5&continue={rest.tree['metadata']['continue']}")
+    assert (last.names, last.version) == (["c-5", "c-6"], rest.version)
+
+
+async def test_the_remaining_items_are_counted_without_selectors(api: Any, seven: list[str]) -> None:
+    """Rule 5 and Collection envelope: omitted with selectors, and when the list is complete."""
+    assert [chunk.tree["metadata"].get("remainingItemCount") for chunk in await pages(api, "limit=3")] == [4, 1, None]
+    selected = await api.get(f"{CONFIGS}?limit=3&labelSelector=of")
+    assert selected.tree["metadata"]["continue"]
+    assert "remainingItemCount" not in selected.tree["metadata"]
+    by_field = await api.get(f"{MINE}&limit=3")
+    assert "remainingItemCount" not in by_field.tree["metadata"]
+
+
+@pytest.mark.parametrize("token", ["nonsense", "WzEsMiwzXQ", "e30", "%00"])
+async def test_a_token_nobody_gave_is_a_bad_request(api: Any, token: str) -> None:
+    """Query parameters: `continue` is the token of a list."""
+    answer = await api.get(f"{CONFIGS}?limit=3&continue={token}")
+    assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
+
+
+async def test_a_token_belongs_to_its_namespace(api: Any, seven: list[str]) -> None:
+    """Rule 2: the other parameters stay the same."""
+    token = (await api.get(f"{CONFIGS}?limit=3")).tree["metadata"]["continue"]
+    assert (await api.get(f"/api/v1/namespaces/kube-system/configmaps?continue={token}")).status == 400
+
+
+async def test_all_namespaces_are_listed_in_chunks_too(api: Any, seven: list[str]) -> None:
+    """Resource URI shapes: the collection across namespaces."""
+    await api.ask("POST", "/api/v1/namespaces/kube-system/configmaps", {"metadata": {"name": "c-1"}})
+    url = "/api/v1/configmaps?limit=4"
+    first = await api.get(url)
+    rest = await api.get(f"{url}&continue={first.tree['metadata']['continue']}")
+    found = [(i["metadata"]["namespace"], i["metadata"]["name"]) for i in first.tree["items"] + rest.tree["items"]]
+    assert ("kube-system", "c-1") in found
+    assert len(set(found)) == len(found) >= 8

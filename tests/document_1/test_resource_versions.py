@@ -1,0 +1,149 @@
+"""Resource version semantics: the tables of get, list and watch, row by row."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def past(api: Any) -> list[str]:
+    """Three versions of a collection: {a}, {a, b}, {b}; `a` lives twice as long as it should."""
+    versions = [(await api.config("a")).version, (await api.config("b")).version]
+    await api.delete(f"{CONFIGS}/a")
+    versions.append((await api.get(CONFIGS)).version)
+    return versions
+
+
+@pytest.mark.parametrize("which", ["", "0", "past"])
+async def test_get_is_never_older_than_asked_and_here_always_the_newest(api: Any, which: str) -> None:
+    """Table get: Most Recent, Any, Not older than."""
+    made = await api.config("a", k="old")
+    new = await api.ask("PUT", f"{CONFIGS}/a", {"metadata": {"name": "a"}, "data": {"k": "new"}})
+    version = made.version if which == "past" else which
+    assert (await api.get(f"{CONFIGS}/a?resourceVersion={version}")).tree == new.tree
+
+
+NOW, THEN = ["b"], ["a"]
+INVALID = 400
+
+
+@pytest.mark.parametrize(
+    ("match", "limit", "version", "expected"),
+    [
+        ("", "", "", NOW),
+        ("", "", "0", NOW),
+        ("", "", "first", NOW),  # not older than
+        ("", "5", "", NOW),
+        ("", "5", "0", NOW),
+        ("", "5", "first", THEN),  # exact
+        ("Exact", "", "", INVALID),
+        ("Exact", "", "0", INVALID),
+        ("Exact", "", "first", THEN),
+        ("Exact", "5", "", INVALID),
+        ("Exact", "5", "0", INVALID),
+        ("Exact", "5", "first", THEN),
+        ("NotOlderThan", "", "", INVALID),
+        ("NotOlderThan", "", "0", NOW),
+        ("NotOlderThan", "", "first", NOW),
+        ("NotOlderThan", "5", "", INVALID),
+        ("NotOlderThan", "5", "0", NOW),
+        ("NotOlderThan", "5", "first", NOW),
+        ("Nonsense", "", "first", INVALID),
+    ],
+)
+async def test_list(api: Any, past: list[str], match: str, limit: str, version: str, expected: Any) -> None:
+    """Table list, all rows but those with a token; Exact answers with exactly the version asked for."""
+    version = past[0] if version == "first" else version
+    said = {"resourceVersionMatch": match, "limit": limit, "resourceVersion": version}
+    query = "&".join(f"{name}={value}" for name, value in said.items() if value)
+    answer = await api.get(f"{CONFIGS}?labelSelector=of&{query}")
+    if expected == INVALID:
+        assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
+        return
+    assert answer.names == expected
+    assert answer.version == (past[0] if expected is THEN else past[2])
+
+
+@pytest.mark.parametrize(("version", "status"), [("", 200), ("0", 200), ("other", 400)])
+async def test_list_with_a_token(api: Any, past: list[str], version: str, status: int) -> None:
+    """Table list, the row of continuation: the version is the token's, and no other may be named."""
+    first = await api.get(f"{CONFIGS}?limit=1&labelSelector=of&resourceVersion={past[1]}")
+    token = first.tree["metadata"]["continue"]
+    version = past[2] if version == "other" else version
+    rest = await api.get(f"{CONFIGS}?limit=1&labelSelector=of&continue={token}&resourceVersion={version}")
+    assert (first.names, rest.status) == (["a"], status)
+    if status == 200:
+        assert (rest.names, rest.version) == (["b"], past[1])
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("", [("ADDED", "b"), ("ADDED", "c")]),
+        ("0", [("ADDED", "b"), ("ADDED", "c")]),
+        ("first", [("ADDED", "b"), ("DELETED", "a"), ("ADDED", "c")]),
+    ],
+)
+async def test_watch(api: Any, past: list[str], version: str, expected: list[tuple[str, str]]) -> None:
+    """Table watch: state first without a version, changes alone after an exact one."""
+    version = past[0] if version == "first" else version
+    url = f"{CONFIGS}?watch=1&timeoutSeconds=9&labelSelector=of&resourceVersion={version}"
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(api.get(url))
+        await asyncio.sleep(1)
+        await api.config("c")
+    assert watching.result().events == expected
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("query", ["", "limit=2&", "resourceVersionMatch=Exact&", "resourceVersionMatch=NotOlderThan&"])
+@pytest.mark.parametrize("what", [f"{CONFIGS}?", f"{CONFIGS}/a?"])
+async def test_a_version_from_the_future(api: Any, what: str, query: str) -> None:
+    """Errors: 504 after a brief wait, saying `Too large resource version`, with the seconds to wait."""
+    await api.config("a")
+    answer = await api.get(f"{what}{query}resourceVersion=1000000")
+    assert (answer.status, answer.tree["reason"], answer.headers["retry-after"]) == (504, "Timeout", "1")
+    assert "Too large resource version" in answer.tree["message"]
+    assert answer.tree["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+
+
+@pytest.mark.virtual
+async def test_a_version_about_to_come_is_waited_for(api: Any) -> None:
+    """Not older than: the answer comes once the server has reached the version."""
+    now = int((await api.get(CONFIGS)).version)
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(api.get(f"{CONFIGS}?labelSelector=of&resourceVersion={now + 2}"))
+        await asyncio.sleep(1)
+        await api.config("a")
+        await api.config("b")
+    assert reading.result().names == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "query", ["resourceVersion=1&resourceVersionMatch=Exact", "resourceVersion=1&limit=1", "watch=1&resourceVersion=1"]
+)
+@pytest.mark.virtual
+async def test_what_history_no_longer_holds_is_gone(serve: Any, query: str) -> None:
+    """Exact, Start at Exact: 410 Gone when the version is unavailable; Limits: history of five minutes."""
+    async with serve() as api:
+        await api.config("a")
+        await asyncio.sleep(301)
+        await api.config("b")
+        answer = await api.get(f"{CONFIGS}?{query}")
+        assert (answer.status, answer.tree["code"], answer.tree["reason"]) == (410, 410, "Expired")
+
+
+@pytest.mark.virtual
+async def test_every_version_of_the_last_five_minutes_can_be_listed(api: Any) -> None:
+    """Exact and Limits: each version of the window is answered as it was."""
+    versions = []
+    for number in range(20):
+        versions.append((await api.config(f"c-{number:02}")).version)
+        await asyncio.sleep(14)
+    for number, version in enumerate(versions):
+        answer = await api.get(f"{CONFIGS}?resourceVersion={version}&resourceVersionMatch=Exact&labelSelector=of")
+        assert (answer.version, len(answer.names)) == (version, number + 1)
