@@ -14,11 +14,7 @@ def configure(*, json: bool = False, verbosity: int = 0, stream: TextIO | None =
     """Send every log line to `stream` (standard error), as text or JSON; `verbosity` 4 and more shows debug lines."""
     level = logging.DEBUG if verbosity >= 4 else logging.INFO
     out = stream or sys.stderr
-    render: list[Processor] = (
-        [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
-        if json
-        else [structlog.dev.ConsoleRenderer(colors=out.isatty(), pad_event_to=0)]
-    )
+    render = _as_json() if json else _as_text(colors=out.isatty())
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -37,3 +33,16 @@ def get_logger(component: str) -> Logger:
     """A logger that says which component speaks."""
     logger: Logger = structlog.get_logger(component=component)
     return logger
+
+
+# A failure is logged without the variables of its frames: they may hold tokens and keys.
+
+
+def _as_json() -> list[Processor]:
+    transform = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    return [structlog.processors.ExceptionRenderer(transform), structlog.processors.JSONRenderer()]
+
+
+def _as_text(*, colors: bool) -> list[Processor]:
+    plain = structlog.dev.plain_traceback
+    return [structlog.dev.ConsoleRenderer(colors=colors, pad_event_to=0, exception_formatter=plain)]
