@@ -1,7 +1,7 @@
 """What the store holds: rows of bytes, and the changes that made them; only selectors look inside, at little."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ class Row(msgspec.Struct, gc=False, eq=False):
     data: bytes
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
+    _forms: tuple[str | bytes, ...] = ()  # likewise: name, bytes
 
     @property
     def name(self) -> str:
@@ -59,6 +60,16 @@ class Row(msgspec.Struct, gc=False, eq=False):
         value = sys.intern(_scalar(self.data, path))
         self._fields = (*known, path, value)
         return value
+
+    def form(self, name: str, make: Callable[[bytes], bytes]) -> bytes:
+        """The object in another form, made of `data` when first asked for and then kept: few names, no huge forms."""
+        known = self._forms
+        for at in range(0, len(known), 2):
+            if known[at] == name:
+                return known[at + 1]  # type: ignore[return-value]
+        made = make(self.data)
+        self._forms = (*known, name, made)
+        return made
 
 
 class Change(msgspec.Struct, gc=False, eq=False):

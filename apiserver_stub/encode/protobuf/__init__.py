@@ -1,21 +1,46 @@
-"""Objects in protobuf (document 1, Protobuf envelope): an envelope names a type, and holds a message of that type."""
+"""Objects in protobuf (document 1, Protobuf envelope): an envelope names a type, and holds a message of that type.
 
-from functools import cache
+What is sent is put together from what `raw` makes of one object: its message as field 2. That is what an envelope holds
+it as, and a list its items, so that both are joined from bytes that were made before:
+
+- one object: `envelope(api_version, kind, raw(data, api_version, kind))`
+- a collection: `collection(api_version, list_kind, metadata, raws)`, in chunks
+- an event of a watch: `frame("ADDED", envelope(…))`; the object of a bookmark and the `Status` of an error likewise
+- only the metadata of an object: the same with `raw(data, "meta.k8s.io/v1", "PartialObjectMetadata")`
+- the `raw` of a row of the store, made once for all readers: `raw_of(kind, row)`
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
+from itertools import accumulate
+from typing import Any
+
+import orjson
 
 from apiserver_stub.encode.json import Tree, check_depth
 from apiserver_stub.encode.protobuf.message import Messages
+from apiserver_stub.encode.protobuf.wire import Write, head, scalar, sized
+from apiserver_stub.encode.protobuf.writer import Writers
 from apiserver_stub.kinds.data import load
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.platform import VENDOR
 
 MEDIA_TYPE = f"application/vnd.{VENDOR}.protobuf"
 
 _MAGIC = b"k8s\0"
+_RAW = 2  # the field of an envelope that holds the object; in lists it is that of the items
+_SILENT = scalar(3, "string")("") + scalar(4, "string")("")  # an envelope says nothing of how its content is encoded
+_EVENT_TYPE = scalar(1, "string")
+_EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
+_CHUNK = 512 * 1024
 
 
 def knows(api_version: str, kind: str) -> bool:
-    """Whether objects of that type can be read."""
-    return _table().of(api_version, kind) is not None
+    """Whether objects of that type have a message; lists do, and whatever else is answered."""
+    return _name(api_version, kind) is not None
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
@@ -33,18 +58,90 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
     return tree
 
 
+def raw(data: bytes, api_version: str, kind: str) -> bytes:
+    """The message, as field 2, of an object that is valid JSON of a type that is known."""
+    return _writer(api_version, kind)(orjson.loads(data))
+
+
+def raw_of(kind: Kind, row: Row) -> bytes:
+    """`raw` of a row as it is served, kept with the row."""
+    return row.form(f"{kind.api_version} {MEDIA_TYPE}", lambda data: _served(kind, data))
+
+
+def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
+    """An object as a body."""
+    return b"%b%b%b" % (_type(api_version, kind), raw, _SILENT)
+
+
+def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:
+    """A list of objects as a body, in chunks; each object is copied once, into its chunk."""
+    ends = list(accumulate(map(len, raws)))
+    about = sized(1, _writers()["meta.v1.ListMeta"].message)(metadata)
+    size = len(about) + (ends[-1] if ends else 0)
+    yield b"%b%b%b" % (_type(api_version, list_kind), head(_RAW, size), about)
+    start = 0
+    while start < len(raws):
+        reached = ends[start - 1] if start else 0
+        end = bisect_left(ends, reached + _CHUNK, start) + 1
+        yield b"".join(raws[start:end])
+        start = end
+    yield _SILENT
+
+
+def frame(event_type: str, object_: bytes) -> bytes:
+    """An event of a watch around an enveloped object: its size in four bytes, and a message without an envelope."""
+    event = _EVENT_TYPE(event_type) + _EVENT_OBJECT(object_)
+    return len(event).to_bytes(4, "big") + event
+
+
 def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    envelope = _table()["runtime.Unknown"].read(data)
+    envelope = _messages()["runtime.Unknown"].read(data)
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")
     found = {"apiVersion": api_version, "kind": kind, **envelope.get("typeMeta", {})}
-    message = _table().of(found["apiVersion"], found["kind"])
-    if message is None:
+    name = _name(found["apiVersion"], found["kind"])
+    if name is None:
         raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
-    message.fill(found, envelope.get("raw", b""))
+    _messages()[name].fill(found, envelope.get("raw", b""))
+    return found
+
+
+def _served(kind: Kind, data: bytes) -> bytes:
+    tree: Tree = orjson.loads(data)
+    return _writer(kind.api_version, kind.kind)(kind.from_storage(tree) if kind.from_storage else tree)
+
+
+@lru_cache(maxsize=512)
+def _writer(api_version: str, kind: str) -> Write:
+    name = _name(api_version, kind)
+    if name is None:
+        raise LookupError(f"{kind} of {api_version} has no message")
+    return sized(_RAW, _writers()[name].message)
+
+
+@lru_cache(maxsize=512)
+def _type(api_version: str, kind: str) -> bytes:
+    """How an envelope begins."""
+    return _MAGIC + sized(1, _writers()["runtime.TypeMeta"].message)({"apiVersion": api_version, "kind": kind})
+
+
+def _name(api_version: str, kind: str) -> str | None:
+    """The message of objects of a type; some kinds are in every version."""
+    kinds = _table()["kinds"]
+    found: str | None = kinds.get(f"{api_version}/{kind}") or kinds.get(kind)
     return found
 
 
 @cache
-def _table() -> Messages:
-    return Messages(load("protobuf.json"))
+def _table() -> Any:
+    return load("protobuf.json")
+
+
+@cache
+def _messages() -> Messages:
+    return Messages(_table()["messages"])
+
+
+@cache
+def _writers() -> Writers:
+    return Writers(_table()["messages"])

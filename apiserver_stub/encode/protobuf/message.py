@@ -21,9 +21,8 @@ _Put = Callable[[Tree, Any, int], None]
 class Messages:
     """Every message there is, made when first asked for."""
 
-    def __init__(self, data: Mapping[str, Any]) -> None:
-        self._kinds: Mapping[str, str] = data["kinds"]
-        self._fields: Mapping[str, Mapping[str, list[str]]] = data["messages"]
+    def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
+        self._fields = fields
         self._made: dict[str, Message] = {}
 
     def __getitem__(self, name: str) -> "Message":
@@ -31,11 +30,6 @@ class Messages:
         if found is None:
             found = self._made[name] = Message(name, self._fields[name], self)
         return found
-
-    def of(self, api_version: str, kind: str) -> "Message | None":
-        """The message of objects of a type; some kinds are in every version."""
-        name = self._kinds.get(f"{api_version}/{kind}") or self._kinds.get(kind)
-        return self[name] if name else None
 
 
 class Message:
@@ -80,7 +74,7 @@ class Message:
                 yield BYTES, _packed(name, read)
             return
         message = self._messages[kind]
-        if label:
+        if label in ("list", "map"):
             yield BYTES, _LABELS[label](name, message.read)
         else:
             yield BYTES, _explicit(name, message.read) if message.form else _object(name, message)
@@ -136,5 +130,5 @@ def _object(name: str, message: Message) -> _Put:
 
 
 _LABELS: Mapping[str, Callable[[str, Read], _Put]] = MappingProxyType(
-    {"": _plain, "explicit": _explicit, "list": _list, "map": _map}
+    {"": _plain, "pointer": _explicit, "required": _explicit, "list": _list, "map": _map}
 )

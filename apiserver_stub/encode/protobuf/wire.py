@@ -1,9 +1,9 @@
 """The wire format of protobuf, which knows nothing of messages: numbered fields, and what scalars their bytes are."""
 
 import math
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
-from struct import unpack
+from struct import pack, unpack
 from types import MappingProxyType
 from typing import Any
 
@@ -82,3 +82,56 @@ SCALARS: Mapping[str, tuple[int, Callable[[Any, int], Any]]] = MappingProxyType(
     "raw": (BYTES, lambda value, _: value),
 })  # fmt: skip
 """Of each scalar type its wire type, and its JSON value."""
+
+
+Write = Callable[[Any], bytes]
+"""What a value is on the wire."""
+
+_ONE_BYTE = tuple(bytes([number]) for number in range(0x80))
+
+
+def number(value: int) -> bytes:
+    """An integer of at most 64 bits as it is written; one below zero takes ten bytes."""
+    if 0 <= value < 0x80:
+        return _ONE_BYTE[value]
+    value &= 0xFFFF_FFFF_FFFF_FFFF
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def head(field: int, size: int) -> bytes:
+    """What stands before the bytes of a field: its tag, and how many there are."""
+    return number(field << 3 | BYTES) + number(size)
+
+
+def sized(field: int, write: Write) -> Write:
+    """A field of bytes: its tag, their size, and what `write` makes of the value."""
+    tag = number(field << 3 | BYTES)
+    heads = tuple(tag + size for size in _ONE_BYTE)
+
+    def put(value: Any) -> bytes:
+        data = write(value)
+        size = len(data)
+        return heads[size] + data if size < 0x80 else b"%b%b%b" % (tag, number(size), data)
+
+    return put
+
+
+def scalar(field: int, kind: str) -> Write:
+    """A field of a scalar type."""
+    if kind in _BYTES:
+        return sized(field, _BYTES[kind])
+    tag = number(field << 3 | SCALARS[kind][0])
+    if kind == "double":
+        return lambda value: tag + pack("<d", value)
+    if kind == "bool":
+        yes, no = tag + b"\1", tag + b"\0"
+        return lambda value: yes if value else no
+    return lambda value: tag + number(value)
+
+
+_BYTES: Mapping[str, Write] = MappingProxyType({"string": str.encode, "bytes": b64decode, "raw": bytes})

@@ -1,10 +1,11 @@
 """Reduces the facts about kinds to protobuf messages: of each its fields, by number, as `[name, type, label]`.
 
 A type is `string`, `bool`, `int`, `double`, `bytes` (base64 in JSON), `raw` (bytes as they are) or another message.
-A label is `list`, `map` (from strings), `explicit` (zero says something, where elsewhere it means absence) or nothing;
-a field without a name is a message whose fields are the outer object's. `wire.json` is written by hand and has what the
-descriptions do not tell: messages of another form in JSON, messages whose fields are embedded in others, the numbers of
-fields that go by another name in protobuf, and the scalars that can be told from their zero.
+A label is `list`, `map` (from strings), `pointer` (written only when it is there, so that its zero says something),
+`required` (always written, and its zero is told in JSON) or nothing (always written; a scalar's zero is absence in
+JSON); a field without a name is a message whose fields are the outer object's. `wire.json` is written by hand and has
+what the descriptions do not tell: messages of another form in JSON, messages whose fields are embedded in others, the
+numbers of fields that go by another name in protobuf, scalars that are pointers, and messages that are values.
 """
 
 import re
@@ -14,6 +15,7 @@ from typing import Any
 Raw = dict[str, Any]
 
 _SCALARS = {"string": "string", "boolean": "bool", "integer": "int", "number": "double"}
+_VALUES = ("metadata", "spec", "status")  # messages that are values wherever they are
 _PREFIX = re.compile(r"(io\.k8s|k8s\.io)\.(api|(apimachinery|apiextensions-apiserver|kube-aggregator)\.pkg(\.apis)?)\.")
 
 
@@ -21,13 +23,15 @@ def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, w
     """The messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
     table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire)
     messages: dict[str, Raw] = {}
-    waiting = [*kinds.values(), *wire["kinds"].values(), "runtime.Unknown"]
+    kinds = {**kinds, **{f"{kind}List": f"{name}List" for kind, name in kinds.items() if table.has(f"{name}List")}}
+    kinds.update(wire["kinds"])
+    waiting = [*kinds.values(), "runtime.Unknown"]
     while waiting:
         name = waiting.pop()
         if name not in messages:
             messages[name] = fields = table.message(name)
             waiting.extend(field[1] for field in fields.values() if "." in field[1])
-    return {"kinds": {**kinds, **wire["kinds"]}, "messages": dict(sorted(messages.items()))}
+    return {"kinds": kinds, "messages": dict(sorted(messages.items()))}
 
 
 def message_name(definition: str) -> str:
@@ -46,6 +50,10 @@ class _Table:
         }
         self._numbers.update(wire["numbers"])
         self._outer = {inner: outer for outer, (_, inner) in wire["embedded"].items()}
+
+    def has(self, name: str) -> bool:
+        """Whether a message is described."""
+        return name in self._definitions
 
     def message(self, name: str) -> Raw:
         """The fields of a message by number."""
@@ -69,9 +77,15 @@ class _Table:
         for part, label in (("items", "list"), ("values", "map")):
             if part in found:
                 return [field, _type(found[part]), label]
-        explicit = field in definition.get("required", ()) or field in self._wire["pointers"].get(name, ())
-        kind = _type(found)
-        return [field, kind, "explicit"] if explicit and "." not in kind else [field, kind]
+        kind, label = _type(found), self._label(name, definition, field, "." in _type(found))
+        return [field, kind, label] if label else [field, kind]
+
+    def _label(self, name: str, definition: Raw, field: str, is_message: bool) -> str:
+        if field in self._wire["pointers"].get(name, ()):
+            return "pointer"
+        if is_message:
+            return "" if field in _VALUES or field in self._wire["values"].get(name, ()) else "pointer"
+        return "required" if field in definition.get("required", ()) else ""
 
 
 def _type(raw: Raw) -> str:

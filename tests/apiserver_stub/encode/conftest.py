@@ -52,7 +52,7 @@ class Writer:
     def _describe(self, message: Any, fields: Mapping[str, list[str]]) -> None:
         for number, (_, kind, *label) in fields.items():
             field = message.field.add(
-                name=f"f{number}", number=int(number), label=LIST if label and label[0] != "explicit" else 1
+                name=f"f{number}", number=int(number), label=LIST if label in (["list"], ["map"]) else 1
             )
             if label == ["map"]:
                 entry = message.nested_type.add(name=f"F{number}Entry")

@@ -136,7 +136,7 @@ def test_schemas_of_custom_resources(writer: Any) -> None:
 
 def test_every_field_of_every_kind_has_its_number(writer: Any) -> None:
     schema = load("schema.json")
-    assert writer.kinds.keys() == {kind.removeprefix("/") for kind in schema["kinds"]} | {"DeleteOptions"}
+    assert {kind.removeprefix("/") for kind in schema["kinds"]} <= writer.kinds.keys()
 
     def fields(message: str) -> set[str]:
         own = writer.messages[message].values()

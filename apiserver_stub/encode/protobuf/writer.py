@@ -1,0 +1,104 @@
+"""Messages as a table describes them (`kinds/data/reduce_protobuf.py` has its terms), written from JSON values."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.encode.json import Tree
+from apiserver_stub.encode.protobuf.forms import PARTS
+from apiserver_stub.encode.protobuf.wire import Write, scalar, sized
+
+_ZEROS: Mapping[str, Any] = MappingProxyType({"string": "", "bool": False, "int": 0, "double": 0.0})
+_ABSENT = frozenset({"pointer", "list", "map"})
+
+
+class Writers:
+    """What writes each message, made when first asked for."""
+
+    def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
+        self._fields = fields
+        self._made: dict[str, Writer] = {}
+
+    def __getitem__(self, name: str) -> "Writer":
+        found = self._made.get(name)
+        if found is None:
+            found = self._made[name] = Writer(name, self._fields[name], self)
+        return found
+
+
+class Writer:
+    """Writes one message, its fields in the order of their numbers; what is no pointer is written even when absent."""
+
+    def __init__(self, name: str, described: Mapping[str, list[str]], writers: Writers) -> None:
+        self._described = described
+        self._writers = writers
+        self._parts = PARTS.get(name)
+        self.message: Write = self._tree if self._parts is None else self._form
+
+    @cached_property
+    def empty(self) -> bytes:
+        """The message of a value that nobody gave."""
+        return self._tree({}) if self._parts is None else self._form(None)
+
+    def _form(self, value: Any) -> bytes:
+        assert self._parts is not None
+        return self._tree(self._parts(value))
+
+    def _tree(self, tree: Tree) -> bytes:
+        """The message of an object; what it does not know is passed over, and null is absence."""
+        puts = self._puts
+        found = self._absent.copy()
+        for name, value in tree.items():
+            put = puts.get(name)
+            if put is not None and value is not None:
+                found[name] = put(value)
+        if self._embedded is not None:
+            found[""] = self._embedded(tree)
+        return b"".join(found.values())
+
+    @cached_property
+    def _puts(self) -> Mapping[str, Write]:
+        return {
+            name: _LABELS.get("".join(label), _one)(int(number), kind, self._writers)
+            for number, (name, kind, *label) in self._described.items()
+            if name
+        }
+
+    @cached_property
+    def _embedded(self) -> Write | None:
+        for number, (name, kind, *_) in self._described.items():
+            if not name:
+                return _one(int(number), kind, self._writers)
+        return None
+
+    @cached_property
+    def _absent(self) -> dict[str, bytes]:
+        """By name, in order, what stands for each field until it is known."""
+        return {
+            name: b"" if label in _ABSENT else self._zero(int(number), kind)
+            for number, (name, kind, label) in ((number, (*field, "")[:3]) for number, field in self._described.items())
+        }
+
+    def _zero(self, number: int, kind: str) -> bytes:
+        if "." in kind:
+            return sized(number, bytes)(self._writers[kind].empty)
+        return scalar(number, kind)(_ZEROS[kind]) if kind in _ZEROS else b""
+
+
+def _one(number: int, kind: str, writers: Writers) -> Write:
+    return sized(number, writers[kind].message) if "." in kind else scalar(number, kind)
+
+
+def _list(number: int, kind: str, writers: Writers) -> Write:
+    put = _one(number, kind, writers)
+    return lambda values: b"".join(map(put, values))
+
+
+def _map(number: int, kind: str, writers: Writers) -> Write:
+    key, value = scalar(1, "string"), _one(2, kind, writers)
+    put = sized(number, lambda item: key(item[0]) + value(item[1]))
+    return lambda values: b"".join(map(put, sorted(values.items())))
+
+
+_LABELS: Mapping[str, Callable[[int, str, Writers], Write]] = MappingProxyType({"list": _list, "map": _map})
