@@ -7,7 +7,7 @@ ARGS ?=
 run: .venv/runtime ## start an API server and two controller managers
 	@exec $(BIN)/cluster-up --data-dir .cluster --api-port 6443 --managers 2 $(ARGS)
 
-test: .venv/dev ## all tests
+test: .venv/dev .venv/clients ## all tests
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: .venv/dev ## style, types, floors, house rules
@@ -33,3 +33,9 @@ clean:
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch .venv/runtime $@
+
+# Clients in other languages that tests speak to the server with. Helm's library asks for a newer Python than it uses.
+.venv/clients: .venv/dev tests/e2e/node/package-lock.json
+	$(BIN)/pip install --quiet --disable-pip-version-check --ignore-requires-python 'helm-sdkpy==0.1.32'
+	npm ci --silent --no-audit --no-fund --prefix tests/e2e/node
+	@touch $@
