@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle
+from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle, ServiceAddresses
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
@@ -100,7 +100,11 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     kinds = built_in()
     store = Store(backend or _backend(storage), Retention(storage.watch_cache_window), log=runtime.log("store"))
     hub = Hub(store)
-    admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
+    network = options[NetworkOptions]
+    admission = Admission(
+        [NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)],
+        [ServiceAddresses(store, network.services, network.node_ports)],
+    )
     features = options[FeatureOptions]
     verbs = Verbs(
         Tools(

@@ -3,5 +3,6 @@
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
 from apiserver_stub.admission.disruption import DisruptionBudgets
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
+from apiserver_stub.admission.services import ServiceAddresses
 
-__all__ = ["Admission", "AdmissionRequest", "DisruptionBudgets", "NamespaceLifecycle", "Step"]
+__all__ = ["Admission", "AdmissionRequest", "DisruptionBudgets", "NamespaceLifecycle", "ServiceAddresses", "Step"]

@@ -61,10 +61,6 @@ def _target_port(port: Tree) -> None:
         port["targetPort"] = port.get("port")
 
 
-def _cluster_ips(spec: Tree) -> list[str] | None:
-    return [spec["clusterIP"]] if spec.get("clusterIP") else None
-
-
 def _policy_types(spec: Tree) -> list[str]:
     return ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
 
@@ -108,12 +104,9 @@ _SERVICE: Rows = (
     ("sessionAffinityConfig", when("sessionAffinity", ("ClientIP",), lambda _: {"clientIP": {}})),
     ("sessionAffinityConfig", (("clientIP", _AFFINITY),)),
     ("ports", (("protocol", "TCP"), ("", _target_port))),
-    ("clusterIPs", _cluster_ips),
     ("internalTrafficPolicy", when("type", _INTERNAL, "Cluster")),
     ("externalTrafficPolicy", when("type", _EXPOSED, "Cluster")),
     ("allocateLoadBalancerNodePorts", when("type", ("LoadBalancer",), True)),
-    ("ipFamilies", when("type", _INTERNAL, listed("IPv4"))),
-    ("ipFamilyPolicy", when("type", _INTERNAL, "SingleStack")),
 )
 _TCP: Rows = (("protocol", "TCP"),)
 _REMOTE: Rows = (("clientConfig", (("service", (("port", 443),)),)),)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.service_spec import service_born, service_changed
 from apiserver_stub.kinds.strategy import NO_PARTS, STATUS, Path, Strategy
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
@@ -78,25 +79,6 @@ def _node_changed(new: Tree, old: Tree) -> None:
             put_in(new, ("spec", name), get_in(old, ("spec", name)))
 
 
-def _service_changed(new: Tree, old: Tree) -> None:
-    """Keep the addresses and ports a service was given when an update leaves them out."""
-    if get_in(new, ("spec", "type")) == "ExternalName":
-        return
-    for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort"):
-        if not get_in(new, ("spec", name)):
-            put_in(new, ("spec", name), get_in(old, ("spec", name)))
-    internal = get_in(new, ("spec", "type")) == "ClusterIP"
-    given = {(p.get("port"), p.get("protocol")): p.get("nodePort") for _, p in dicts(get_in(old, ("spec", "ports")))}
-    for _, port in dicts(get_in(new, ("spec", "ports"))):
-        known = given.get((port.get("port"), port.get("protocol")))
-        if not known:
-            continue
-        if internal and port.get("nodePort") == known:
-            del port["nodePort"]
-        elif not internal and not port.get("nodePort"):
-            port["nodePort"] = known
-
-
 def _job_born(job: Tree) -> None:
     """Give the Pods of a job labels of their own and select by them, unless its owner does that by hand."""
     if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
@@ -159,7 +141,7 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
         _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
     ),
     "nodes": Strategy(STATUS, changed=_node_changed, born_with_status=True),
-    "services": Strategy(STATUS, changed=_service_changed, creates_on_update=True),
+    "services": Strategy(STATUS, born=service_born, changed=service_changed, creates_on_update=True),
     "persistentvolumes": Strategy(STATUS, born=_volume_born),
     "persistentvolumeclaims": Strategy(STATUS, born=_volume_born),
     "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),

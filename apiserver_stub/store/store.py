@@ -88,6 +88,22 @@ class Store:
         """The recent changes of a resource."""
         return self._collection(resource).history
 
+    def is_pending(self, resource: str, key: str) -> bool:
+        """Whether a write of the row is submitted and not yet settled."""
+        return (resource, key) in self._pending
+
+    async def turn(self, resource: str, key: str) -> None:
+        """Wait until a write of the row can be submitted at once: whoever then decides on one without awaiting
+        anything decides on what it will find.
+        """
+        while True:
+            if self._pipeline.full:
+                await self._pipeline.room()
+            elif earlier := self._pending.get((resource, key)):
+                await turn(earlier.others)
+            else:
+                return
+
     async def commit(
         self, resource: str, key: str, expected: int, encode: Callable[[int], bytes], deleted: bool = False
     ) -> Row:
@@ -100,13 +116,7 @@ class Store:
         happen.
         """
         at = (resource, key)
-        while True:
-            if self._pipeline.full:
-                await self._pipeline.room()
-            elif earlier := self._pending.get(at):
-                await turn(earlier.others)
-            else:
-                break
+        await self.turn(resource, key)
         current = self.get(resource, key)
         if (current.revision if current else 0) != expected or (deleted and current is None):
             raise Stale(current)

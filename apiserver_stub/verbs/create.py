@@ -49,6 +49,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Re
     if problems:
         raise invalid(kind.group, kind.kind, name, problems)
     key = key_of(kind, call.namespace, name)
+    await tools.store.turn(kind.storage, key)
     if tools.store.get(kind.storage, key) is not None:
         raise already_exists(kind.group, kind.plural, name)
     tools.settle(call, "create", tree, None)

@@ -41,6 +41,7 @@ async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
     kind, dry = call.kind, is_dry_run(call.query)
     key = key_of(kind, call.namespace, call.name)
     for _ in range(tools.limits.attempts):
+        await tools.store.turn(kind.storage, key)
         row = tools.store.get(kind.storage, key)
         if row is None:
             raise missing(call)

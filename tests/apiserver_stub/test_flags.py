@@ -29,6 +29,18 @@ def make(*arguments: str) -> ApiServer:
         ("--storage-backend=etcd", "--storage-backend: must be sqlite or memory, got 'etcd'"),
         ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
         ("--service-cluster-ip-range=10.0.0.0/31", "--service-cluster-ip-range: 10.0.0.0/31 holds too few addresses"),
+        (
+            "--service-cluster-ip-range=10.0.0.0/24,10.1.0.0/24",
+            "--service-cluster-ip-range: 10.0.0.0/24,10.1.0.0/24 must be one range, or one of each family",
+        ),
+        (
+            "--service-node-port-range=many",
+            "--service-node-port-range: 'many' must be two ports, as in 30000-32767",
+        ),
+        (
+            "--service-node-port-range=9-8",
+            "--service-node-port-range: 9-8 must be two ports between 1 and 65535, the smaller one first",
+        ),
     ],
 )
 def test_a_wrong_flag_is_a_sentence(argument: str, problem: str) -> None:
@@ -86,3 +98,20 @@ async def test_a_data_folder_is_made(tmp_path: Path) -> None:
     await api.start()
     assert (folder / "apiserver.db").exists()
     await api.stop()
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("ports", "expected"), [("31000-31000", 31000), ("31001+0", 31001)])
+async def test_services_are_given_addresses_and_ports_of_the_ranges(ports: str, expected: int) -> None:
+    server = make("--service-cluster-ip-range=fd00::/112,10.7.0.0/24", f"--service-node-port-range={ports}")
+    await server.start()
+    spec = {"type": "NodePort", "ipFamilyPolicy": "RequireDualStack", "ports": [{"port": 80}]}
+    body = msgspec.json.encode({"metadata": {"name": "a"}, "spec": spec})
+    headers = {"content-type": "application/json"}
+    made = await server.handle(Request("POST", f"{NAMESPACES}/default/services", (), headers, body, ADMIN))
+    assert isinstance(made.body, bytes)
+    found = msgspec.json.decode(made.body)["spec"]
+    assert found["clusterIP"].startswith("fd00::")
+    assert found["clusterIPs"][1].startswith("10.7.0.")
+    assert found["ports"][0]["nodePort"] == expected
+    await server.stop()

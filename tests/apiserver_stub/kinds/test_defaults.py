@@ -188,14 +188,12 @@ def test_what_is_given_is_kept() -> None:
             "v1", "services", {"spec": {"ports": [{"port": 80}, {"port": 1, "targetPort": "web"}]}}, "spec",
             {
                 "type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster",
-                "ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack",
                 "ports": [
                     {"port": 80, "protocol": "TCP", "targetPort": 80},
                     {"port": 1, "protocol": "TCP", "targetPort": "web"},
                 ],
             },
         ),
-        ("v1", "services", {"spec": {"clusterIP": "None"}}, "spec.clusterIPs", ["None"]),
         ("v1", "services", {"spec": {"type": "ExternalName"}}, "spec.ipFamilies", None),
         ("v1", "services", {"spec": {"type": "LoadBalancer"}}, "spec.externalTrafficPolicy", "Cluster"),
         (

@@ -1,13 +1,14 @@
 """The verbs on a real store in memory, asked through paths as the hall would ask them."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle
+from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle, ServiceAddresses, Step
 from apiserver_stub.call import Call, User
 from apiserver_stub.encode.negotiate import respond
 from apiserver_stub.kinds.registry import Kinds, built_in
@@ -37,11 +38,11 @@ class Answer:
 class Api:
     """Asks the verbs directly; refusals are raised."""
 
-    def __init__(self, store: Store, kinds: Kinds) -> None:
+    def __init__(self, store: Store, kinds: Kinds, last: Sequence[Step]) -> None:
         self.store = store
         self.hub = Hub(store)
         self.kinds = kinds
-        admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)])
+        admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)], last)
         self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:
@@ -93,10 +94,16 @@ def kinds() -> Kinds:
 
 
 @pytest.fixture
-async def api(kinds: Kinds) -> AsyncIterator[Api]:
+def last_steps() -> Callable[[Store], Sequence[Step]]:
+    """The last steps of admission on a store."""
+    return lambda store: [ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))]
+
+
+@pytest.fixture
+async def api(kinds: Kinds, last_steps: Callable[[Store], Sequence[Step]]) -> AsyncIterator[Api]:
     store = Store(MemoryBackend(), Retention(changes=200))
     await store.start()
-    api = Api(store, kinds)
+    api = Api(store, kinds, last_steps(store))
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     yield api
     api.hub.close()

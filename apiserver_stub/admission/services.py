@@ -1,0 +1,201 @@
+"""Cluster IPs and node ports: a Service is given those it asks for, or free ones, as the last step of its write."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.families import choose, family, wrong
+from apiserver_stub.admission.ledger import Item, Ledger
+from apiserver_stub.admission.ranges import addresses, ports
+from apiserver_stub.call import Tree
+from apiserver_stub.kinds.service_spec import (
+    is_headless,
+    may_have_node_ports,
+    needs_addresses,
+    needs_health_port,
+    needs_node_ports,
+)
+from apiserver_stub.kinds.trees import dicts
+from apiserver_stub.store.row import Change
+from apiserver_stub.store.store import Store
+from controller_manager.api.errors import Cause, InternalError, invalid
+from controller_manager.api.model import Model
+from controller_manager.base.chance import chance
+
+Network = IPv4Network | IPv6Network
+
+_SERVICES = "services"
+_HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
+_FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
+
+
+class _Port(Model):
+    node_port: int = 0
+
+
+class _Spec(Model):
+    cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    cluster_ips: tuple[str, ...] | None = msgspec.field(default=None, name="clusterIPs")
+    ports: tuple[_Port, ...] | None = None
+    health_check_node_port: int = 0
+
+
+class _Service(Model):
+    spec: _Spec = _Spec()
+
+
+class ServiceAddresses:
+    """A last step of admission. What is taken is read from the store once and followed from there on."""
+
+    def __init__(self, store: Store, networks: Sequence[Network], node_ports: range) -> None:
+        kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
+        self._store = store
+        self._ledger = Ledger(lambda key: store.is_pending(_SERVICES, key), kept)
+        self._allotment = Allotment({f"IPv{n.version}": n for n in networks}, node_ports, self._ledger)
+        self._follows = False
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Raises `Invalid` for what can't be had, and `InternalError` when nothing is left to give."""
+        if request.kind.storage != _SERVICES or request.operation == "delete" or request.subresource:
+            return
+        self._follow()
+        key, tree, old = f"{request.namespace}/{request.name}", request.tree, request.old or {}
+        spec = dict(tree.get("spec") or {})
+        problems = self._allotment.allot(spec, old.get("spec") or {}, key)
+        if problems:
+            raise invalid(request.kind.group, request.kind.kind, request.name, problems)
+        tree["spec"] = spec
+        if not request.dry_run:
+            self._ledger.promise(key, held_by(msgspec.convert(tree, _Service)))
+
+    def _follow(self) -> None:
+        if self._follows:
+            return
+        self._follows = True
+        for row in self._store.snapshot(_SERVICES).items():
+            self._ledger.note(row.key, held_by(_STORED.decode(row.data)))
+        self._store.subscribe(self._changed)
+
+    def _changed(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            row = change.row
+            if row.resource == _SERVICES:
+                self._ledger.note(row.key, () if change.deleted else held_by(_STORED.decode(row.data)))
+
+
+_STORED = msgspec.json.Decoder(_Service)
+
+
+def held_by(service: _Service) -> tuple[Item, ...]:
+    """Addresses and node ports of a Service, each in one form."""
+    spec = service.spec
+    given: list[str] = [*(spec.cluster_ips or (spec.cluster_ip,))]
+    opened = {*(port.node_port for port in spec.ports or ()), spec.health_check_node_port} - {0}
+    return (*(_canonical(text) for text in given if text not in ("", "None")), *opened)
+
+
+def _canonical(address: str) -> str:
+    try:
+        return str(ip_address(address))
+    except ValueError:  # of a row that was written before addresses were checked
+        return address
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """Decides what a Service is given: `networks` by family, the cluster's first choice first; pure but for chance."""
+
+    networks: dict[str, Network]
+    node_ports: range
+    ledger: Ledger
+
+    def allot(self, spec: Tree, old: Tree, key: str) -> list[Cause]:
+        """Fill in, in place, what the Service `key` needs; returns what it asks for and can't have.
+
+        `old` is its spec before, empty if it is new.
+        """
+        found = choose(spec, old, tuple(self.networks))
+        if not found and needs_addresses(spec) and not is_headless(spec):
+            found = self._give_addresses(spec, key)
+        if not found and may_have_node_ports(spec):
+            found = self._give_ports(spec, key)
+        return found
+
+    def _give_addresses(self, spec: Tree, key: str) -> list[Cause]:
+        given = list(spec.get("clusterIPs") or ())
+        refused = [why for address in given if (why := self._refuses_address(address, key))]
+        if refused:
+            return [wrong("spec.clusterIPs", given, why) for why in refused]
+        given += [self._draw_address(name, key) for name in spec["ipFamilies"][len(given) :]]
+        spec["clusterIP"], spec["clusterIPs"] = given[0], given
+        return []
+
+    def _refuses_address(self, address: str, key: str) -> str:
+        parsed, network = ip_address(address), self.networks.get(family(address))
+        if self.ledger.holds(str(parsed), key):
+            return ""
+        failed = f"failed to allocate IP {address}: "
+        if not self.ledger.is_free(str(parsed), key):
+            return failed + "provided IP is already allocated"
+        if network is None or int(parsed) not in addresses(network):
+            return f"{failed}the provided IP ({address}) is not in the valid range. The range of valid IPs is {network}"
+        return ""
+
+    def _draw_address(self, name: str, key: str) -> str:
+        make: Callable[[int], Any] = IPv4Address if name == "IPv4" else IPv6Address
+        found = addresses(self.networks[name]).draw(lambda n: self.ledger.is_free(str(make(n)), key), _below)
+        if found is None:
+            raise InternalError("Internal error occurred: failed to allocate a serviceIP: range is full")
+        return str(make(found))
+
+    def _give_ports(self, spec: Tree, key: str) -> list[Cause]:
+        """Ports of the same number share their node port: a service over TCP and UDP is one."""
+        wanted = [dict(port) for _, port in dicts(spec.get("ports"))]
+        asked = [(f"spec.ports[{i}].nodePort", port.get("nodePort")) for i, port in enumerate(wanted)]
+        mine, health = {n for _, n in asked if n}, spec.get("healthCheckNodePort")
+        if needs_health_port(spec):
+            asked.append((_HEALTH_PORT, health))
+        found = [wrong(field, n, why) for field, n in asked if n and (why := self._refuses_port(n, key))]
+        if health in mine:
+            found.append(wrong(_HEALTH_PORT, health, _TAKEN))
+        if found:
+            return found
+        mine |= {health} if health else set()
+        draw = partial(self._draw_port, key, mine)
+        if needs_node_ports(spec):
+            shared = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
+            for port in wanted:
+                if not port.get("nodePort"):
+                    port["nodePort"] = shared.get(port["port"]) or draw()
+                    shared[port["port"]] = port["nodePort"]
+        if needs_health_port(spec) and not spec.get("healthCheckNodePort"):
+            spec["healthCheckNodePort"] = draw()
+        spec["ports"] = wanted
+        return []
+
+    def _refuses_port(self, number: int, key: str) -> str:
+        if self.ledger.holds(number, key):
+            return ""
+        if not self.ledger.is_free(number, key):
+            return _TAKEN
+        if number not in self.node_ports:
+            known = f"{self.node_ports.start}-{self.node_ports.stop - 1}"
+            return f"provided port is not in the valid range. The range of valid ports is {known}"
+        return ""
+
+    def _draw_port(self, key: str, mine: set[int]) -> int:
+        found = ports(self.node_ports).draw(lambda n: n not in mine and self.ledger.is_free(n, key), _below)
+        if found is None:
+            raise InternalError("Internal error occurred: failed to allocate a nodePort: range is full")
+        mine.add(found)
+        return found
+
+
+def _below(count: int) -> int:
+    """A number by chance, less than `count`."""
+    return min(int(chance().uniform(0, count)), count - 1)

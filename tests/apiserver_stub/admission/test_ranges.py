@@ -1,0 +1,42 @@
+"""Numbers are drawn from the upper band while it has some, and every number is drawn once (KEP-3070, KEP-3668)."""
+
+from ipaddress import ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.admission.ranges import Range, addresses, ports
+
+
+@pytest.mark.parametrize(
+    ("network", "first", "size", "band"),
+    [
+        ("10.0.0.0/24", "10.0.0.1", 254, 16),
+        ("10.0.0.0/20", "10.0.0.1", 4094, 255),
+        ("10.96.0.0/12", "10.96.0.1", 1048574, 256),
+        ("10.0.0.0/29", "10.0.0.1", 6, 0),
+        ("fd00::/112", "fd00::1", 65535, 256),
+    ],
+)
+def test_the_addresses_of_a_network(network: str, first: str, size: int, band: int) -> None:
+    found = addresses(ip_network(network))
+    assert (found.first, found.size, found.band) == (int(ip_network(first).network_address), size, band)
+
+
+def test_the_ports_of_a_range() -> None:
+    assert ports(range(30000, 32768)) == Range(30000, 2768, 86)
+    assert ports(range(30000, 30010)) == Range(30000, 10, 0)
+    assert ports(range(1, 65536)).band == 128
+
+
+@given(st.integers(1, 60), st.integers(0, 60), st.randoms(use_true_random=False))
+def test_every_number_is_drawn_once_and_the_lower_band_last(size: int, band: int, source: object) -> None:
+    numbers = Range(100, size, min(band, size))
+    drawn: list[int] = []
+    while (found := numbers.draw(lambda n: n not in drawn, source.randrange)) is not None:  # type: ignore[attr-defined]
+        assert found in numbers
+        drawn.append(found)
+    assert sorted(drawn) == list(range(100, 100 + size))
+    upper = size - numbers.band
+    assert min(drawn[:upper], default=100 + numbers.band) == 100 + numbers.band

@@ -1,0 +1,232 @@
+"""Services on a real store: what they are given, what they keep, what others can't have (document 1, Dry-run, rule 4:
+ports and addresses assigned to Services).
+"""
+
+import asyncio
+from collections.abc import Sequence
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission import ServiceAddresses
+from apiserver_stub.store.backend import Done
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import Record
+from apiserver_stub.store.store import Store
+from controller_manager.api import errors
+from controller_manager.api.core import SERVICES as KIND
+from controller_manager.testing import Cluster, builders
+
+SERVICES = "/api/v1/namespaces/default/services"
+NETWORKS = [ip_network("10.0.0.0/28")]
+
+
+def service(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+def port(number: int, node_port: int = 0, protocol: str = "TCP") -> dict[str, Any]:
+    opened = {"nodePort": node_port} if node_port else {}
+    return {"port": number, "name": f"{protocol.lower()}-{number}", "protocol": protocol, **opened}
+
+
+def node_ports(found: dict[str, Any]) -> list[int | None]:
+    return [port.get("nodePort") for port in found["spec"]["ports"]]
+
+
+@pytest.fixture
+def last_steps() -> Any:
+    return lambda store: [ServiceAddresses(store, NETWORKS, range(30000, 30004))]
+
+
+async def test_a_service_is_given_an_address(api) -> None:
+    spec = (await api.post(SERVICES, service("a")))["spec"]
+    assert spec["clusterIP"] in map(str, NETWORKS[0])
+    assert (spec["clusterIPs"], spec["ipFamilies"], spec["ipFamilyPolicy"]) == (
+        [spec["clusterIP"]], ["IPv4"], "SingleStack",
+    )  # fmt: skip
+    assert "nodePort" not in spec["ports"][0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "absent"),
+    [({"clusterIP": "None"}, ()), ({"type": "ExternalName", "externalName": "a.b"}, ("clusterIP", "ipFamilies"))],
+)
+async def test_some_services_have_no_address(api, spec: dict[str, Any], absent: tuple[str, ...]) -> None:
+    found = (await api.post(SERVICES, service("a", **spec)))["spec"]
+    assert found.get("clusterIP", "None") == "None"
+    assert not set(absent) & set(found)
+
+
+async def test_addresses_are_given_once_until_none_is_left_and_again_when_free(api) -> None:
+    made = [await api.post(SERVICES, service(f"s{i}")) for i in range(13)]
+    given = {found["spec"]["clusterIP"] for found in made}
+    assert len(given) == 13
+    assert "10.0.0.1" not in given
+    with pytest.raises(errors.InternalError, match="failed to allocate a serviceIP: range is full"):
+        await api.post(SERVICES, service("more"))
+    await api.delete(f"{SERVICES}/s3")
+    again = await api.post(SERVICES, service("more"))
+    assert again["spec"]["clusterIP"] == made[3]["spec"]["clusterIP"]
+
+
+async def test_many_at_once_get_different_ones(api) -> None:
+    made = await asyncio.gather(*(api.post(SERVICES, service(f"s{i}")) for i in range(13)))
+    assert len({found["spec"]["clusterIP"] for found in made}) == 13
+
+
+async def test_the_first_address_is_that_of_this_server(api) -> None:
+    with pytest.raises(errors.Invalid, match="already allocated"):
+        await api.post(SERVICES, service("a", clusterIP="10.0.0.1"))
+    found = await api.post(SERVICES, service("kubernetes", clusterIP="10.0.0.1"))
+    assert found["spec"]["clusterIPs"] == ["10.0.0.1"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "message"),
+    [
+        ({"clusterIP": "10.0.0.5"}, "spec.clusterIPs", "failed to allocate IP 10.0.0.5: provided IP is already alloc"),
+        ({"clusterIP": "10.0.9.5"}, "spec.clusterIPs", "the provided IP (10.0.9.5) is not in the valid range"),
+        ({"clusterIP": "10.0.0.0"}, "spec.clusterIPs", "is not in the valid range. The range of valid IPs is 10.0.0.0"),
+        ({"type": "NodePort", "ports": [port(1, 30001)]}, "spec.ports[0].nodePort", "provided port is already alloc"),
+        ({"type": "NodePort", "ports": [port(1, 80)]}, "spec.ports[0].nodePort", "range of valid ports is 30000-30003"),
+        (
+            {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30001,
+             "ports": [port(1, 30002)]},
+            "spec.healthCheckNodePort", "provided port is already allocated",
+        ),
+        (
+            {"type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30002,
+             "ports": [port(1, 30002)]},
+            "spec.healthCheckNodePort", "provided port is already allocated",
+        ),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dry", ["", "?dryRun=All"])
+async def test_what_can_t_be_had_is_refused(api, spec: dict[str, Any], field: str, message: str, dry: str) -> None:
+    held = service("held", clusterIP="10.0.0.5", type="NodePort", ports=[port(80, 30001)])
+    await api.post(SERVICES, held)
+    with pytest.raises(errors.Invalid) as caught:
+        await api.post(f"{SERVICES}{dry}", service("a", **spec))
+    assert caught.value.details is not None
+    assert [cause.field for cause in caught.value.details.causes] == [field]
+    assert message in caught.value.message
+
+
+async def test_a_dry_run_is_given_what_it_does_not_keep(api) -> None:
+    """Document 1, Dry-run, rule 2."""
+    for _ in range(20):
+        shown = await api.post(f"{SERVICES}?dryRun=All", service("a", type="NodePort"))
+        assert shown["spec"]["clusterIP"]
+        assert node_ports(shown) != [None]
+    wanted = {"clusterIP": shown["spec"]["clusterIP"], "type": "NodePort", "ports": shown["spec"]["ports"]}
+    assert await api.post(SERVICES, service("b", **wanted))
+
+
+async def test_a_write_that_fails_keeps_nothing(api) -> None:
+    too_large = service("a", clusterIP="10.0.0.5", externalIPs=["10.1.1.1"] * 400_000)
+    with pytest.raises(errors.RequestEntityTooLarge):
+        await api.post(SERVICES, too_large)
+    made = await api.post(SERVICES, service("b", clusterIP="10.0.0.5"))
+    assert made["spec"]["clusterIP"] == "10.0.0.5"
+
+
+async def test_node_ports_are_given_and_one_number_serves_both_protocols(api) -> None:
+    both = [port(53), port(53, protocol="UDP"), port(80)]
+    made = await api.post(SERVICES, service("dns", type="NodePort", ports=both))
+    dns, dns_udp, web = node_ports(made)
+    assert dns == dns_udp != web
+    with pytest.raises(errors.Invalid, match="provided port is already allocated"):
+        await api.post(SERVICES, service("a", type="NodePort", ports=[port(1, dns or 0, "UDP")]))
+    with pytest.raises(errors.InternalError, match="failed to allocate a nodePort: range is full"):
+        await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 4)]))
+
+
+async def test_a_load_balancer_has_a_port_to_be_asked_on_and_node_ports_if_it_wants(api) -> None:
+    made = await api.post(SERVICES, service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
+    assert made["spec"]["healthCheckNodePort"] not in (0, *node_ports(made))
+    kept = await api.put(f"{SERVICES}/a", service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
+    assert kept["spec"] == made["spec"]
+    released = await api.patch(f"{SERVICES}/a", {"spec": {"externalTrafficPolicy": "Cluster"}})
+    assert "healthCheckNodePort" not in released["spec"]
+    bare = await api.post(SERVICES, service("b", type="LoadBalancer", allocateLoadBalancerNodePorts=False))
+    assert node_ports(bare) == [None]
+
+
+async def test_an_update_keeps_what_it_does_not_mention(api) -> None:
+    made = await api.post(SERVICES, service("a", type="NodePort", ports=[port(80), port(81)]))
+    changed = await api.put(f"{SERVICES}/a", service("a", type="NodePort", ports=[port(81), port(80), port(82)]))
+    assert changed["spec"]["clusterIPs"] == made["spec"]["clusterIPs"]
+    assert node_ports(changed)[:2] == node_ports(made)[::-1]
+    assert node_ports(changed)[2] not in (None, *node_ports(made))
+
+
+@pytest.mark.parametrize(
+    ("path", "address", "ports"),
+    [
+        (("ClusterIP", "NodePort"), True, True),
+        (("NodePort", "ClusterIP"), True, False),
+        (("NodePort", "LoadBalancer"), True, True),
+        (("LoadBalancer", "ClusterIP"), True, False),
+        (("NodePort", "ExternalName"), False, False),
+        (("ExternalName", "LoadBalancer"), True, True),
+        (("ClusterIP", "ExternalName", "ClusterIP"), True, False),
+    ],
+)
+async def test_a_type_takes_and_gives_back_what_it_needs(
+    api, path: tuple[str, ...], address: bool, ports: bool
+) -> None:
+    first = {"externalName": "a.b"} if path[0] == "ExternalName" else {}
+    await api.post(SERVICES, service("a", type=path[0], **first))
+    for wanted in path[1:]:
+        named = {"externalName": "a.b" if wanted == "ExternalName" else None}
+        found = await api.patch(f"{SERVICES}/a", {"spec": {"type": wanted, **named}})
+    assert ("clusterIP" in found["spec"], "clusterIPs" in found["spec"]) == (address, address)
+    assert ("ipFamilies" in found["spec"], "ipFamilyPolicy" in found["spec"]) == (address, address)
+    assert ("externalTrafficPolicy" in found["spec"]) is ports
+    assert (None in node_ports(found)) is not ports
+    spare = await api.post(SERVICES, service("b", type="NodePort", ports=[port(n) for n in range(1, 4)]))
+    assert set(node_ports(spare)).isdisjoint({*node_ports(found)} - {None})
+
+
+@pytest.mark.virtual
+async def test_what_is_taken_is_known_after_a_restart() -> None:
+    async with Cluster(["--service-cluster-ip-range=10.0.0.0/29"]) as cluster:
+        for number in range(4):
+            await cluster.client.create(KIND, builders.service(f"s{number}"))
+        await cluster.stop_api()
+        await cluster.start_api()
+        await cluster.client.create(KIND, builders.service("s4"))
+        with pytest.raises(errors.InternalError, match="range is full"):
+            await cluster.client.create(KIND, builders.service("s5"))
+
+
+class FailingBackend(MemoryBackend):
+    """Writes nothing while it fails."""
+
+    failing = False
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        if self.failing:
+            asyncio.get_running_loop().call_later(0.01, done, OSError("no space left"))
+        else:
+            super().append(records, done)
+
+
+async def test_a_group_of_writes_that_fails_gives_back_what_it_was_promised(api, last_steps) -> None:
+    backend = FailingBackend()
+    store = Store(backend)
+    await store.start()
+    other = type(api)(store, api.kinds, last_steps(store))
+    await other.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
+    backend.failing = True
+    lost = asyncio.create_task(other.post(SERVICES, service("a", clusterIP="10.0.0.5")))
+    await asyncio.sleep(0)
+    with pytest.raises(errors.Invalid, match="already allocated"):
+        await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
+    with pytest.raises(errors.ServiceUnavailable):
+        await lost
+    backend.failing = False
+    assert await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
+    await store.close()
