@@ -249,7 +249,7 @@ def test_lists_come_in_chunks(kubectl: Kubectl) -> None:
 @pytest.mark.parametrize(
     ("what", "lines"),
     [
-        ("pod probe -n agents", ["Node: machine-1/", "Status: Pending", "QoS Class: BestEffort", "Port: 8080/TCP"]),
+        ("pod probe -n agents", ["Node: machine-1/", "Status: Pending", "QoS Class: BestEffort"]),
         ("service front -n guests", ["Type: NodePort", "Port: http 80/TCP", "TargetPort: web/TCP"]),
         (
             "deployment front -n guests",
