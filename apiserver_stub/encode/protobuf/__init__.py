@@ -7,7 +7,7 @@ it as, and a list its items, so that both are joined from bytes that were made b
 - a collection: `collection(api_version, list_kind, metadata, raws)`, in chunks
 - an event of a watch: `frame("ADDED", envelope(…))`; the object of a bookmark and the `Status` of an error likewise
 - only the metadata of an object: the same with `raw(data, "meta.k8s.io/v1", "PartialObjectMetadata")`
-- the `raw` of a row of the store, made once for all readers: `raw_of(kind, row)`
+- rows of the store, written once for all readers: `rows.listed` and `rows.whole(kind).of(row)`
 """
 
 from bisect import bisect_left
@@ -23,8 +23,6 @@ from apiserver_stub.encode.protobuf.message import Messages
 from apiserver_stub.encode.protobuf.wire import Write, head, scalar, sized
 from apiserver_stub.encode.protobuf.writer import Writers
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.platform import VENDOR
 
@@ -60,12 +58,16 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
 
 def raw(data: bytes, api_version: str, kind: str) -> bytes:
     """The message, as field 2, of an object that is valid JSON of a type that is known."""
-    return _writer(api_version, kind)(orjson.loads(data))
+    return writer(api_version, kind)(orjson.loads(data))
 
 
-def raw_of(kind: Kind, row: Row) -> bytes:
-    """`raw` of a row as it is served, kept with the row."""
-    return row.form(f"{kind.api_version} {MEDIA_TYPE}", lambda data: _served(kind, data))
+@lru_cache(maxsize=512)
+def writer(api_version: str, kind: str) -> Write:
+    """What makes of an object as a tree what `raw` makes of its JSON. Raises `LookupError` for types nobody knows."""
+    name = _name(api_version, kind)
+    if name is None:
+        raise LookupError(f"{kind} of {api_version} has no message")
+    return sized(_RAW, _writers()[name].message)
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
@@ -104,19 +106,6 @@ def _open(data: bytes, api_version: str, kind: str) -> Tree:
         raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
     _messages()[name].fill(found, envelope.get("raw", b""))
     return found
-
-
-def _served(kind: Kind, data: bytes) -> bytes:
-    tree: Tree = orjson.loads(data)
-    return _writer(kind.api_version, kind.kind)(kind.from_storage(tree) if kind.from_storage else tree)
-
-
-@lru_cache(maxsize=512)
-def _writer(api_version: str, kind: str) -> Write:
-    name = _name(api_version, kind)
-    if name is None:
-        raise LookupError(f"{kind} of {api_version} has no message")
-    return sized(_RAW, _writers()[name].message)
 
 
 @lru_cache(maxsize=512)

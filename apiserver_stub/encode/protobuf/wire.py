@@ -3,6 +3,7 @@
 import math
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from struct import pack, unpack
 from types import MappingProxyType
 from typing import Any
@@ -110,15 +111,20 @@ def head(field: int, size: int) -> bytes:
 
 def sized(field: int, write: Write) -> Write:
     """A field of bytes: its tag, their size, and what `write` makes of the value."""
-    tag = number(field << 3 | BYTES)
-    heads = tuple(tag + size for size in _ONE_BYTE)
+    heads = _heads(field)
 
     def put(value: Any) -> bytes:
         data = write(value)
         size = len(data)
-        return heads[size] + data if size < 0x80 else b"%b%b%b" % (tag, number(size), data)
+        return (heads[size] if size < 0x80 else head(field, size)) + data
 
     return put
+
+
+@cache
+def _heads(field: int) -> tuple[bytes, ...]:
+    """The heads of short fields by size, shared by all fields of one number."""
+    return tuple(head(field, size) for size in range(0x80))
 
 
 def scalar(field: int, kind: str) -> Write:

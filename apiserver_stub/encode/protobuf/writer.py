@@ -5,7 +5,6 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.json import Tree
 from apiserver_stub.encode.protobuf.forms import PARTS
 from apiserver_stub.encode.protobuf.wire import Write, scalar, sized
 
@@ -34,28 +33,24 @@ class Writer:
         self._described = described
         self._writers = writers
         self._parts = PARTS.get(name)
-        self.message: Write = self._tree if self._parts is None else self._form
+
+    def message(self, value: Any) -> bytes:
+        """The message of a JSON value; fields nobody knows are passed over, and null is absence."""
+        tree = value if self._parts is None else self._parts(value)
+        puts = self._puts
+        found = self._absent.copy()
+        for name, part in tree.items():
+            put = puts.get(name)
+            if put is not None and part is not None:
+                found[name] = put(part)
+        if self._embedded is not None:
+            found[""] = self._embedded(tree)
+        return b"".join(found.values())
 
     @cached_property
     def empty(self) -> bytes:
         """The message of a value that nobody gave."""
-        return self._tree({}) if self._parts is None else self._form(None)
-
-    def _form(self, value: Any) -> bytes:
-        assert self._parts is not None
-        return self._tree(self._parts(value))
-
-    def _tree(self, tree: Tree) -> bytes:
-        """The message of an object; what it does not know is passed over, and null is absence."""
-        puts = self._puts
-        found = self._absent.copy()
-        for name, value in tree.items():
-            put = puts.get(name)
-            if put is not None and value is not None:
-                found[name] = put(value)
-        if self._embedded is not None:
-            found[""] = self._embedded(tree)
-        return b"".join(found.values())
+        return self.message({} if self._parts is None else None)
 
     @cached_property
     def _puts(self) -> Mapping[str, Write]:
@@ -75,12 +70,11 @@ class Writer:
     @cached_property
     def _absent(self) -> dict[str, bytes]:
         """By name, in order, what stands for each field until it is known."""
-        return {
-            name: b"" if label in _ABSENT else self._zero(int(number), kind)
-            for number, (name, kind, label) in ((number, (*field, "")[:3]) for number, field in self._described.items())
-        }
+        return {field[0]: self._zero(int(number), *field[1:]) for number, field in self._described.items()}
 
-    def _zero(self, number: int, kind: str) -> bytes:
+    def _zero(self, number: int, kind: str, label: str = "") -> bytes:
+        if label in _ABSENT:
+            return b""
         if "." in kind:
             return sized(number, bytes)(self._writers[kind].empty)
         return scalar(number, kind)(_ZEROS[kind]) if kind in _ZEROS else b""

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from hypothesis import strategies as st
 
 from apiserver_stub.kinds.data import load
 
@@ -15,11 +16,22 @@ SCALARS = {"string": 9, "bool": 8, "int": 3, "double": 1, "bytes": 12, "raw": 12
 LIST, MESSAGE = 3, 11
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+CAN_I = bytes.fromhex(
+    "6b3873000a320a17617574686f72697a6174696f6e2e6b38732e696f2f7631121753656c665375626a656374416363657373526576696577"
+    "123f0a100a0012001a0022002a00320038004200"
+    "12210a1f0a0764656661756c7412066372656174651a0022002a04706f647332003a00"
+    "1a0808001200 1a002000 1a002200"
+)
+
 
 class Writer:
-    """Writes objects as clients do: a scalar that need not be told from its zero is always written."""
+    """Writes objects as clients do: a scalar that need not be told from its zero is always written.
 
-    def __init__(self) -> None:
+    A `whole` one is as thorough as clients in Go: whatever is no pointer is written.
+    """
+
+    def __init__(self, whole: bool = False) -> None:
+        self._whole = whole
         table = load("protobuf.json")
         self.kinds: Mapping[str, str] = table["kinds"]
         self.messages: Mapping[str, Mapping[str, list[str]]] = table["messages"]
@@ -43,6 +55,13 @@ class Writer:
         unknown.f1.f1, unknown.f1.f2 = named.get("apiVersion", ""), named.get("kind", "")
         written: bytes = unknown.SerializeToString()
         return b"k8s\0" + written
+
+    def raw(self, name: str, tree: Mapping[str, Any]) -> bytes:
+        """The message of an object."""
+        message = self.message(name)
+        self._fill(message, tree)
+        written: bytes = message.SerializeToString(deterministic=True)
+        return written
 
     def message(self, name: str) -> Any:
         """An empty message; the field of number 7 is its attribute `f7`."""
@@ -76,8 +95,8 @@ class Writer:
             if not name:
                 self._fill(getattr(message, attribute), tree)
             elif value is None:
-                if not label and kind in ("string", "bool", "int"):
-                    setattr(message, attribute, type(getattr(message, attribute))())
+                if label in ([], ["required"]):
+                    self._zero(message, attribute, kind, required=bool(label))
             elif label == ["list"]:
                 for item in value:
                     self._add(getattr(message, attribute), kind, item)
@@ -88,6 +107,13 @@ class Writer:
                 setattr(message, attribute, _scalar(kind, value))
             else:
                 self._value(getattr(message, attribute), kind, value)
+
+    def _zero(self, message: Any, attribute: str, kind: str, required: bool) -> None:
+        if kind in ("string", "bool", "int", "double"):
+            if self._whole or not required:
+                setattr(message, attribute, type(getattr(message, attribute))())
+        elif kind not in SCALARS and self._whole:
+            self._value(getattr(message, attribute), kind, NOTHING.get(kind))
 
     def _fields(self, message: Any) -> Any:
         return self.messages[self._name(message)].items()
@@ -109,7 +135,10 @@ class Writer:
 
     def _value(self, message: Any, kind: str, value: Any) -> None:
         message.SetInParent()
-        self._fill(message, FIELDS[kind](value) if kind in FIELDS else value)
+        if value is not None:
+            self._fill(message, FIELDS[kind](value) if kind in FIELDS else value)
+        elif kind not in FIELDS:
+            self._fill(message, {})
 
 
 def _scalar(kind: str, value: Any) -> Any:
@@ -148,6 +177,79 @@ FIELDS: dict[str, Any] = {
 }
 
 
+# What is there where nothing was given, if not an empty message.
+NOTHING: Mapping[str, Any] = {"api.resource.Quantity": "0", "util.intstr.IntOrString": 0}
+
+
+@pytest.fixture(scope="session")
+def whole_writer() -> Writer:
+    return Writer(whole=True)
+
+
 @pytest.fixture(scope="session")
 def writer() -> Writer:
     return Writer()
+
+
+# What an object may have, drawn from the table of messages.
+EXTREMES = st.sampled_from([-(1 << 63), (1 << 63) - 1, -1, 0])
+FREE = st.sampled_from([{}, {"a": [1, None, "x"]}, {"b": {"c": True}}])
+MOMENTS = st.datetimes(datetime(1001, 1, 1), datetime(9000, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=5)
+KEYS = st.sampled_from(["a", "b/c", "Z", "ü", "𝄞"])  # no two that the packages' sorting might disagree about
+VALUES: Mapping[str, st.SearchStrategy[Any]] = {
+    "string": TEXTS,
+    "bool": st.booleans(),
+    "int": st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-200, 200) | EXTREMES,
+    "double": st.floats(allow_nan=False, allow_infinity=False),
+    "bytes": st.sampled_from(["", "AA==", "AP8="]),
+    "api.resource.Quantity": st.sampled_from(["0", "1", "100m", "1Gi"]),
+    "util.intstr.IntOrString": TEXTS | st.integers(-(1 << 31), (1 << 31) - 1),
+    "meta.v1.Time": MOMENTS.map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%SZ")),
+    "meta.v1.MicroTime": MOMENTS.map(lambda moment: moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")),
+    "meta.v1.FieldsV1": FREE,
+    "runtime.RawExtension": FREE,
+    "apiextensions.v1.JSON": FREE | st.integers(0, 3) | TEXTS,
+    "apiextensions.v1.JSONSchemaPropsOrArray": st.just([{"type": "string"}]),
+    "apiextensions.v1.JSONSchemaPropsOrBool": st.booleans() | st.just({"type": "string"}),
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": st.just(["a"]),
+    "meta.v1.ExtraValue": st.lists(TEXTS, max_size=2),
+}
+
+
+def draw_object(draw: Any, messages: Mapping[str, Any], message: str, depth: int) -> dict[str, Any]:
+    fields = list(messages[message].values())
+    embedded = [kind for name, kind, *_ in fields if not name]
+    tree: dict[str, Any] = {}
+    for kind in embedded:
+        tree.update(draw_object(draw, messages, kind, depth))
+    named = [field for field in fields if field[0]]
+    chosen = draw(st.lists(st.sampled_from(named), max_size=3, unique_by=lambda field: field[0])) if named else []
+    for name, kind, *label in chosen:
+        if depth == 0 and kind not in VALUES:
+            continue
+        one = lambda kind=kind: draw(VALUES[kind]) if kind in VALUES else draw_object(draw, messages, kind, depth - 1)  # noqa: E731
+        if label == ["list"]:
+            tree[name] = [one() for _ in range(draw(st.integers(1, 2)))]
+        elif label == ["map"]:
+            tree[name] = {key: one() for key in draw(st.lists(KEYS, min_size=1, max_size=2, unique=True))}
+        elif (value := one()) or label or kind not in ("string", "bool", "int", "double", "bytes"):
+            tree[name] = value
+    return tree
+
+
+@pytest.fixture(scope="session")
+def objects(writer: Writer) -> Any:
+    """What draws an object of a message."""
+
+    @st.composite
+    def drawn(draw: Any, message: str) -> dict[str, Any]:
+        return draw_object(draw, writer.messages, message, 4)
+
+    return drawn
+
+
+@pytest.fixture(scope="session")
+def can_i() -> bytes:
+    """A review as `kubectl auth can-i create pods` sends it."""
+    return CAN_I

@@ -1,0 +1,222 @@
+"""Answers in protobuf: byte for byte what an independent writer makes of an object, and read back as that object."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.encode.json import DEEPEST
+from apiserver_stub.encode.protobuf import collection, decode, envelope, frame, knows, raw
+from apiserver_stub.encode.protobuf.rows import Shown, listed, partial, whole
+from apiserver_stub.encode.protobuf.wire import fields
+from apiserver_stub.kinds.data import load
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.store.row import Row
+
+CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
+REVIEW = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
+
+
+def body(tree: Any, api_version: str, kind: str) -> bytes:
+    return envelope(api_version, kind, raw(json.dumps(tree).encode(), api_version, kind))
+
+
+def again(tree: Any, api_version: str, kind: str) -> Any:
+    """The object after a journey through protobuf, without its type."""
+    found = decode(body(tree, api_version, kind), "v1", "Anything")
+    assert (found.pop("apiVersion"), found.pop("kind")) == (api_version, kind)
+    return found
+
+
+def without_head(field: bytes) -> bytes:
+    """The content of field 2."""
+    [(tag, content)] = fields(field)
+    assert tag == 2 << 3 | 2
+    assert isinstance(content, bytes)
+    return content
+
+
+def hollow(value: Any) -> bool:
+    """Whether nothing is said."""
+    if isinstance(value, dict):
+        return all(map(hollow, value.values()))
+    return value in ("", "0", 0, False, None, [])
+
+
+def within(tree: Any, found: Any) -> bool:
+    """Whether all of an object is there; what is there beyond it says nothing."""
+    if isinstance(tree, list) and isinstance(found, list) and len(tree) == len(found):
+        return all(map(within, tree, found))
+    if not isinstance(tree, dict) or not isinstance(found, dict):
+        return bool(tree == found)
+    kept = (within(value, found[name]) if name in found else hollow(value) for name, value in tree.items())
+    return all(kept) and all(hollow(found[name]) for name in found.keys() - tree.keys())
+
+
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(st.data())
+def test_any_object_is_written_as_the_official_package_writes_it(
+    whole_writer: Any, objects: Any, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from([kind for kind in whole_writer.kinds if "/" in kind]))
+    api_version, _, name = kind.rpartition("/")
+    tree = data.draw(objects(whole_writer.kinds[kind]))
+    written = raw(json.dumps(tree).encode(), api_version, name)
+    assert without_head(written) == whole_writer.raw(whole_writer.kinds[kind], tree)
+    found = again(tree, api_version, name)
+    assert within(tree, found)
+    assert raw(json.dumps(found).encode(), api_version, name) == written
+
+
+def test_what_kubectl_sends_is_what_is_written(can_i: bytes) -> None:
+    assert body(decode(can_i, *REVIEW), *REVIEW) == can_i
+
+
+@pytest.mark.parametrize(
+    ("spec", "written"),
+    [
+        ({}, "1200"),
+        ({"finalizers": []}, "1200"),
+        ({"finalizers": ["", "ü"]}, "1206 0a00 0a02c3bc"),
+        (None, "1200"),
+        ({"finalizers": None, "invented": {"a": 1}}, "1200"),
+    ],
+)
+def test_bytes_by_hand(spec: Any, written: str) -> None:
+    """What is no pointer is written even when nobody gave it; null and what nobody knows are passed over."""
+    nothing = "0a 10 0a00 1200 1a00 2200 2a00 3200 3800 4200"
+    expected = bytes.fromhex(nothing + written + "1a02 0a00")
+    assert without_head(raw(json.dumps({"kind": "Namespace", "spec": spec}).encode(), "v1", "Namespace")) == expected
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kind", "field", "value"),
+    [
+        ("v1", "ConfigMap", "data", {"": "", "b": "2", "a": "1", "ü": "\U0001d11e", "long": "x" * 300}),
+        ("v1", "Secret", "data", {"k": "AP8=", "none": ""}),
+        ("v1", "Secret", "immutable", False),
+        ("scheduling.k8s.io/v1", "PriorityClass", "value", -(1 << 31)),
+        ("apps/v1", "ControllerRevision", "revision", -(1 << 63)),
+        ("apps/v1", "ControllerRevision", "revision", (1 << 63) - 1),
+        ("apps/v1", "ControllerRevision", "data", {"a": [1, None, {"b": "ü"}], "c": 1.5}),
+        ("v1", "Event", "eventTime", "2026-01-02T03:04:05.000006Z"),
+        ("v1", "Event", "firstTimestamp", "1969-12-31T23:59:59Z"),
+        ("networking.k8s.io/v1", "NetworkPolicy", "spec",
+         {"podSelector": {}, "ingress": [{}], "egress": [{"ports": [{"port": 0}]}]}),
+        ("authorization.k8s.io/v1", "SubjectAccessReview", "status", {"allowed": False, "reason": "no"}),
+        ("authentication.k8s.io/v1", "TokenReview", "status", {"user": {"extra": {"b": ["x", ""], "a": []}}}),
+        ("policy/v1", "Eviction", "deleteOptions", {"gracePeriodSeconds": 0, "preconditions": {"uid": ""}}),
+        ("autoscaling/v1", "Scale", "spec", {"replicas": 3}),
+        ("v1", "Status", "details",
+         {"name": "x", "causes": [{"reason": "R", "message": "m", "field": "f"}], "retryAfterSeconds": 1}),
+        ("v1", "DeleteOptions", "propagationPolicy", "Orphan"),
+    ],
+)  # fmt: skip
+def test_fields_of_every_form(api_version: str, kind: str, field: str, value: Any) -> None:
+    assert again({field: value}, api_version, kind)[field] == value
+
+
+def test_schemas_of_custom_resources() -> None:
+    schema: Any = {
+        "default": {"a": []},
+        "enum": [1, "a", None],
+        "maximum": -1.5,
+        "minimum": 0,
+        "items": {"type": "string"},
+        "additionalProperties": False,
+        "additionalItems": {"not": {"$ref": "x"}},
+        "dependencies": {"a": ["b"], "c": {"items": [{"type": "string"}]}},
+        "x-kubernetes-preserve-unknown-fields": False,
+    }
+    [version] = again({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}, *CRD)["spec"]["versions"]
+    assert version["schema"]["openAPIV3Schema"] == schema
+
+
+@pytest.mark.parametrize("field", ["items", "not", "additionalProperties"])
+def test_the_deepest_object_is_written(field: str) -> None:
+    schema: Any = {}
+    for _ in range(DEEPEST - 8):
+        schema = {field: schema}
+    tree = {"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}}
+    assert raw(json.dumps(tree).encode(), *CRD)
+
+
+def test_what_can_be_answered_is_known() -> None:
+    for kind in load("schema.json")["kinds"]:
+        assert knows(*kind.removeprefix("/").rsplit("/", 1))
+    assert knows("v1", "Status")
+    assert knows("v1", "PodList")
+    assert knows("meta.k8s.io/v1", "PartialObjectMetadataList")
+    assert not knows("meta.k8s.io/v1", "Table")
+    assert not knows("example.com/v1", "Pod")
+    with pytest.raises(LookupError, match="no message"):
+        raw(b"{}", "example.com/v1", "Pod")
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_a_collection_is_a_list(size: int) -> None:
+    """Document 1, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
+    items = [{"metadata": {"name": f"c-{n}"}, "data": {"k": "x" * size}} for n in range(size and 5)]
+    metadata = {"resourceVersion": "7", "continue": "go on", "remainingItemCount": 0}
+    raws = [raw(json.dumps(item).encode(), "v1", "ConfigMap") for item in items]
+    pieces = list(collection("v1", "ConfigMapList", metadata, raws))
+    assert max(map(len, pieces)) < 1 << 20
+    tree = {"apiVersion": "v1", "kind": "ConfigMapList", "metadata": metadata, "items": items}
+    assert b"".join(pieces) == body(tree, "v1", "ConfigMapList")
+    assert within(tree, decode(b"".join(pieces), "v1", "Anything"))
+
+
+def test_an_event_holds_an_object_in_its_envelope(whole_writer: Any) -> None:
+    told = body({"metadata": {"name": "n"}}, "v1", "Namespace")
+    framed = frame("ADDED", told)
+    assert int.from_bytes(framed[:4], "big") == len(framed) - 4
+    event = dict(fields(framed[4:]))
+    assert event.keys() == {1 << 3 | 2, 2 << 3 | 2}
+    assert event[1 << 3 | 2] == b"ADDED"
+    assert list(fields(event[2 << 3 | 2])) == [(1 << 3 | 2, told)]  # type: ignore[arg-type]
+
+
+def rows_of(count: int) -> list[Row]:
+    named = ({"metadata": {"name": f"c-{n}", "labels": {"a": "b"}}, "data": {"k": "v"}} for n in range(count))
+    return [Row("configmaps", tree["metadata"]["name"], 1, json.dumps(tree).encode()) for tree in named]  # type: ignore[index]
+
+
+async def read(whole_body: bytes | AsyncIterator[bytes]) -> Any:
+    if not isinstance(whole_body, bytes):
+        whole_body = b"".join([chunk async for chunk in whole_body])
+    return decode(whole_body, "v1", "Anything")
+
+
+@pytest.mark.parametrize("count", [0, 3, 600])
+async def test_rows_are_listed(count: int) -> None:
+    kind = built_in().find("", "v1", "configmaps")
+    assert kind is not None
+    rows = rows_of(count)
+    found = await read(listed(whole(kind), {"resourceVersion": "7"}, rows))
+    assert (found["kind"], found["metadata"]) == ("ConfigMapList", {"resourceVersion": "7"})
+    assert found.get("items", []) == [json.loads(row.data) for row in rows]
+    found = await read(listed(partial(), {"resourceVersion": "7"}, rows))
+    assert (found["apiVersion"], found["kind"]) == ("meta.k8s.io/v1", "PartialObjectMetadataList")
+    assert found.get("items", []) == [{"metadata": json.loads(row.data)["metadata"]} for row in rows]
+
+
+def test_a_row_is_written_once_in_each_form() -> None:
+    made: list[bytes] = []
+    one, other = (Shown("v1", "ConfigMap", name, lambda data: made.append(data) or data[:4]) for name in "ab")  # type: ignore[func-returns-value]
+    [row] = rows_of(1)
+    assert [one.of(row), other.of(row), one.of(row), other.of(row)] == [row.data[:4]] * 4
+    assert made == [row.data] * 2
+
+
+def test_rows_are_shown_in_the_version_that_is_asked_for() -> None:
+    """What is stored in one version is written in another."""
+    kind = built_in().find("events.k8s.io", "v1", "events")
+    assert kind is not None
+    assert kind.from_storage is not None
+    stored = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "boo", "reason": "R"}
+    row = Row("events", "default/e", 1, json.dumps(stored).encode())
+    found = decode(envelope(kind.api_version, kind.kind, whole(kind).of(row)), "v1", "Anything")
+    assert (found["apiVersion"], found["kind"], found["note"]) == ("events.k8s.io/v1", "Event", "boo")
