@@ -4,10 +4,9 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from apiserver_stub import openapi_v2
 from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.openapi import ROOT, OpenApi
+from apiserver_stub.openapi import OpenApi
 from apiserver_stub.parse import Route
 from apiserver_stub.version import version_page
 from controller_manager.api.errors import MethodNotAllowed
@@ -22,7 +21,6 @@ class Pages:
         version = Response(200, {"content-type": "application/json"}, version_page())
         self._discovery = Discovery(kinds)
         self._openapi = OpenApi(kinds)
-        self._kinds = kinds
         self._fixed: dict[str, Callable[[], Response]] = {
             "/version": lambda: version,
             "/metrics": lambda: metrics_page(registry),
@@ -40,9 +38,4 @@ class Pages:
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed()
-        if path == ROOT or path.startswith(f"{ROOT}/"):
-            return self._openapi.answer(path)
-        if path == openapi_v2.ROOT:
-            openapi_v2.check(request)
-            return Response(200, {"content-type": openapi_v2.MEDIA_TYPE}, openapi_v2.document(self._kinds.all()))
-        return self._discovery.answer(request, path)
+        return self._openapi.answer(request, path) or self._discovery.answer(request, path)

@@ -1,0 +1,177 @@
+"""Descriptions as protobuf, the form Go clients ask for: a small writer, and the messages of both versions as tables.
+
+The messages are those of gnostic (openapiv2/OpenAPIv2.proto, openapiv3/OpenAPIv3.proto), as far as our documents go.
+A message is a table from the key in JSON to `NUMBER TYPE`. A TYPE is `text`, `flag`, `any` (whatever it is, as YAML),
+`scalar` (a default of version 3), the name of a message, or made of others:
+
+    [T]    one after the other              {T}    a message of pairs (name, T)
+    N>T    a message with T as field N      >T     the same with field 1
+
+The key `x-` stands for all extensions and `*` for all keys not named; both are written as pairs.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.encode.protobuf.wire import head, number
+
+Tree = Mapping[str, Any]
+Messages = Mapping[str, Mapping[str, str] | Callable[[Tree], str]]
+Encode = Callable[[int, Any], bytes]
+
+_PARAMETER = {
+    "required": "1 flag", "in": "2 text", "description": "3 text", "name": "4 text",
+}  # fmt: skip
+_IN_V2 = MappingProxyType({"body": "1 Body", "query": "2 3>QueryParameter", "path": "2 4>PathParameter"})
+
+V2: Messages = MappingProxyType({
+    "Document": {
+        "swagger": "1 text", "info": "2 Info", "paths": "8 Paths", "definitions": "9 {Schema}",
+        "security": "12 [{>[text]}]", "securityDefinitions": "13 {2>ApiKey}",
+    },
+    "Info": {"title": "1 text", "version": "2 text"},
+    "ApiKey": {"type": "1 text", "name": "2 text", "in": "3 text", "description": "4 text"},
+    "Paths": {"*": "2 PathItem"},
+    "PathItem": {
+        "get": "2 Operation", "put": "3 Operation", "post": "4 Operation", "delete": "5 Operation",
+        "patch": "8 Operation", "parameters": "9 [>Parameter]",
+    },
+    "Operation": {
+        "tags": "1 [text]", "description": "3 text", "operationId": "5 text", "produces": "6 [text]",
+        "consumes": "7 [text]", "parameters": "8 [>Parameter]", "responses": "9 Responses", "schemes": "10 [text]",
+        "x-": "13 any",
+    },
+    "Parameter": lambda parameter: _IN_V2[parameter["in"]],
+    "Body": {"name": "2 text", "in": "3 text", "required": "4 flag", "schema": "5 Schema"},
+    "QueryParameter": {**_PARAMETER, "type": "6 text", "uniqueItems": "20 flag"},
+    "PathParameter": {**_PARAMETER, "type": "5 text", "uniqueItems": "19 flag"},
+    "Responses": {"*": "1 >Response"},
+    "Response": {"description": "1 text", "schema": "2 >Schema"},
+    "Schema": {
+        "$ref": "1 text", "format": "2 text", "description": "4 text", "required": "19 [text]", "enum": "20 [any]",
+        "additionalProperties": "21 >Schema", "type": "22 >text", "items": "23 >Schema", "properties": "25 {Schema}",
+        "x-": "31 any",
+    },
+})  # fmt: skip
+
+V3: Messages = MappingProxyType({
+    "Document": {
+        "openapi": "1 text", "info": "2 Info", "paths": "4 Paths", "components": "5 Components",
+        "security": "6 [{>[text]}]",
+    },
+    "Info": {"title": "1 text", "version": "6 text"},
+    "Components": {"schemas": "1 {SchemaOrReference}", "securitySchemes": "7 {>SecurityScheme}"},
+    "SecurityScheme": {"type": "1 text", "description": "2 text", "name": "3 text", "in": "4 text"},
+    "Paths": {"*": "1 PathItem"},
+    "PathItem": {
+        "get": "4 Operation", "put": "5 Operation", "post": "6 Operation", "delete": "7 Operation",
+        "patch": "10 Operation", "parameters": "13 [>Parameter]",
+    },
+    "Operation": {
+        "tags": "1 [text]", "description": "3 text", "operationId": "5 text", "parameters": "6 [>Parameter]",
+        "requestBody": "7 >RequestBody", "responses": "8 Responses", "x-": "13 any",
+    },
+    "Parameter": {
+        "name": "1 text", "in": "2 text", "description": "3 text", "required": "4 flag",
+        "schema": "10 SchemaOrReference",
+    },
+    "RequestBody": {"content": "2 {MediaType}", "required": "3 flag"},
+    "Responses": {"default": "1 >Response", "*": "2 >Response"},
+    "Response": {"description": "1 text", "content": "3 {MediaType}"},
+    "MediaType": {"schema": "1 SchemaOrReference"},
+    "SchemaOrReference": lambda schema: "2 Reference" if "$ref" in schema else "1 Schema",
+    "Reference": {"$ref": "1 text", "description": "3 text"},
+    "Schema": {
+        "uniqueItems": "20 flag", "required": "23 [text]", "enum": "24 [any]", "type": "25 text",
+        "allOf": "26 [SchemaOrReference]", "oneOf": "27 [SchemaOrReference]", "items": "30 >SchemaOrReference",
+        "properties": "31 {SchemaOrReference}", "additionalProperties": "32 >SchemaOrReference",
+        "default": "33 scalar", "description": "34 text", "format": "35 text", "x-": "36 any",
+    },
+})  # fmt: skip
+
+
+class Writer:
+    """Writes trees as the messages of a table."""
+
+    def __init__(self, messages: Messages) -> None:
+        self._messages = messages
+        self._fields: dict[str, tuple[int, Encode]] = {}
+
+    def message(self, name: str, value: Tree) -> bytes:
+        """A tree as the message of that name. Raises KeyError for a key the table does not know."""
+        table = self._messages[name]
+        if callable(table):
+            field, encode = self._field(table(value))
+            return encode(field, value)
+        parts = []
+        for key, found in value.items():
+            spec = table.get(key)
+            if spec is not None:
+                field, encode = self._field(spec)
+                parts.append(encode(field, found))
+            else:
+                field, encode = self._field(table["x-" if key.startswith("x-") else "*"])
+                parts.append(_pair(field, key, found, encode))
+        return b"".join(parts)
+
+    def _field(self, spec: str) -> tuple[int, Encode]:
+        found = self._fields.get(spec)
+        if found is None:
+            field, _, kind = spec.partition(" ")
+            found = self._fields[spec] = int(field), self._encode(kind)
+        return found
+
+    def _encode(self, kind: str) -> Encode:
+        if kind in _SCALARS:
+            return _SCALARS[kind]
+        if kind.startswith("["):
+            one = self._encode(kind[1:-1])
+            return lambda field, values: b"".join([one(field, value) for value in values])
+        if kind.startswith("{"):
+            named = self._encode(kind[1:-1])
+            return lambda field, values: _bytes(field, _pairs(values, named))
+        wrapped, arrow, inner = kind.partition(">")
+        if arrow:
+            place, within = int(wrapped or 1), self._encode(inner)
+            return lambda field, value: _bytes(field, within(place, value))
+        return lambda field, value: _bytes(field, self.message(kind, value))
+
+
+def _pair(field: int, name: str, value: Any, encode: Encode) -> bytes:
+    return _bytes(field, _text(1, name) + encode(2, value))
+
+
+def _pairs(values: Tree, encode: Encode) -> bytes:
+    return b"".join([_pair(1, name, value, encode) for name, value in values.items()])
+
+
+def _text(field: int, value: str) -> bytes:
+    return _bytes(field, value.encode())
+
+
+def _flag(field: int, value: bool) -> bytes:
+    return number(field << 3) + b"\1" if value else b""
+
+
+def _any(field: int, value: Any) -> bytes:
+    return _bytes(field, _bytes(2, msgspec.json.encode(value)))
+
+
+def _scalar(field: int, value: Any) -> bytes:
+    """A default; the message has no room for an object."""
+    if isinstance(value, bool):
+        return _bytes(field, _flag(2, value) or b"\x10\0")
+    if isinstance(value, int | float):
+        return _bytes(field, b"\x09" + struct.pack("<d", value))
+    return _bytes(field, _text(3, value)) if isinstance(value, str) else b""
+
+
+def _bytes(field: int, value: bytes) -> bytes:
+    return head(field, len(value)) + value
+
+
+_SCALARS: Mapping[str, Encode] = MappingProxyType({"text": _text, "flag": _flag, "any": _any, "scalar": _scalar})

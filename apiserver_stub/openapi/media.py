@@ -1,0 +1,49 @@
+"""Which media types go in and out of an operation (document 1, Media types)."""
+
+from dataclasses import dataclass
+
+from apiserver_stub.openapi.definitions import PATCH
+from apiserver_stub.openapi.operations import TEXT, Operation
+from controller_manager.api.platform import VENDOR
+
+JSON, YAML, PROTOBUF, CBOR = (
+    "application/json", "application/yaml", f"application/vnd.{VENDOR}.protobuf", "application/cbor",
+)  # fmt: skip
+JSON_PATCH = "application/json-patch+json"
+_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCHES = ("application/apply-patch+yaml", JSON_PATCH, "application/merge-patch+json")
+_STREAMED = frozenset({"list", "watch", "watchlist"})
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """What this server speaks: CBOR only where it is switched on."""
+
+    cbor: bool = False
+
+    def consumed(self, operation: Operation) -> list[str]:
+        """What a body may be."""
+        if not operation.body:
+            return []
+        if operation.body == PATCH:
+            return [*_PATCHES, *_if(not operation.custom, _STRATEGIC), *_if(self.cbor, "application/apply-patch+cbor")]
+        return self._whole(operation)
+
+    def produced(self, operation: Operation) -> list[str]:
+        """What an answer may be."""
+        if operation.answer == TEXT:
+            return ["*/*"] if operation.action == "connect" else ["text/plain"]
+        if operation.about is None:
+            return [JSON]
+        whole = self._whole(operation)
+        if operation.action not in _STREAMED:
+            return whole
+        streams = (f"{media};stream=watch" for media in whole if media in (JSON, PROTOBUF))
+        return [*whole, *streams, *_if(self.cbor, "application/cbor-seq")]
+
+    def _whole(self, operation: Operation) -> list[str]:
+        return [JSON, YAML, *_if(not operation.custom, PROTOBUF), *_if(self.cbor, CBOR)]
+
+
+def _if(condition: bool, media: str) -> tuple[str, ...]:
+    return (media,) if condition else ()

@@ -1,0 +1,172 @@
+"""Answers `/openapi/v2` and everything below `/openapi/v3`; a document is made when it is first asked for."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from email.utils import format_datetime
+from functools import cached_property, partial
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from apiserver_stub.encode.accept import preferred
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.openapi import gnostic, v2, v3
+from apiserver_stub.openapi.definitions import built_in
+from apiserver_stub.openapi.media import JSON, Media
+from apiserver_stub.openapi.operations import Operation, operations, pages, root_of
+from apiserver_stub.parse import unknown
+from controller_manager.api.errors import NotAcceptable
+from controller_manager.api.wire import Request, Response
+from controller_manager.base.clock import utc_now
+
+V2, V3 = "/openapi/v2", "/openapi/v3"
+
+_YEAR = timedelta(days=365)
+_ANY = ("application/*", "*/*")
+_PROTOBUF = "application/com.github.proto-openapi.spec.{}.v1.0+protobuf"
+# The name with the @ is no media type by RFC 6838; clients still use it.
+_OLDER_PROTOBUF = "application/com.github.proto-openapi.spec.{}@v1.0+protobuf"
+
+
+class Document:
+    """One description in all its forms, each made when first asked for."""
+
+    def __init__(self, version: str, messages: gnostic.Messages, make: Callable[[], dict[str, Any]]) -> None:
+        self._make = make
+        self._messages = messages
+        self._protobuf = _PROTOBUF.format(version)
+        self._names: Mapping[str, str] = MappingProxyType({
+            JSON: JSON, **dict.fromkeys(_ANY, JSON),
+            self._protobuf: self._protobuf, _OLDER_PROTOBUF.format(version): self._protobuf,
+        })  # fmt: skip
+
+    @cached_property
+    def json(self) -> bytes:
+        """The document itself."""
+        return msgspec.json.encode(self._make())
+
+    @cached_property
+    def protobuf(self) -> bytes:
+        """The same as a message."""
+        return gnostic.Writer(self._messages).message("Document", msgspec.json.decode(self.json))
+
+    @cached_property
+    def tag(self) -> str:
+        """What changes whenever the document does."""
+        return _tag(self.json)
+
+    def answer(self, request: Request) -> Response:
+        """The form the caller likes best, or that nothing has changed. Raises `NotAcceptable`."""
+        media = self._form(request.headers.get("accept", ""))
+        return _answer(request, media, self.tag, lambda: self.json if media == JSON else self.protobuf)
+
+    def _form(self, accept: str) -> str:
+        if not accept.strip():
+            return JSON
+        found = next((self._names[media] for media, _ in preferred(accept) if media in self._names), None)
+        if found is None:
+            raise NotAcceptable(f"only the following media types are accepted: {JSON}, {self._protobuf}")
+        return found
+
+
+class OpenApi:
+    """The descriptions of what is served now; those of versions whose kinds have not changed are kept."""
+
+    def __init__(self, kinds: Kinds, media: Media | None = None) -> None:
+        self._kinds = kinds
+        self._media = media or Media()
+        self._built_in = built_in()
+        self._shown: tuple[Kind, ...] = ()
+        self._parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
+        self._whole = Document("v2", gnostic.V2, partial(self._of_all, ()))
+
+    def answer(self, request: Request, path: str) -> Response | None:
+        """The description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
+        if path != V2 and path != V3 and not path.startswith(f"{V3}/"):
+            return None
+        self._refresh()
+        if path == V2:
+            return self._whole.answer(request)
+        if path == V3:
+            return self._index(request)
+        root = path.removeprefix(f"{V3}/")
+        found = self._parts.get(root)
+        if found is None:
+            raise unknown()
+        return _dated(request, root, found[1])
+
+    def _index(self, request: Request) -> Response:
+        paths = {root: {"serverRelativeURL": _address(root, found.tag)} for root, (_, found) in self._parts.items()}
+        body = msgspec.json.encode({"paths": paths})
+        return _answer(request, JSON, _tag(body), lambda: body)
+
+    def _refresh(self) -> None:
+        kinds = tuple(self._kinds.all())
+        if kinds == self._shown:
+            return
+        parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
+        for root, held in sorted(_by_root(kinds).items()):
+            known = self._parts.get(root)
+            made = Document("v3", gnostic.V3, partial(self._of_root, root, held))
+            parts[root] = known if known and known[0] == held else (held, made)
+        self._parts, self._shown = parts, kinds
+        self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds))
+
+    def _of_root(self, root: str, kinds: tuple[Kind, ...]) -> dict[str, Any]:
+        definitions = self._built_in.with_kinds(kinds)
+        told = [*pages(root), *(one for kind in kinds for one in operations(kind, definitions))]
+        return v3.document(told, definitions, self._media)
+
+    def _of_all(self, kinds: tuple[Kind, ...]) -> dict[str, Any]:
+        definitions = self._built_in.with_kinds(kinds)
+
+        def told() -> Iterator[Operation]:
+            for root in _by_root(kinds):
+                yield from pages(root)
+            for kind in kinds:
+                yield from operations(kind, definitions)
+
+        return v2.document(told(), definitions, self._media)
+
+
+def _by_root(kinds: tuple[Kind, ...]) -> dict[str, tuple[Kind, ...]]:
+    """The kinds below each path; pages have none."""
+    found: dict[str, tuple[Kind, ...]] = {"api": (), "apis": (), "version": ()}
+    for kind in kinds:
+        if kind.group:
+            found.setdefault(f"apis/{kind.group}", ())
+        root = root_of(kind.group, kind.version)
+        found[root] = (*found.get(root, ()), kind)
+    return found
+
+
+def _dated(request: Request, root: str, found: Document) -> Response:
+    """A document asked for by its hash may be kept for ever; by an older one, it is elsewhere now."""
+    asked = dict(request.query).get("hash", "")
+    if asked and asked != found.tag:
+        return Response(301, {"location": _address(root, found.tag)})
+    response = found.answer(request)
+    if not asked:
+        return response
+    expires = format_datetime(utc_now() + _YEAR, usegmt=True)
+    kept = {"cache-control": "public, immutable", "expires": expires}
+    return Response(response.status, {**response.headers, **kept}, response.body)
+
+
+def _answer(request: Request, media: str, tag: str, body: Callable[[], bytes]) -> Response:
+    headers = {"content-type": media, "etag": f'"{tag}"', "vary": "Accept"}
+    if tag in request.headers.get("if-none-match", ""):
+        return Response(304, headers)
+    return Response(200, headers, body())
+
+
+def _address(root: str, tag: str) -> str:
+    return f"{V3}/{root}?{urlencode({'hash': tag})}"
+
+
+def _tag(body: bytes) -> str:
+    return hashlib.sha512(body).hexdigest().upper()

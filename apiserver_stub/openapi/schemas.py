@@ -1,0 +1,115 @@
+"""Definitions in the words of a version of OpenAPI: the same facts, two dialects; pure."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.openapi.definitions import Definitions, Raw
+
+Schema = dict[str, Any]
+
+_INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
+_QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_EXTENSIONS = (
+    ("listMapKeys", "x-kubernetes-list-map-keys"),
+    ("listType", "x-kubernetes-list-type"),
+    ("mapType", "x-kubernetes-map-type"),
+    ("patchMergeKey", "x-kubernetes-patch-merge-key"),
+    ("patchStrategy", "x-kubernetes-patch-strategy"),
+    ("preserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
+    ("unions", "x-kubernetes-unions"),
+)
+_ALWAYS_THERE = frozenset({"metadata", "spec", "status"})
+_PLAIN = ("type", "format", "enum", "required")
+# What the fields every kind has are for.
+_SENTENCES: Mapping[str, str] = MappingProxyType({
+    "apiVersion": "The group and version of the schema this object follows, as group/version.",
+    "kind": "The name of the schema this object follows.",
+    "metadata": "Data about the object itself, such as its name and its version.",
+    "spec": "What is wanted.",
+    "status": "What was last observed.",
+    "items": "The objects of the list.",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What versions of OpenAPI say differently: where definitions are, whether defaults are told (clients of version 2
+    stumble over them), and the definitions that one of them can describe better."""
+
+    prefix: str
+    defaults: bool
+    special: Mapping[str, Schema]
+
+    def ref(self, name: str) -> Schema:
+        """A reference to a definition."""
+        return {"$ref": self.prefix + name}
+
+    def definitions(self, definitions: Definitions, names: Iterable[str]) -> dict[str, Schema]:
+        """The named definitions."""
+        return {name: self.definition(definitions, name) for name in names}
+
+    def definition(self, definitions: Definitions, name: str) -> Schema:
+        """One definition."""
+        if name in self.special:
+            return self.special[name]
+        raw = definitions[name]
+        required = frozenset(raw.get("required", ()))
+        about, there = (_SENTENCES, required | _ALWAYS_THERE) if "gvk" in raw else ({}, required)
+        fields = {
+            field: self._field(definitions, found, about.get(field, ""), there=field in there)
+            for field, found in raw.get("fields", {}).items()
+        }
+        schema = _described(raw)
+        if fields:
+            schema["properties"] = fields
+        if "gvk" in raw:
+            schema["x-kubernetes-group-version-kind"] = [
+                {"group": group, "kind": kind, "version": version} for group, version, kind in raw["gvk"]
+            ]
+        return schema
+
+    def _field(self, definitions: Definitions, raw: Raw, sentence: str, *, there: bool) -> Schema:
+        schema = _described(raw)
+        if sentence:
+            schema["description"] = sentence
+        if self.defaults:
+            schema.update(_default(definitions, raw, there=there))
+        if "ref" in raw:
+            ref = self.ref(raw["ref"])
+            schema.update({"allOf": [ref]} if schema and self.defaults else ref)
+        for part, keyword in (("items", "items"), ("values", "additionalProperties")):
+            if part in raw:
+                schema[keyword] = self._field(definitions, raw[part], "", there=True)
+        return schema
+
+
+V2 = Dialect("#/definitions/", defaults=False, special=MappingProxyType({}))
+V3 = Dialect(
+    "#/components/schemas/",
+    defaults=True,
+    special=MappingProxyType({
+        _INT_OR_STRING: {"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]},
+        _QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]},
+    }),
+)  # fmt: skip
+
+
+def _described(raw: Raw) -> Schema:
+    schema = {key: raw[key] for key in _PLAIN if key in raw}
+    schema.update({extension: raw[key] for key, extension in _EXTENSIONS if key in raw})
+    return schema
+
+
+def _default(definitions: Definitions, raw: Raw, *, there: bool) -> Schema:
+    """What an absent value stands for: what the facts say, or of what is always there the empty value, as far as it
+    is an allowed one."""
+    if "default" in raw:
+        return {"default": raw["default"]}
+    if not there or "enum" in raw:
+        return {}
+    if raw.get("type") == "string":
+        return {} if "format" in raw else {"default": ""}
+    target = definitions[raw["ref"]] if "ref" in raw else {}
+    return {"default": {}} if "fields" in target and not target.get("required") else {}

@@ -1,0 +1,51 @@
+"""The descriptions of the built-in kinds, read as a client reads them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.openapi import OpenApi
+from controller_manager.api.wire import Request, Response
+
+Ask = Callable[..., Response]
+
+
+@pytest.fixture(scope="session")
+def kinds() -> Kinds:
+    """The built-in kinds; not to be added to."""
+    return built_in()
+
+
+@pytest.fixture(scope="session")
+def ask(kinds: Kinds) -> Ask:
+    """Ask for a path with headers and query, of another `OpenApi` if one is given."""
+    shared = OpenApi(kinds)
+
+    def asked(path: str, *, of: OpenApi = shared, query: dict[str, str] | None = None, **headers: str) -> Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        response = of.answer(Request("GET", path, tuple((query or {}).items()), named), path)
+        assert response is not None
+        return response
+
+    return asked
+
+
+@pytest.fixture(scope="session")
+def read(ask: Ask) -> Callable[[str], Any]:
+    """The tree of a document."""
+
+    def reads(path: str) -> Any:
+        body = ask(path).body
+        assert isinstance(body, bytes)
+        return msgspec.json.decode(body)
+
+    return reads
+
+
+@pytest.fixture(scope="session")
+def core(read: Callable[[str], Any]) -> Any:
+    """The description of the core version."""
+    return read("/openapi/v3/api/v1")

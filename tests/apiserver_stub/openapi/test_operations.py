@@ -1,0 +1,109 @@
+"""What clients are told can be done: names that generated clients have, paths that the server understands."""
+
+import inspect
+import re
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.openapi.definitions import STATUS, built_in
+from apiserver_stub.openapi.operations import Operation, operations, pages
+from apiserver_stub.parse import last_values, parse, resolve
+
+DEFINITIONS = built_in()
+LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path='([^']+)'", re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def told(kinds: Kinds) -> dict[str, Operation]:
+    found = [one for kind in kinds.all() for one in operations(kind, DEFINITIONS)]
+    by_name = {one.name: one for one in found}
+    assert len(by_name) == len(found), "the name of an operation is unique"
+    return by_name
+
+
+def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[str, Operation]) -> None:
+    """The functions of the official Python client are generated from the names of operations."""
+    checked = 0
+    for one in (one for one in told.values() if one.action not in ("watch", "watchlist")):
+        group, version = one.tag.split("_")
+        words = group[:1].upper() + group[1:] + version.capitalize()
+        function = _snake(one.name.replace(words, "", 1))
+        assert _generated(f"{_snake(group)}_{version}_api")[function] == (one.method.upper(), one.path), one.name
+        checked += 1
+    assert checked > 400
+
+
+def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: Kinds) -> None:
+    """Document 1, Resource URI shapes."""
+    for one in told.values():
+        path = one.path.format(name="some", namespace="any")
+        kind, part = resolve(parse(one.method.upper(), path, last_values(())), kinds)
+        body = part or kind
+        assert one.about in ((body.group, body.version, body.kind), (kind.group, kind.version, kind.kind))
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "about", "codes"),
+    [
+        ("listCoreV1NamespacedPod", "list", ("", "v1", "Pod"), ("200",)),
+        ("listCoreV1PodForAllNamespaces", "list", ("", "v1", "Pod"), ("200",)),
+        ("watchCoreV1NamespacedPodList", "watchlist", ("", "v1", "Pod"), ("200",)),
+        ("watchCoreV1PodListForAllNamespaces", "watchlist", ("", "v1", "Pod"), ("200",)),
+        ("watchCoreV1Node", "watch", ("", "v1", "Node"), ("200",)),
+        ("createAppsV1NamespacedDeployment", "post", ("apps", "v1", "Deployment"), ("200", "201", "202")),
+        ("readAppsV1NamespacedDeploymentScale", "get", ("autoscaling", "v1", "Scale"), ("200",)),
+        ("replaceCoreV1NamespaceFinalize", "put", ("", "v1", "Namespace"), ("200", "201")),
+        ("deleteRbacAuthorizationV1CollectionClusterRole", "deletecollection",
+         ("rbac.authorization.k8s.io", "v1", "ClusterRole"), ("200",)),
+        ("createCoreV1NamespacedPodEviction", "post", ("policy", "v1", "Eviction"), ("200", "201", "202")),
+        ("connectCoreV1PostNamespacedPodExec", "connect", ("", "v1", "PodExecOptions"), ("200",)),
+    ],
+)  # fmt: skip
+def test_an_operation(
+    told: dict[str, Operation], name: str, action: str, about: tuple[str, str, str], codes: tuple[str, ...]
+) -> None:
+    assert (told[name].action, told[name].about, told[name].codes) == (action, about, codes)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("deleteAppsV1NamespacedDeployment", STATUS),
+        ("deleteCoreV1NamespacedPod", "io.k8s.api.core.v1.Pod"),
+        ("createCoreV1NamespacedPodBinding", STATUS),
+        ("createCoreV1NamespacedServiceAccountToken", "io.k8s.api.authentication.v1.TokenRequest"),
+        ("readCoreV1NamespacedPodLog", "text"),
+        ("listCoreV1Node", "io.k8s.api.core.v1.NodeList"),
+    ],
+)
+def test_what_comes_out(told: dict[str, Operation], name: str, answer: str) -> None:
+    assert told[name].answer == answer
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "tag"),
+    [
+        ("api", "getCoreAPIVersions", "core"),
+        ("api/v1", "getCoreV1APIResources", "core_v1"),
+        ("apis", "getAPIVersions", "apis"),
+        ("apis/rbac.authorization.k8s.io", "getRbacAuthorizationAPIGroup", "rbacAuthorization"),
+        ("apis/apps/v1", "getAppsV1APIResources", "apps_v1"),
+        ("version", "getCodeVersion", "version"),
+    ],
+)
+def test_the_pages(path: str, name: str, tag: str) -> None:
+    (page,) = pages(path)
+    assert (page.path, page.name, page.tag) == (f"/{path}/", name, tag)
+    assert page.answer in DEFINITIONS
+
+
+def _generated(module: str) -> Any:
+    source = inspect.getsource(import_module(f"kubernetes.client.api.{module}"))
+    return {function: (method, path) for function, method, path in LITERALS.findall(source)}
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()

@@ -1,0 +1,101 @@
+"""The pages of the descriptions: addresses, forms, what may be kept, and that they follow the kinds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.openapi import OpenApi
+from controller_manager.api.errors import NotAcceptable, NotFound
+from controller_manager.api.wire import Request
+
+Read = Callable[[str], Any]
+PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+PROTOBUF_3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
+
+
+def test_the_index_leads_to_every_document(read: Read, ask: Callable[..., Any]) -> None:
+    paths = read("/openapi/v3")["paths"]
+    assert {"api", "api/v1", "apis", "apis/apps", "apis/apps/v1", "apis/autoscaling/v2", "version"} <= paths.keys()
+    for root, entry in paths.items():
+        path, _, tag = entry["serverRelativeURL"].partition("?hash=")
+        assert path == f"/openapi/v3/{root}"
+        response = ask(path, query={"hash": tag})
+        assert response.headers["etag"] == f'"{tag}"'
+        assert response.headers["cache-control"] == "public, immutable"
+        assert response.headers["expires"].endswith("GMT")
+        assert all(served.startswith(f"/{root}/") for served in msgspec.json.decode(response.body)["paths"])
+
+
+def test_without_a_hash_nothing_is_said_of_keeping(ask: Callable[..., Any]) -> None:
+    response = ask("/openapi/v3/api/v1")
+    assert (response.headers["content-type"], response.headers["vary"]) == ("application/json", "Accept")
+    assert not {"cache-control", "expires"} & response.headers.keys()
+
+
+def test_an_old_hash_leads_to_the_new_one(ask: Callable[..., Any], read: Read) -> None:
+    response = ask("/openapi/v3/apis/apps/v1", query={"hash": "OLD"})
+    assert response.status == 301
+    assert response.headers["location"] == read("/openapi/v3")["paths"]["apis/apps/v1"]["serverRelativeURL"]
+
+
+@pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/api/v1"])
+def test_what_has_not_changed_is_not_sent_again(ask: Callable[..., Any], path: str) -> None:
+    tag = ask(path).headers["etag"]
+    again = ask(path, if_none_match=tag)
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+
+
+@pytest.mark.parametrize(
+    ("path", "accept", "media"),
+    [
+        ("/openapi/v2", "", "application/json"),
+        ("/openapi/v2", "*/*", "application/json"),
+        ("/openapi/v2", PROTOBUF_2, PROTOBUF_2),
+        ("/openapi/v2", f"{PROTOBUF_2.replace('2.v1', '2@v1')},application/json", PROTOBUF_2),
+        ("/openapi/v2", "text/plain, application/*;q=0.1", "application/json"),
+        ("/openapi/v3/apis/apps/v1", "application/json, */*", "application/json"),
+        ("/openapi/v3/apis/apps/v1", PROTOBUF_3.replace("3.v1", "3@v1"), PROTOBUF_3),
+    ],
+)
+def test_the_best_offered_form_is_sent(ask: Callable[..., Any], path: str, accept: str, media: str) -> None:
+    assert ask(path, accept=accept).headers["content-type"] == media
+
+
+@pytest.mark.parametrize(("path", "accept"), [("/openapi/v2", "text/html"), ("/openapi/v3/api/v1", PROTOBUF_2)])
+def test_other_forms_are_refused(ask: Callable[..., Any], path: str, accept: str) -> None:
+    with pytest.raises(NotAcceptable, match="protobuf"):
+        ask(path, accept=accept)
+
+
+@pytest.mark.parametrize("path", ["/api/v2", "/apis/apps/v9", "/apis/apps/v1/deployments", "/"])
+def test_other_documents_are_not_found(ask: Callable[..., Any], path: str) -> None:
+    with pytest.raises(NotFound):
+        ask(f"/openapi/v3{path}")
+
+
+def test_other_paths_are_somebody_elses(kinds: Kinds) -> None:
+    assert OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi") is None
+
+
+def test_they_follow_the_kinds(ask: Callable[..., Any]) -> None:
+    kinds = built_in()
+    descriptions = OpenApi(kinds)
+    before = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
+    deployment = kinds.find("apps", "v1", "deployments")
+    assert deployment is not None
+    kinds.add(replace(deployment, group="stable.example.com", kind="CronTab", plural="crontabs", subresources={}))
+    after = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
+    assert {root: after[root] for root in before} == before, "other documents stay what they were"
+    assert after.keys() - before.keys() == {"apis/stable.example.com", "apis/stable.example.com/v1"}
+    whole = msgspec.json.decode(ask("/openapi/v3/apis/stable.example.com/v1", of=descriptions).body)
+    assert whole["components"]["schemas"]["com.example.stable.v1.CronTab"]["x-kubernetes-preserve-unknown-fields"]
+    patch = whole["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"]["patch"]
+    assert patch["operationId"] == "patchStableExampleComV1NamespacedCronTab"
+    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
+    assert "application/vnd.kubernetes.protobuf" not in patch["responses"]["200"]["content"]
+    assert b"CronTab" in ask("/openapi/v2", of=descriptions).body
+    assert b"CronTab" in ask("/openapi/v2", of=descriptions, accept=PROTOBUF_2).body
