@@ -6,25 +6,30 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.openapi import OpenApi
+from apiserver_stub.openapi import Media, OpenApi
 from apiserver_stub.parse import Route
 from apiserver_stub.version import version_page
 from controller_manager.api.errors import MethodNotAllowed
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.pages import metrics_page
 
+# Answered by others, yet in the list of paths.
+_ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
+
 
 class Pages:
-    """Answers GET requests for known paths."""
+    """Answers GET requests for known paths; clients are told that they reach the server at `address`, if given."""
 
-    def __init__(self, kinds: Kinds, registry: CollectorRegistry) -> None:
+    def __init__(
+        self, kinds: Kinds, registry: CollectorRegistry, media: Media | None = None, address: str = ""
+    ) -> None:
         version = Response(200, {"content-type": "application/json"}, version_page())
-        self._discovery = Discovery(kinds)
-        self._openapi = OpenApi(kinds)
+        self._openapi = OpenApi(kinds, media)
         self._fixed: dict[str, Callable[[], Response]] = {
             "/version": lambda: version,
             "/metrics": lambda: metrics_page(registry),
         }
+        self._discovery = Discovery(kinds, (*self._fixed, *_ELSEWHERE), address)
 
     def answer(self, request: Request, route: Route) -> Response:
         """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""

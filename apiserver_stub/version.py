@@ -24,6 +24,10 @@ def version_page() -> bytes:
         {
             "major": major,
             "minor": minor,
+            "emulationMajor": major,
+            "emulationMinor": minor,
+            "minCompatibilityMajor": major,
+            "minCompatibilityMinor": str(int(minor) - 1),
             "gitVersion": git_version(),
             "gitCommit": "",
             "gitTreeState": "",

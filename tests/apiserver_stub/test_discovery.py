@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.discovery import AGGREGATED, Discovery
+from apiserver_stub.discovery import Discovery
+from apiserver_stub.discovery.pages import AGGREGATED
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import NotAcceptable, NotFound
 from controller_manager.api.wire import Request, Response
@@ -59,6 +60,7 @@ def test_the_resources_of_a_version() -> None:
         "verbs": ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
         "shortNames": ["deploy"],
         "categories": ["all"],
+        "storageVersionHash": "8aSe+NMegvE=",
     }
     scale = resources["deployments/scale"]
     assert (scale["group"], scale["version"], scale["kind"]) == ("autoscaling", "v1", "Scale")
@@ -69,6 +71,35 @@ def test_core_resources() -> None:
     names = {resource["name"]: resource for resource in read("/api/v1")["resources"]}
     assert names["nodes"]["namespaced"] is False
     assert names["pods/eviction"]["group"] == "policy"
+
+
+def test_clients_learn_what_kinds_are_stored_as() -> None:
+    def hashes(version: str) -> dict[str, str]:
+        return {one["name"]: one.get("storageVersionHash", "") for one in read(f"/{version}")["resources"]}
+
+    core = hashes("api/v1")
+    assert core["pods"] == "xPOwRZ+Yhw8="
+    assert core["events"] == hashes("apis/events.k8s.io/v1")["events"] != ""
+    scalers = (hashes(f"apis/autoscaling/{version}")["horizontalpodautoscalers"] for version in ("v1", "v2"))
+    assert len({*scalers}) == 1
+    assert core["pods/status"] == hashes("apis/authentication.k8s.io/v1")["tokenreviews"] == ""
+
+
+def test_where_the_server_is_reached() -> None:
+    found = ask("/api", of=Discovery(built_in(), address="192.0.2.1:6443"))
+    assert isinstance(found.body, bytes)
+    assert msgspec.json.decode(found.body)["serverAddressByClientCIDRs"] == [
+        {"clientCIDR": "0.0.0.0/0", "serverAddress": "192.0.2.1:6443"}
+    ]
+
+
+def test_the_root_lists_every_path() -> None:
+    found = ask("", of=Discovery(built_in(), ("/version",)))
+    assert isinstance(found.body, bytes)
+    paths = msgspec.json.decode(found.body)["paths"]
+    assert paths == sorted(paths)
+    assert {"/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/version"} <= {*paths}
+    assert "" not in paths
 
 
 def test_the_aggregated_form() -> None:
@@ -114,9 +145,10 @@ def test_groups_have_no_aggregated_form() -> None:
         ask("/apis/apps", AGGREGATED)
 
 
-def test_what_has_not_changed_is_not_sent_again() -> None:
-    first = ask("/apis", AGGREGATED)
-    again = ask("/apis", AGGREGATED, etag=first.headers["etag"])
+@pytest.mark.parametrize("accept", [AGGREGATED, "application/json"])
+def test_what_has_not_changed_is_not_sent_again(accept: str) -> None:
+    first = ask("/apis", accept)
+    again = ask("/apis", accept, etag=first.headers["etag"])
     assert (again.status, again.body, again.headers["etag"]) == (304, b"", first.headers["etag"])
 
 

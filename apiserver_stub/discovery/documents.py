@@ -1,0 +1,124 @@
+"""Discovery as trees: the plain documents of each path, and the aggregated list; pure."""
+
+import hashlib
+from base64 import b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from apiserver_stub.kinds.kind import Kind, Subresource
+
+Versions = Mapping[str, Mapping[str, tuple[Kind, ...]]]
+
+
+def by_version(kinds: Iterable[Kind]) -> Versions:
+    """The kinds by group and version, each in order of first appearance."""
+    found: dict[str, dict[str, tuple[Kind, ...]]] = {}
+    for kind in kinds:
+        versions = found.setdefault(kind.group, {})
+        versions[kind.version] = (*versions.get(kind.version, ()), kind)
+    return found
+
+
+def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str, Any]]:
+    """Every document of the plain form, by path; `address` is where clients reach the server, if that is known."""
+    groups = [_group(group, found) for group, found in versions.items() if group]
+    core, hashes = list(versions.get("", ())), _storage_hashes(versions)
+    reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
+    documents: dict[str, dict[str, Any]] = {
+        "/api": {"kind": "APIVersions", "versions": core, "serverAddressByClientCIDRs": reached},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups},
+    }
+    documents.update({f"/apis/{group['name']}": {"kind": "APIGroup", "apiVersion": "v1", **group} for group in groups})
+    for group, found in versions.items():
+        for version, kinds in found.items():
+            path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+            documents[path] = _resource_list(kinds, hashes)
+    return documents
+
+
+def aggregated_list(versions: Versions) -> dict[str, Any]:
+    """An `APIGroupDiscoveryList` of the groups."""
+    items = [
+        {
+            "metadata": {"name": group} if group else {},
+            "versions": [
+                {"version": version, "freshness": "Current", "resources": [_aggregated(kind) for kind in kinds]}
+                for version, kinds in found.items()
+            ],
+        }
+        for group, found in versions.items()
+    ]
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+
+
+def _group(group: str, versions: Iterable[str]) -> dict[str, Any]:
+    served = [{"groupVersion": f"{group}/{version}", "version": version} for version in versions]
+    return {"name": group, "versions": served, "preferredVersion": served[0]}
+
+
+def _resource_list(kinds: tuple[Kind, ...], hashes: Mapping[str, str]) -> dict[str, Any]:
+    resources = [entry for kind in kinds for entry in _resources(kind, hashes)]
+    return {
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": kinds[0].api_version,
+        "resources": resources,
+    }
+
+
+def _resources(kind: Kind, hashes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+    entry: dict[str, Any] = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": sorted(kind.verbs),
+    }
+    hashed = {"storageVersionHash": hashes[kind.storage]} if kind.persisted else {}
+    yield entry | _names(kind) | hashed
+    for part in sorted(kind.subresources.values(), key=lambda one: one.name):
+        found = {
+            "name": f"{kind.plural}/{part.name}",
+            "singularName": "",
+            "namespaced": kind.namespaced,
+            "kind": part.kind,
+            "verbs": sorted(part.verbs),
+        }
+        if (part.group, part.version) != (kind.group, kind.version):
+            found |= {"group": part.group, "version": part.version}
+        yield found
+
+
+def _aggregated(kind: Kind) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "resource": kind.plural,
+        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": sorted(kind.verbs),
+    }
+    parts = sorted(kind.subresources.values(), key=lambda one: one.name)
+    if parts:
+        entry["subresources"] = [_aggregated_part(part) for part in parts]
+    return entry | _names(kind)
+
+
+def _aggregated_part(part: Subresource) -> dict[str, Any]:
+    kind = {"group": part.group, "version": part.version, "kind": part.kind}
+    return {"subresource": part.name, "responseKind": kind, "verbs": sorted(part.verbs)}
+
+
+def _names(kind: Kind) -> dict[str, Any]:
+    names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {name: values for name, values in names.items() if values}
+
+
+def _storage_hashes(versions: Versions) -> dict[str, str]:
+    """For each name of rows in the store what tells clients the kind they are stored as: equal as long as it is."""
+    kinds = (kind for found in versions.values() for one in found.values() for kind in one)
+    return {kind.storage: _storage_hash(kind) for kind in kinds if kind.to_storage is None}
+
+
+def _storage_hash(kind: Kind) -> str:
+    stored = f"{kind.group}/{kind.version}/{kind.kind}"
+    return b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()

@@ -1,0 +1,90 @@
+"""Answers the paths of discovery; its documents are built once per set of kinds."""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.discovery.documents import Versions, aggregated_list, by_version, plain_documents
+from apiserver_stub.encode.accept import preferred
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.parse import unknown
+from controller_manager.api.errors import NotAcceptable
+from controller_manager.api.wire import Request, Response
+
+PLAIN = "application/json"
+AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_ANY_JSON = frozenset({"application/json", "application/*", "*/*"})
+_IS_AGGREGATED = frozenset({("g", "apidiscovery.k8s.io"), ("v", "v2"), ("as", "APIGroupDiscoveryList")})
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A document ready to send."""
+
+    media_type: str
+    body: bytes
+    etag: str
+
+
+class Discovery:
+    """Answers discovery paths; `elsewhere` are the paths of other pages, named in the list of all."""
+
+    def __init__(self, kinds: Kinds, elsewhere: tuple[str, ...] = (), address: str = "") -> None:
+        self._kinds = kinds
+        self._elsewhere = elsewhere
+        self._address = address
+        self._shown: tuple[Kind, ...] = ()
+        self._plain: dict[str, Page] = {}
+        self._aggregated: dict[str, Page] = {}
+
+    def answer(self, request: Request, path: str) -> Response:
+        """The document at `path` (no trailing slash). Raises `NotFound` or `NotAcceptable`."""
+        self._refresh()
+        plain = self._plain.get(path)
+        if plain is None:
+            raise unknown()
+        page = choose(request.headers.get("accept", ""), plain, self._aggregated.get(path))
+        headers = {"content-type": page.media_type, "vary": "Accept", "etag": page.etag}
+        if page.media_type == AGGREGATED:
+            headers["cache-control"] = "public"
+        if page.etag in request.headers.get("if-none-match", ""):
+            return Response(304, headers)
+        return Response(200, headers, page.body)
+
+    def _refresh(self) -> None:
+        kinds = tuple(self._kinds.all())
+        if kinds == self._shown:
+            return
+        versions = by_version(kinds)
+        plain = plain_documents(versions, self._address)
+        plain[""] = {"paths": sorted({*plain, *self._elsewhere})}
+        self._plain = {path: _page(PLAIN, document) for path, document in plain.items()}
+        core: Versions = {group: found for group, found in versions.items() if not group}
+        others: Versions = {group: found for group, found in versions.items() if group}
+        self._aggregated = {
+            "/api": _page(AGGREGATED, aggregated_list(core)),
+            "/apis": _page(AGGREGATED, aggregated_list(others)),
+        }
+        self._shown = kinds
+
+
+def choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
+    """The form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
+    if not accept.strip():
+        return plain
+    for media_type, parameters in preferred(accept):
+        if media_type not in _ANY_JSON:
+            continue
+        if "as" not in parameters:
+            return plain
+        if aggregated is not None and parameters.items() >= _IS_AGGREGATED:
+            return aggregated
+    raise NotAcceptable(f"only the following media types are accepted: {PLAIN}, {AGGREGATED}")
+
+
+def _page(media_type: str, document: dict[str, Any]) -> Page:
+    body = msgspec.json.encode(document)
+    return Page(media_type, body, f'"{hashlib.sha512(body).hexdigest().upper()}"')
