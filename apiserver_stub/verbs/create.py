@@ -5,11 +5,13 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, served
 from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.tracking import put_record, sign_new
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.chance import chance
@@ -32,18 +34,26 @@ async def create(tools: Tools, call: Call) -> Reply:
     raise taken
 
 
-async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings) -> Reply:
-    """Write a named object that is new. Raises `AlreadyExists`, and what the steps on the way refuse."""
+async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owners: Entries | None = None) -> Reply:
+    """Write a named object that is new; it belongs to the caller, or to the given owners.
+
+    Raises `AlreadyExists`, and what the steps on the way refuse.
+    """
     kind, metadata = call.kind, tree["metadata"]
     if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
     apply_defaults(tree, kind)
+    if owners is None:
+        sign_new(tools, call, tree)
+    else:
+        put_record(tree, owners)
     tools.admit(call, "create", tree, None)
     metadata = tree["metadata"]  # which defaults and admission may have replaced
     metadata["uid"] = chance().uid()
     metadata["creationTimestamp"] = format_time(utc_now())
     kind.strategy.prepare_create(tree)
+    kind.schema.fill(tree)  # which preparing began anew in places
     name = metadata.get("name", "")
     problems = validate(kind, tree, None)
     if problems:

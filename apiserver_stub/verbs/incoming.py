@@ -2,8 +2,10 @@
 
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.encode.body import Body, decode_body
-from apiserver_stub.kinds.clean import clean_tree
+from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.patch.copies import copied
 from apiserver_stub.verbs.query import field_validation
 from controller_manager.api.errors import BadRequest
 
@@ -21,8 +23,17 @@ def read_object(call: Call) -> tuple[Tree, Warnings]:
 
 def fit(call: Call, body: Body, node: Node, kind: str) -> Warnings:
     """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller."""
+    return _judge(call, body, clean_tree(body.tree, node), kind)
+
+
+def check(call: Call, body: Body, node: Node, kind: str) -> Warnings:
+    """As `fit`, but the tree stays as it is, with its nulls and unknown fields."""
+    report = Report() if takes(node.fitting, body.tree) else sweep(copied(body.tree), node)
+    return _judge(call, body, report, kind)
+
+
+def _judge(call: Call, body: Body, report: Report, kind: str) -> Warnings:
     level = field_validation(call.query)
-    report = clean_tree(body.tree, node)
     if report.wrong:
         version = body.tree.get("apiVersion", call.kind.api_version)
         raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')

@@ -1,21 +1,21 @@
 """An object changed by a patch document (document 1, Update operations)."""
 
 from apiserver_stub.call import Call, Reply, Tree
-from apiserver_stub.encode.body import Body, media_type
+from apiserver_stub.encode.body import APPLY_YAML, Body, media_type, unsupported
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Node
 from apiserver_stub.patch import json_patch, merge, strategic
+from apiserver_stub.verbs.apply import apply, check_options, is_apply
 from apiserver_stub.verbs.incoming import Warnings, fit
 from apiserver_stub.verbs.modify import Fresh
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.errors import BadRequest, UnsupportedMediaType
+from controller_manager.api.errors import BadRequest
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-_ACCEPTED = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
-_APPLY = "application/apply-patch"
+_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
 
 
 class Patch:
@@ -23,8 +23,8 @@ class Patch:
 
     def __init__(self, call: Call) -> None:
         self._type = media_type(call.request)
-        if self._type not in _ACCEPTED:
-            raise _unsupported(self._type)
+        if self._type not in _PATCHES:
+            raise unsupported((*_PATCHES, APPLY_YAML))
         self._document, self.duplicates = decode_noting(call.request.body)
 
     def apply(self, tree: Tree, node: Node) -> Tree:
@@ -44,6 +44,9 @@ class Patch:
 
 async def patch(tools: Tools, call: Call) -> Reply:
     """The patched object; unchanged, with the version it had, when the patch changes nothing."""
+    check_options(call)
+    if is_apply(call):
+        return await apply(tools, call)
     kind, document = call.kind, Patch(call)
 
     def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
@@ -60,10 +63,3 @@ def check_patched(tree: Tree, api_version: str, kind: str) -> None:
         raise BadRequest("a patch must leave apiVersion and kind as they are")
     if not isinstance(tree.get("metadata"), dict):
         raise BadRequest("a patch must leave the metadata an object")
-
-
-def _unsupported(found: str) -> UnsupportedMediaType:
-    known = ", ".join(_ACCEPTED)
-    if found.startswith(_APPLY):
-        return UnsupportedMediaType(f"server-side apply is not served by this server; accepted media types: {known}")
-    return UnsupportedMediaType(f"the body of the request was in an unknown format - accepted media types: {known}")

@@ -1,6 +1,7 @@
 """What every change of an existing object goes through between the caller's edit and the commit; no I/O."""
 
 from collections.abc import Callable
+from functools import partial
 
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_defaults
@@ -10,15 +11,21 @@ from apiserver_stub.verbs.incoming import Warnings
 from apiserver_stub.verbs.modify import Fresh, Write, modify
 from apiserver_stub.verbs.rows import mismatch, stale
 from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.tracking import Sign, sign_change
 from controller_manager.api.errors import Cause, invalid
 
 # From the current state to the wanted one, fitted to its schema.
 Edit = Callable[[Fresh], tuple[Tree, Warnings]]
 
 
-async def revise(tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], bytes] | None = None) -> Reply:
-    """Change the object of the call, and answer with it or with what `shown` makes of it."""
-    revision = Revision(tools, call, edit)
+async def revise(
+    tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], bytes] | None = None, sign: Sign | None = None
+) -> Reply:
+    """Change the object of the call, and answer with it or with what `shown` makes of it.
+
+    `sign` records who owns what in the changed object; without it the caller owns what the edit changed.
+    """
+    revision = Revision(tools, call, edit, sign or partial(sign_change, tools, call))
     outcome = await modify(tools, call, revision)
     if shown is None:
         return Reply(Item(outcome.data), 200, revision.warnings)
@@ -26,15 +33,16 @@ async def revise(tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], 
 
 
 class Revision:
-    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, validate, settle.
+    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, sign, validate, settle.
 
     The change that takes away the last hold of an object under deletion removes it.
     """
 
-    def __init__(self, tools: Tools, call: Call, edit: Edit) -> None:
+    def __init__(self, tools: Tools, call: Call, edit: Edit, sign: Sign) -> None:
         self._tools = tools
         self._call = call
         self._edit = edit
+        self._sign = sign
         self.warnings: Warnings = ()
 
     def __call__(self, fresh: Fresh) -> Write | None:
@@ -47,6 +55,7 @@ class Revision:
         apply_defaults(new, kind)
         self._tools.admit(call, "update", new, old)
         self._prepare(new, old)
+        self._sign(new, old)
         if new == old:
             return None
         problems = validate(kind, new, old)

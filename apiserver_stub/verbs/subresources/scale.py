@@ -5,13 +5,14 @@ import orjson
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.encode.body import Body, decode_body
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.kind import Kind, ScalePaths, Subresource
 from apiserver_stub.kinds.scale import from_scale, to_scale
 from apiserver_stub.kinds.schema import ANYTHING, Node
-from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.verbs.apply import Application, check_options, is_apply, read_document
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.get import get
-from apiserver_stub.verbs.incoming import Warnings, fit
+from apiserver_stub.verbs.incoming import Warnings, check, fit
 from apiserver_stub.verbs.modify import Fresh
 from apiserver_stub.verbs.patch import Patch, check_patched
 from apiserver_stub.verbs.revise import revise
@@ -19,11 +20,14 @@ from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import check_name
 from controller_manager.api.errors import Cause, invalid
 
+_PRESUMED = ("name", "namespace", "uid", "resourceVersion")
+
 
 class _Scaling:
     """What the body of one call says about the scale of its object."""
 
     def __init__(self, tools: Tools, call: Call, part: Subresource) -> None:
+        self._tools = tools
         self._call = call
         self._part = part
         self._api_version = f"{part.group}/{part.version}"
@@ -39,6 +43,20 @@ class _Scaling:
         scale = patch.apply(to_scale(fresh(), self._call.kind), self._node)
         check_patched(scale, self._api_version, self._part.kind)
         return self._laid_over(fresh, Body(scale, patch.duplicates))
+
+    def application(self) -> Application:
+        """The configuration of the object that sets what the applied scale says."""
+        call, part = self._call, self._part
+        body = read_document(call, self._api_version, part.kind)
+        warnings = check(call, body, self._node, part.kind)
+        scale = body.tree
+        self._check(scale)
+        presumed = {name: scale["metadata"][name] for name in _PRESUMED if name in scale["metadata"]}
+        config: Tree = {"apiVersion": call.kind.api_version, "kind": call.kind.kind, "metadata": presumed}
+        replicas = get_in(scale, ("spec", "replicas"))
+        if replicas is not None:
+            put_in(config, (call.kind.scale or ScalePaths()).spec, replicas)
+        return Application(self._tools, call, config, warnings)
 
     def _laid_over(self, fresh: Fresh, body: Body) -> tuple[Tree, Warnings]:
         """The object with the replicas of the scale, presuming the version and uid the scale names."""
@@ -78,7 +96,12 @@ async def update_scale(tools: Tools, call: Call) -> Reply:
 async def patch_scale(tools: Tools, call: Call) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
-    scaling, document = _Scaling(tools, call, call.subresource), Patch(call)
+    check_options(call)
+    scaling = _Scaling(tools, call, call.subresource)
+    if is_apply(call):
+        application = scaling.application()
+        return await revise(tools, call, application.edit, lambda data: _shown(call.kind, data), application.sign)
+    document = Patch(call)
     return await revise(tools, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
 
 

@@ -1,0 +1,160 @@
+"""Server-side apply (KEP-555): an applied configuration merged into an object, and who owns what afterwards; pure."""
+
+from typing import Any, NamedTuple
+
+from apiserver_stub.kinds.clean import clean_tree
+from apiserver_stub.kinds.schema import Node
+from apiserver_stub.patch import last_applied
+from apiserver_stub.patch.copies import copied
+from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
+from apiserver_stub.patch.managed_fields import (
+    UPDATE,
+    Author,
+    Entries,
+    Entry,
+    disowned,
+    fields_of,
+    identity_of,
+    in_order,
+)
+from apiserver_stub.patch.of_schema import typed
+from apiserver_stub.patch.typed import Changes, IndistinctError
+from apiserver_stub.patch.versions import UNTRACKED, Comparison, Versions, tracked
+from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
+
+Tree = dict[str, Any]
+Dispute = tuple[Entry, Path]
+
+_BEFORE = "before-first-apply"
+_NOBODYS = of(
+    ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNTRACKED))
+)
+
+
+class Claim(NamedTuple):
+    """What an applier wants: its configuration, which fits the schema `node` but for nulls and unknown fields; who it
+    is; and whether it takes what others own.
+    """
+
+    config: Tree
+    node: Node
+    author: Author
+    force: bool = False
+
+
+class Applied(NamedTuple):
+    """The object after an apply, and its record of owners; `tree` still has the record it had."""
+
+    tree: Tree
+    entries: Entries
+
+
+def create(claim: Claim, time: str) -> Applied:
+    """The configuration as a new object. Raises `BadRequest` for list elements that can't be told apart."""
+    own = difference(_declared(claim), _NOBODYS)
+    tree = copied(claim.config)
+    clean_tree(tree, claim.node)
+    return Applied(tree, [claim.author.entry(own, time)] if own else [])
+
+
+def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
+    """The configuration laid over an object, without what this applier once applied and nobody claims any more.
+
+    Raises `Conflict` for fields it would change that others own, and `BadRequest` as `create` does.
+    """
+    declared = _declared(claim)
+    entries = entries or _before(claim, live, time)
+    mine = next((entry for entry in entries if identity_of(entry) == claim.author.identity), None)
+    others = [entry for entry in entries if entry is not mine]
+    tree = typed(claim.node).merge(live, claim.config)
+    if mine:
+        tree = _pruned(tree, mine, [*others, claim.author.entry(declared, time)], versions)
+    tree = copied(tree)
+    clean_tree(tree, claim.node)
+    comparison = Comparison(versions, live, tree)
+    if not claim.force:
+        _check(claim, live, _disputes(others, comparison))
+    left = disowned(others, comparison.seen_in)
+    own = difference(declared, _NOBODYS)
+    if own:
+        same = mine is not None and mine["apiVersion"] == claim.author.api_version and fields_of(mine) == own
+        quiet = same and comparison.seen_in(claim.author.api_version) == (None, None)
+        left.append(mine if mine and quiet else claim.author.entry(own, time))
+    if claim.author.manager == last_applied.MANAGER:
+        tree = last_applied.renewed(tree, claim.config)
+    return Applied(tree, in_order(left))
+
+
+def _declared(claim: Claim) -> Fields:
+    try:
+        return typed(claim.node).declared(claim.config)
+    except IndistinctError as problem:
+        raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
+
+
+def _before(claim: Claim, live: Tree, time: str) -> Entries:
+    """A record for an object that has none: all it has is somebody's, but not the applier's."""
+    fields = typed(claim.node).born(tracked(live))
+    author = claim.author._replace(manager=_BEFORE, operation=UPDATE)
+    return [author.entry(fields, time)] if fields else []
+
+
+def _pruned(tree: Tree, mine: Entry, owners: Entries, versions: Versions) -> Tree:
+    """`tree` without what is in the entry `mine`, is in none of the `owners`, and would be left to nobody."""
+    last = versions.find(mine["apiVersion"])
+    if last is None:
+        return tree
+    owned: dict[str, Fields] = {}
+    for entry in owners:
+        owned[entry["apiVersion"]] = union(owned.get(entry["apiVersion"], {}), fields_of(entry))
+    claimed = owned.pop(mine["apiVersion"], {})
+    left = last.back(last.typed.prune(last.into(tree), fields_of(mine), claimed))
+    for api_version, claimed in owned.items():
+        version = versions.find(api_version)
+        lost = Changes(None, None) if version is None else version.typed.compare(version.into(tree), version.into(left))
+        if version and lost.removed:
+            left = version.back(version.typed.prune(version.into(tree), lost.removed, claimed))
+    return left
+
+
+def _disputes(others: Entries, comparison: Comparison) -> list[Dispute]:
+    """Fields of others that an apply would change."""
+    found: list[Dispute] = []
+    for entry in sorted(others, key=identity_of):
+        changes = comparison.seen_in(entry["apiVersion"])
+        if changes is not None and changes.changed:
+            found.extend((entry, path) for path in paths(intersection(fields_of(entry), changes.changed)))
+    return found
+
+
+def _check(claim: Claim, live: Tree, disputes: list[Dispute]) -> None:
+    """Refuse what others would lose, all of it at once."""
+    if disputes and claim.author.manager == last_applied.MANAGER:
+        ours = last_applied.applied_before(live, claim.node)
+        disputes = [(entry, path) for entry, path in disputes if not intersection(of(path), ours)]
+    if not disputes:
+        return
+    causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_named(entry)}", field=render(path))
+              for entry, path in disputes]  # fmt: skip
+    raise Conflict(_told(disputes), Details(causes=tuple(causes)))
+
+
+def _told(disputes: list[Dispute]) -> str:
+    if len(disputes) == 1:
+        entry, path = disputes[0]
+        return f"Apply failed with 1 conflict: conflict with {_named(entry)}: {render(path)}"
+    lines: list[str] = []
+    known: Entry | None = None
+    for entry, path in disputes:
+        if entry is not known:
+            lines.append(f"conflicts with {_named(entry)}:")
+            known = entry
+        lines.append(f"- {render(path)}")
+    return f"Apply failed with {len(disputes)} conflicts: " + "\n".join(lines)
+
+
+def _named(entry: Entry) -> str:
+    name = f'"{entry.get("manager", "")}"'
+    if entry.get("subresource"):
+        name += f' with subresource "{entry["subresource"]}"'
+    return f"{name} using {entry['apiVersion']}" if entry["operation"] == UPDATE else name

@@ -1,0 +1,166 @@
+"""Sets of fields, as `managedFields[].fieldsV1` writes them, and their algebra (KEP-555); nothing is changed in place.
+
+A set is a tree of plain dicts whose keys are the steps of paths: `f:name` a field of an object, `k:{"name":"a"}` the
+element of a list with these keys, `v:"a"` the element of a list of scalars, `i:0` an index. A field is in the set if
+what stands below its step is empty or has the key `.`; otherwise only fields below it are. So the empty dict is the
+empty set at the root, and a field without further ones anywhere else.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any
+
+import orjson
+
+Fields = dict[str, Any]
+Path = tuple[str, ...]
+
+SELF = "."
+LEAF: Fields = {}
+"""What stands below a step that is in the set alone. It is shared, and nobody changes it."""
+_DEEPEST = 200  # steps of a path
+
+
+def is_member(inner: Fields) -> bool:
+    """Whether the step above `inner` is in the set itself."""
+    return not inner or SELF in inner
+
+
+def as_member(inner: Fields) -> Fields:
+    """`inner` with the step above it in the set."""
+    return {SELF: LEAF, **inner} if inner else LEAF
+
+
+def union(one: Fields, other: Fields) -> Fields:
+    """The fields in either."""
+    joined = dict(one)
+    for step, inner in other.items():
+        known = joined.get(step)
+        joined[step] = inner if known is None else _join(known, inner)
+    return joined
+
+
+def _join(one: Fields, other: Fields) -> Fields:
+    joined = union(one, other)
+    return as_member(joined) if is_member(one) or is_member(other) else joined
+
+
+def difference(one: Fields, other: Fields) -> Fields:
+    """The fields of `one` that are not in `other`; a field and what is below it count apart."""
+    left: Fields = {}
+    for step, inner in one.items():
+        taken = other.get(step) if step != SELF else LEAF
+        if taken is None:
+            left[step] = inner
+        elif step != SELF:
+            _put(left, step, difference(inner, taken), is_member(inner) and not is_member(taken))
+    return left
+
+
+def intersection(one: Fields, other: Fields) -> Fields:
+    """The fields in both."""
+    shared: Fields = {}
+    for step, inner in one.items():
+        found = other.get(step)
+        if found is not None and step != SELF:
+            _put(shared, step, intersection(inner, found), is_member(inner) and is_member(found))
+    return shared
+
+
+def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
+    """Every field of a set, as the steps that lead to it; a field before those below it."""
+    for step, inner in sorted(fields.items()):
+        if step == SELF:
+            continue
+        path = (*above, step)
+        if is_member(inner):
+            yield path
+        yield from paths(inner, path)
+
+
+def of(*members: Path) -> Fields:
+    """The set of the given paths."""
+    found: Fields = {}
+    for path in members:
+        inner = LEAF
+        for step in reversed(path[1:]):
+            inner = {step: inner}
+        found = union(found, {path[0]: inner})
+    return found
+
+
+def render(path: Path) -> str:
+    """A path as messages show it: `.spec.containers[name="web"].image`."""
+    return "".join(_SHOWN[step[0]](step[2:]) for step in path)
+
+
+def to_field(name: str) -> str:
+    """The step to a field of an object."""
+    return "f:" + name
+
+
+def to_keyed(keys: Fields) -> str:
+    """The step to the element of a list that has these values at its keys."""
+    return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
+
+
+@lru_cache(maxsize=4096, typed=True)
+def to_value(value: Any) -> str:
+    """The step to the element of a list of scalars."""
+    return "v:" + orjson.dumps(value).decode()
+
+
+def parse(value: object, levels: int = _DEEPEST) -> Fields:
+    """The set that JSON from outside describes, its steps spelt as this server spells them; steps of kinds nobody
+    knows are left out. Raises `ValueError`.
+    """
+    if not isinstance(value, dict) or levels == 0:
+        raise ValueError("a set of fields is made of objects, of bounded depth")
+    found: Fields = {}
+    for step, inner in value.items():
+        if step == SELF:
+            found[SELF] = LEAF
+            continue
+        if step[1:2] != ":":
+            raise ValueError(f"{step!r} is no step of a path")
+        spell = _SPELT.get(step[0])
+        if spell is not None:
+            found = union(found, {spell(step[2:]): parse(inner, levels - 1)})
+    return LEAF if found.keys() <= {SELF} else found
+
+
+def _put(fields: Fields, step: str, inner: Fields, member: bool) -> None:
+    if member:
+        fields[step] = as_member(inner)
+    elif inner:
+        fields[step] = inner
+
+
+def _spell_keys(text: str) -> str:
+    keys = orjson.loads(text)
+    if not isinstance(keys, dict) or not keys:
+        raise ValueError(f"{text!r} names no keys")
+    return to_keyed(keys)
+
+
+def _show_keys(text: str) -> str:
+    return "[" + ",".join(f"{name}={_shown(value)}" for name, value in orjson.loads(text).items()) + "]"
+
+
+def _shown(value: Any) -> str:
+    return orjson.dumps(value).decode()
+
+
+_SPELT: Mapping[str, Callable[[str], str]] = MappingProxyType({
+    "f": to_field,
+    "k": _spell_keys,
+    "v": lambda text: to_value(orjson.loads(text)),
+    "i": lambda text: f"i:{int(text)}",
+})  # fmt: skip
+_SHOWN: Mapping[str, Callable[[str], str]] = MappingProxyType({
+    "f": lambda name: f".{name}",
+    "k": _show_keys,
+    "v": lambda text: f"[={text}]",
+    "i": lambda text: f"[{text}]",
+})  # fmt: skip

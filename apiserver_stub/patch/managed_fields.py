@@ -1,0 +1,155 @@
+"""The record of who owns which fields, `metadata.managedFields` (KEP-555): its entries, and how a write changes them.
+
+Entries are the plain objects the API shows. Those stored are as this module wrote them; what a client sends is read by
+`accepted` first. An entry is never changed in place.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from apiserver_stub.patch.field_set import Fields, difference, parse, union
+from apiserver_stub.patch.typed import Changes
+
+Entry = Mapping[str, Any]
+Entries = list[Entry]
+# What a write changed, seen in a version; None when nobody knows the version.
+Seen = Callable[[str], Changes | None]
+Identity = tuple[str, str, str, str]
+
+APPLY, UPDATE = "Apply", "Update"
+MOST_UPDATES = 10
+"""How many entries of the operation Update are kept apart; the oldest beyond are joined."""
+LONGEST_NAME = 128
+_LONGEST_SUBRESOURCE = 256
+_ANCIENT = "ancient-changes"
+_FORMAT = "FieldsV1"
+
+
+class Author(NamedTuple):
+    """Who writes: the manager's name, whether by Apply or Update, in which version, through which subresource."""
+
+    manager: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    def entry(self, fields: Fields, time: str) -> Entry:
+        """What is recorded of it: the fields it owns, and when that or a value of theirs last changed."""
+        found = {
+            "manager": self.manager,
+            "operation": self.operation,
+            "apiVersion": self.api_version,
+            "time": time,
+            "fieldsType": _FORMAT,
+            "fieldsV1": fields,
+        }
+        return {**found, "subresource": self.subresource} if self.subresource else found
+
+    @property
+    def identity(self) -> Identity:
+        """See `identity_of`."""
+        return identity_of({"manager": self.manager, "operation": self.operation, "apiVersion": self.api_version,
+                            "subresource": self.subresource})  # fmt: skip
+
+
+def identity_of(entry: Entry) -> Identity:
+    """What tells entries apart; an applier is the same in every version."""
+    version = "" if entry["operation"] == APPLY else entry["apiVersion"]
+    return entry.get("manager", ""), entry["operation"], version, entry.get("subresource", "")
+
+
+def fields_of(entry: Entry) -> Fields:
+    """The fields an entry says are owned."""
+    found: Fields = entry.get("fieldsV1") or {}
+    return found
+
+
+def accepted(sent: Any, live: Entries) -> Entries:
+    """The record an update begins with: what the client sent if that is one; `live` if it sent none or one that
+    can't be read; nothing if it sent what means to start over, an empty list or one empty entry.
+    """
+    if sent is None or sent == live:
+        return live
+    if sent in ([], [{}]):
+        return []
+    try:
+        found = {identity_of(entry): entry for entry in map(_read, sent)}
+    except (ValueError, KeyError):
+        return live
+    return list(found.values())
+
+
+def updated(entries: Entries, author: Author, seen: Seen, time: str) -> Entries:
+    """The record after an update by `author`: everybody loses what it changed or removed, and it gains what it
+    changed. The same list if it changed nothing.
+    """
+    ours = seen(author.api_version) or Changes(None, None)
+    if ours == (None, None):
+        return entries
+    left = disowned(entries, seen)
+    if ours.changed:
+        before = next((entry for entry in left if identity_of(entry) == author.identity), None)
+        gained = union(fields_of(before), ours.changed) if before else ours.changed
+        left = [*(entry for entry in left if entry is not before), author.entry(gained, time)]
+    return in_order(_capped(left))
+
+
+def disowned(entries: Iterable[Entry], seen: Seen) -> Entries:
+    """Entries without the fields a write changed or removed, those left with none and those of unknown versions."""
+    left: Entries = []
+    for entry in entries:
+        changes = seen(entry["apiVersion"])
+        if changes is None:
+            continue
+        before = fields_of(entry)
+        fields = difference(difference(before, changes.changed or {}), changes.removed or {})
+        if fields:
+            left.append(entry if fields == before else {**entry, "fieldsV1": fields})
+    return left
+
+
+def in_order(entries: Entries) -> Entries:
+    """Appliers first, then by time and name."""
+    return sorted(entries, key=lambda e: (e["operation"], e.get("time", ""), *identity_of(e)))
+
+
+def _capped(entries: Entries) -> Entries:
+    """With too many updates, the oldest of each version joined under one name."""
+    updates = sorted((e for e in entries if e["operation"] == UPDATE), key=_age)
+    excess = len(updates) - MOST_UPDATES
+    if excess <= 0:
+        return entries
+    joined: dict[str, Entries] = {}
+    for entry in updates:
+        bucket = joined.setdefault(entry["apiVersion"], [])
+        if excess > 0:
+            excess -= 1 if bucket else 0
+            bucket.append(entry)
+    gone = {id(entry) for bucket in joined.values() if len(bucket) > 1 for entry in bucket}
+    ancient = [_joined(version, bucket) for version, bucket in joined.items() if len(bucket) > 1]
+    return [*(entry for entry in entries if id(entry) not in gone), *ancient]
+
+
+def _age(entry: Entry) -> tuple[bool, str, Identity]:
+    return entry.get("manager") != _ANCIENT, entry.get("time", ""), identity_of(entry)
+
+
+def _joined(version: str, entries: Entries) -> Entry:
+    fields: Fields = {}
+    for entry in entries:
+        fields = union(fields, fields_of(entry))
+    return Author(_ANCIENT, UPDATE, version).entry(fields, entries[-1].get("time", ""))
+
+
+def _read(entry: Any) -> Entry:
+    """An entry a client sent. Raises `ValueError` or `KeyError`."""
+    if entry["operation"] not in (APPLY, UPDATE) or not entry["apiVersion"] or entry["fieldsType"] != _FORMAT:
+        raise ValueError("no entry of a known operation, version and format")
+    if not is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:
+        raise ValueError("no name of a manager or of a subresource")
+    return {**entry, "fieldsV1": parse(entry.get("fieldsV1") or {})}
+
+
+def is_name(text: str) -> bool:
+    """Whether a manager may be called so."""
+    return len(text.encode()) <= LONGEST_NAME and text.isprintable()

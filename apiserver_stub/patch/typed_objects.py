@@ -1,0 +1,216 @@
+"""Objects and maps whose members have owners of their own (KEP-555)."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from apiserver_stub.kinds.schema import Node
+from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, to_field
+from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
+
+_MISSING: Any = object()
+_MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used
+
+
+class _Layout(NamedTuple):
+    """What objects with the same names have in common: the steps to those that are one, and the others."""
+
+    ones: Fields
+    others: tuple[tuple[str, str, Typed], ...]
+
+
+class Members(Typed):
+    """Values by name: what fields of objects and entries of maps have in common."""
+
+    @abstractmethod
+    def type_of(self, name: str) -> Typed:
+        """The type of the value called `name`."""
+
+    @abstractmethod
+    def is_named(self, name: str) -> bool:
+        """Whether the schema names it; it is then never in a set only because something below it is."""
+
+    def declared(self, value: Any) -> Fields:
+        """See `Typed`."""
+        found: Fields = {}
+        for name, inner in value.items():
+            kind = self.type_of(name)
+            if kind.one:
+                found[to_field(name)] = LEAF
+            elif inner is not None:
+                below = self._below(name, inner)
+                if not self.is_named(name):
+                    found[to_field(name)] = as_member(below)
+                elif below or inner == {}:
+                    found[to_field(name)] = below
+        return found
+
+    def _below(self, name: str, value: Any) -> Fields:
+        try:
+            return self.type_of(name).declared(value)
+        except IndistinctError as problem:
+            raise problem.below(to_field(name)) from None
+
+    def compare(self, old: Any, new: Any) -> Changes:
+        """See `Typed`."""
+        changed: Fields = {}
+        removed: Fields = {}
+        for name, value in new.items():
+            before = old.get(name, _MISSING)
+            if before is _MISSING:
+                changed[to_field(name)] = self.type_of(name).whole(value)
+            elif before != value:
+                note(changed, removed, to_field(name), self.type_of(name), before, value)
+        for name in old.keys() - new.keys():
+            removed[to_field(name)] = self.type_of(name).whole(old[name])
+        return Changes(changed or None, removed or None)
+
+    def merge(self, live: Any, applied: Any) -> Any:
+        """See `Typed`."""
+        merged = dict(live)
+        for name, value in applied.items():
+            before = merged.get(name)
+            if before is None or value is None:
+                merged[name] = value if value is not None or self.type_of(name).one else before
+            else:
+                merged[name] = self.type_of(name).merge(before, value)
+        return {name: value for name, value in merged.items() if value is not None}
+
+    def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
+        """See `Typed`. What loses its last member goes too."""
+        kept = dict(value)
+        for step, inner in last.items():
+            name = step[2:]
+            if step[:2] != "f:" or name not in kept:
+                continue
+            ours = owned.get(step)
+            goes = ours is None if self.is_named(name) else is_member(inner) and (ours is None or not is_member(ours))
+            left = None if goes else self.type_of(name).prune(kept[name], inner, ours or LEAF)
+            if left or left == kept[name]:
+                kept[name] = left
+            else:
+                del kept[name]
+        return kept
+
+
+class Struct(Members):
+    """An object with named fields."""
+
+    def __init__(self, node: Node, typed: Callable[[Node], Typed]) -> None:
+        self._node = node
+        self._typed = typed
+        self._layouts: dict[tuple[str, ...], _Layout] = {}
+
+    @cached_property
+    def _types(self) -> dict[str, Typed]:
+        return {name: self._typed(field) for name, field in self._node.fields.items()}
+
+    @cached_property
+    def _always(self) -> frozenset[str]:
+        """The fields that are there, though empty, in an object of which nothing was said yet."""
+        empty = (name for name, field in self._node.fields.items() if field.default == {})
+        return frozenset((*empty, *self._node.required))
+
+    def type_of(self, name: str) -> Typed:
+        """See `Members`."""
+        return self._types.get(name) or DEDUCED
+
+    def is_named(self, name: str) -> bool:
+        """See `Members`."""
+        return name in self._types
+
+    def declared(self, value: Any) -> Fields:
+        """See `Typed`. What the schema does not know is nobody's."""
+        known = value if self._node.preserve else {name: value[name] for name in value if name in self._types}
+        return super().declared(known)
+
+    def whole(self, value: Any) -> Fields:
+        """See `Typed`."""
+        ones, others = self._layout(tuple(value))
+        if not others:
+            return ones
+        found = ones.copy()
+        for name, step, kind in others:
+            found[step] = kind.whole(value[name])
+        return found
+
+    def born(self, value: Any) -> Fields:
+        """See `Typed`."""
+        ones, others = self._layout(tuple(value))
+        found = {step: inner for step, inner in ones.items() if step != SELF}
+        for name, step, kind in others:
+            below = kind.born(value[name]) if name in self._always else kind.whole(value[name])
+            if below or name not in self._always:
+                found[step] = below
+        return found
+
+    def _layout(self, names: tuple[str, ...]) -> _Layout:
+        layout = self._layouts.get(names)
+        if layout is None:
+            types = [(name, to_field(name), self.type_of(name)) for name in names]
+            ones: Fields = {SELF: LEAF} if names else LEAF
+            ones = {**ones, **{step: LEAF for _, step, kind in types if kind.one}}
+            layout = _Layout(ones, tuple(row for row in types if not row[2].one))
+            if len(self._layouts) < _MOST_LAYOUTS:
+                self._layouts[names] = layout
+        return layout
+
+
+class Entries(Members):
+    """A map whose entries have owners of their own."""
+
+    def __init__(self, values: Typed) -> None:
+        self._values = values
+
+    def type_of(self, name: str) -> Typed:
+        """See `Members`."""
+        return self._values
+
+    def is_named(self, name: str) -> bool:
+        """See `Members`."""
+        return False
+
+    def whole(self, value: Any) -> Fields:
+        """See `Typed`."""
+        if self._values.one:
+            found: Fields = {"f:" + name: LEAF for name in value}
+        else:
+            found = {"f:" + name: as_member(self._values.whole(inner)) for name, inner in value.items()}
+        return as_member(found)
+
+
+class Deduced(Typed):
+    """What no schema describes: the members of its objects have owners of their own, everything else is one."""
+
+    def declared(self, value: Any) -> Fields:
+        """See `Typed`."""
+        return self._of(value).declared(value)
+
+    def whole(self, value: Any) -> Fields:
+        """See `Typed`."""
+        return self._of(value).whole(value)
+
+    def compare(self, old: Any, new: Any) -> Changes:
+        """See `Typed`."""
+        kind = self._of(new)
+        if kind is self._of(old):
+            return kind.compare(old, new)
+        return Changes(kind.whole(new), self._of(old).whole(old))
+
+    def merge(self, live: Any, applied: Any) -> Any:
+        """See `Typed`."""
+        kind = self._of(applied)
+        return kind.merge(live, applied) if kind is self._of(live) else applied
+
+    def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
+        """See `Typed`."""
+        return self._of(value).prune(value, last, owned)
+
+    @staticmethod
+    def _of(value: Any) -> Typed:
+        return _DEDUCED_ENTRIES if type(value) is dict else ONE
+
+
+DEDUCED = Deduced()
+_DEDUCED_ENTRIES = Entries(DEDUCED)

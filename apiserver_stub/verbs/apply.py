@@ -1,0 +1,123 @@
+"""Server-side apply: an object created from a configuration, or changed as it says (document 1, Update operations)."""
+
+from contextlib import suppress
+from typing import NoReturn
+
+from apiserver_stub.call import Call, Reply, Tree
+from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, JSON, Body, decode_document, media_type
+from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.patch import apply as patch
+from apiserver_stub.patch.managed_fields import APPLY, Entries
+from apiserver_stub.patch.versions import Versions
+from apiserver_stub.verbs.create import insert
+from apiserver_stub.verbs.incoming import Warnings, check
+from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.query import flag
+from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.rows import key_of, stale
+from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.tracking import author_of, invalid_options, now, put_record, record_of, writable
+from apiserver_stub.verbs.update import check_name
+from controller_manager.api.errors import AlreadyExists, BadRequest, Cause, NotFound, conflict
+
+MEDIA = (APPLY_YAML, APPLY_CBOR)
+
+
+async def apply(tools: Tools, call: Call) -> Reply:
+    """The object as it is now, with 201 if it is new. A subresource is never made by applying it."""
+    kind = call.kind
+    body = read_document(call, kind.api_version, kind.kind)
+    warnings = check(call, body, kind.schema, kind.kind)
+    part = call.subresource.name if call.subresource else ""
+    claim = Application(tools, call, writable(body.tree, kind.strategy, part), warnings)
+    key = key_of(kind, call.namespace, call.name)
+    for _ in range(tools.limits.attempts):
+        if part or tools.store.get(kind.storage, key) is not None:
+            try:
+                return await revise(tools, call, claim.edit, sign=claim.sign)
+            except NotFound:
+                if part or tools.store.get(kind.storage, key) is not None:
+                    raise
+        else:
+            with suppress(AlreadyExists):  # somebody was faster: it is changed instead
+                return await insert(tools, call, claim.new(), warnings, claim.entries)
+    raise stale(call)
+
+
+class Application:
+    """A configuration of the kind of a call on its way into the store; afterwards `entries` is the record of owners."""
+
+    def __init__(self, tools: Tools, call: Call, config: Tree, warnings: Warnings) -> None:
+        self._call = call
+        self._claim = patch.Claim(config, call.kind.schema, author_of(call, APPLY), bool(flag(call.query, "force")))
+        self._versions = Versions(tools.kinds, call.kind)
+        self._warnings = warnings
+        self.entries: Entries = []
+
+    def new(self) -> Tree:
+        """The object to create."""
+        metadata = self._claim.config["metadata"]
+        check_name(self._call, metadata)
+        if metadata.get("uid") or metadata.get("resourceVersion", "") not in ("", "0"):
+            self._refuse_presumption()
+        tree, self.entries = patch.create(self._claim, now())
+        return tree
+
+    def edit(self, fresh: Fresh) -> tuple[Tree, Warnings]:
+        """The object changed, for `revise`."""
+        live = fresh()
+        tree, self.entries = patch.change(self._claim, live, record_of(live), self._versions, now())
+        check_name(self._call, tree["metadata"])
+        return tree, self._warnings
+
+    def sign(self, new: Tree, old: Tree) -> None:
+        """Record who owns what, for `revise`."""
+        put_record(new, self.entries)
+
+    def _refuse_presumption(self) -> NoReturn:
+        kind = self._call.kind
+        why = "the applied configuration names a uid or a resourceVersion, and no existing object was found"
+        raise conflict(kind.group, kind.plural, self._call.name, why)
+
+
+def is_apply(call: Call) -> bool:
+    """Whether the body of a patch is a configuration to apply."""
+    return media_type(call.request) in MEDIA
+
+
+def check_options(call: Call) -> None:
+    """Refuse what only an apply may ask for, and an apply that does not say who applies. Raises `Invalid`."""
+    if not is_apply(call):
+        if "force" in call.query:
+            why = "Forbidden: may not be specified for non-apply patch"
+            raise invalid_options(call, [Cause(reason="FieldValueForbidden", message=why, field="force")])
+    elif not call.query.get("fieldManager"):
+        why = "Required value: is required for apply patch"
+        raise invalid_options(call, [Cause(reason="FieldValueRequired", message=why, field="fieldManager")])
+
+
+def read_document(call: Call, api_version: str, kind: str) -> Body:
+    """The configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
+    body = _decode(call)
+    tree = body.tree
+    if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
+        found = f"{tree.get('apiVersion') or '/'}, Kind={tree.get('kind') or ''}"
+        raise BadRequest(f"invalid object type: {found}; expected {api_version}, Kind={kind}")
+    metadata = tree.get("metadata")
+    if metadata is None:
+        metadata = tree["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise BadRequest("the metadata of an applied configuration is an object")
+    if metadata.get("managedFields"):
+        raise BadRequest("metadata.managedFields must be nil")
+    put_in(tree, ("metadata", "managedFields"), None)
+    return body
+
+
+def _decode(call: Call) -> Body:
+    """The document in the body; most clients send JSON, which is read faster as such."""
+    media, data = media_type(call.request), call.request.body
+    if media == APPLY_YAML and data[:1] == b"{":
+        with suppress(BadRequest):
+            return decode_document(JSON, data)
+    return decode_document(media, data)

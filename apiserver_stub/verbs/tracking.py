@@ -1,0 +1,107 @@
+"""Who writes, and what that does to the record of owners, `metadata.managedFields` (document 1, Update operations)."""
+
+from collections.abc import Callable
+
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.patch.managed_fields import LONGEST_NAME, UPDATE, Author, Entries, accepted, updated
+from apiserver_stub.patch.versions import Comparison, Versions, tracked
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import Cause, invalid
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+
+# Gives a changed object its record of owners; the second object is the state before.
+Sign = Callable[[Tree, Tree], None]
+
+_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+_UNKNOWN = "unknown"
+_RECORD = "managedFields"
+
+
+def sign_new(tools: Tools, call: Call, tree: Tree) -> None:
+    """Record that the caller owns all it said, and what was filled in for it."""
+    author = author_of(call)
+    said = tracked(writable(tree, call.kind.strategy, ""))
+    fields = Versions(tools.kinds, call.kind).own.typed.born(said)
+    put_record(tree, [author.entry(fields, now())] if fields else [])
+
+
+def sign_change(tools: Tools, call: Call, new: Tree, old: Tree) -> None:
+    """Record that the caller owns what it changed. Objects that have no record get none by being changed."""
+    author = author_of(call)
+    sent = new["metadata"].get(_RECORD) if call.subresource is None else None
+    entries = accepted(sent, record_of(old))
+    if entries:
+        changes = Comparison(Versions(tools.kinds, call.kind), old, new)
+        entries = updated(entries, author, changes.seen_in, now())
+    put_record(new, entries)
+
+
+def record_of(tree: Tree) -> Entries:
+    """The record an object has."""
+    found: Entries = tree["metadata"].get(_RECORD) or []
+    return found
+
+
+def put_record(tree: Tree, entries: Entries) -> None:
+    """Give an object its record."""
+    put_in(tree, ("metadata", _RECORD), entries or None)
+
+
+def author_of(call: Call, operation: str = UPDATE) -> Author:
+    """Who makes the call: the field manager it names, or its program. Raises `Invalid` for what is no name."""
+    manager = call.query.get("fieldManager", "")
+    if manager:
+        problems = _problems(manager)
+        if problems:
+            raise invalid_options(call, problems)
+    else:
+        manager = _program(call.request.headers.get("user-agent", ""))
+    part = call.subresource.name if call.subresource else ""
+    return Author(manager or _UNKNOWN, operation, call.kind.api_version, part)
+
+
+def invalid_options(call: Call, problems: list[Cause]) -> Exception:
+    """The refusal of parameters that say how to write."""
+    return invalid(f"meta.{GROUP_DOMAIN}", _OPTIONS[call.verb], "", problems)
+
+
+def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:
+    """What of an object is written through its subresource `part`, or without one."""
+    paths = strategy.parts.get(part)
+    if paths is None:
+        found = dict(tree)
+        for path in (path for paths in strategy.parts.values() for path in paths):
+            put_in(found, path, None)
+        return found
+    metadata = {name: value for name, value in tree["metadata"].items() if name not in strategy.kept}
+    found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
+    for path in paths:
+        put_in(found, path, get_in(tree, path))
+    return found
+
+
+def now() -> str:
+    """The time of a write, as records show it."""
+    return format_time(utc_now())
+
+
+def _program(agent: str) -> str:
+    """The name before the slash of a user agent, as much of it as a manager's may have."""
+    name = "".join(filter(str.isprintable, agent.partition("/")[0]))
+    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
+
+
+def _problems(manager: str) -> list[Cause]:
+    found: list[Cause] = []
+    if len(manager.encode()) > LONGEST_NAME:
+        message = f"Too long: may not be more than {LONGEST_NAME} bytes"
+        found.append(Cause(reason="FieldValueTooLong", message=message, field="fieldManager"))
+    for place, letter in enumerate(manager):
+        if not letter.isprintable():
+            message = f"Invalid value: {manager!r}: invalid character U+{ord(letter):04X} (at position {place})"
+            found.append(Cause(reason="FieldValueInvalid", message=message, field="fieldManager"))
+    return found
