@@ -11,7 +11,11 @@ from apiserver_stub.authz.chain import May, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
 from apiserver_stub.credentials import reachable_address
+from apiserver_stub.encode import cbor
+from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.flags import (
+    CBOR,
+    COMPRESSION,
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AccessOptions,
@@ -127,6 +131,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
             Reviews(reviews, verbs.answer).answer,
             serving.request_timeout,
         ),
+        _forms(options[FeatureOptions]),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
@@ -135,6 +140,12 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
 
 def _tokens(file: str) -> StaticTokens:
     return read_token_file(Path(file)) if file else StaticTokens({})
+
+
+def _forms(features: FeatureOptions) -> Forms:
+    if features.enabled(CBOR) and not cbor.available():
+        raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
+    return Forms(cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
 
 
 def _backend(options: StorageOptions) -> Backend:

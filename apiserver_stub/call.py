@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.watch.lines import Represent
 from controller_manager.api.wire import Request
 
 Tree = dict[str, Any]
@@ -61,18 +62,9 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """A watch: `open(represent)` yields ready-to-send chunks, each event's object passed through `represent`
-    (None sends the stored bytes)."""
+    """A watch: `open(represent)` yields ready-to-send chunks of events told in that way."""
 
-    open: Callable[["Represent | None"], AsyncIterator[bytes]]
-
-
-@dataclass(frozen=True, slots=True)
-class Represent:
-    """Another form of an object's JSON bytes, named so that its encoding can be shared between watchers."""
-
-    name: str
-    convert: Callable[[bytes], bytes]
+    open: Callable[[Represent], AsyncIterator[bytes]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from apiserver_stub.call import Call, Reply, User
-from apiserver_stub.encode.negotiate import respond
+from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import Route, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
@@ -46,10 +44,11 @@ class Desks:
 class Server:
     """Answers every request; the one place of the API server where errors end."""
 
-    def __init__(self, gate: Gate, kinds: Kinds, desks: Desks, telemetry: Telemetry, log: Logger) -> None:
+    def __init__(self, gate: Gate, kinds: Kinds, desks: Desks, forms: Forms, telemetry: Telemetry, log: Logger) -> None:
         self._gate = gate
         self._kinds = kinds
         self._desks = desks
+        self._forms = forms
         self._telemetry = telemetry
         self._log = log
 
@@ -75,33 +74,26 @@ class Server:
             response = self._refused(refusal, request)
         except Exception:  # noqa: BLE001  # the hall, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
-            response = refused(InternalError("the request failed inside the server, whose log says why"))
+            failure = InternalError("the request failed inside the server, whose log says why")
+            response = self._forms.refuse(failure, request)
+        if request.method == "GET" and counted.verb != "watch":
+            response = self._forms.pack(request, response)
         self._telemetry.count(counted, response.status, monotonic() - started)
         return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
 
     def _refused(self, refusal: ApiError, request: Request) -> Response:
-        response = refused(refusal)
+        response = self._forms.refuse(refusal, request)
         if not isinstance(refusal, MethodNotAllowed):
             return response
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
         return Response(response.status, {**response.headers, **allowed}, response.body)
 
     async def _serve(self, call: Call) -> Response:
+        form = self._forms.check(call)
         if call.verb in _READS:
-            return respond(call, await self._desks.answer(call))
+            return self._forms.respond(call, form, await self._desks.answer(call))
         try:
             async with asyncio.timeout(self._desks.patience):
-                return respond(call, await self._desks.answer(call))
+                return self._forms.respond(call, form, await self._desks.answer(call))
         except TimeoutError:
             raise Timeout("the request did not complete within the allotted time") from None
-
-
-def refused(refusal: ApiError) -> Response:
-    """A refusal as an answer."""
-    headers = {"content-type": "application/json"}
-    if refusal.details is not None and refusal.details.retry_after_seconds:
-        headers["retry-after"] = str(refusal.details.retry_after_seconds)
-    status = refusal.status()
-    if not status.message.isascii():
-        status = replace(status, message=status.message.encode("utf-8", "replace").decode())
-    return Response(refusal.code, headers, status.encode())

@@ -4,36 +4,41 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from controller_manager.api.errors import NotAcceptable
+from apiserver_stub.encode.media import JSON, Medium
 from controller_manager.api.platform import GROUP_DOMAIN
 
-JSON, YAML = "application/json", "application/yaml"
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
+META = f"meta.{GROUP_DOMAIN}"
 
-_META = f"meta.{GROUP_DOMAIN}"
-_OFFERED = (JSON, YAML)
-_VIEWS = {"": "", TABLE: TABLE, PARTIAL: PARTIAL, f"{PARTIAL}List": PARTIAL}
+_ANY = ("*/*", "application/*")
+_OF_VIEWS = frozenset({"as", "g", "v"})
+_VIEWS = {TABLE: TABLE, PARTIAL: PARTIAL, f"{PARTIAL}List": PARTIAL}
+_VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A media type, and what stands for the object: itself (empty), a `Table`, or only its metadata."""
+    """A medium, and what stands for the object: itself (empty), a `Table` or only its metadata, of that version of
+    theirs. `pretty` asks for white space.
+    """
 
-    media: str = JSON
+    medium: Medium = JSON
     view: str = ""
+    version: str = ""
+    pretty: bool = False
 
 
 @lru_cache(maxsize=512)
-def choose(accept: str, offered: tuple[str, ...] = _OFFERED) -> Form:
-    """The form a caller likes best of those offered; anything when it does not say. Raises `NotAcceptable`."""
+def forms(accept: str, media: tuple[Medium, ...], watching: bool = False) -> tuple[Form, ...]:
+    """Every form a caller takes, of those media or their watches, the dearest first; of equals the first offered."""
     if not accept.strip():
-        return Form(offered[0])
-    for media, parameters in preferred(accept):
-        form = _form(media, parameters, offered)
-        if form is not None:
-            return form
-    known = ", ".join(offered)
-    raise NotAcceptable(f"only the following media types are accepted: {known}")
+        return (Form(media[0]),)
+    if watching:
+        media = tuple(medium for medium in media if medium.watch_type)
+    found: dict[Form, None] = {}
+    for range_, parameters in preferred(accept):
+        found.update(dict.fromkeys(_forms(range_, parameters, media, watching)))
+    return tuple(found)
 
 
 def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
@@ -41,6 +46,12 @@ def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
     weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
     weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
     return [(media, parameters) for weight, media, parameters in weighed if weight > 0]
+
+
+@lru_cache(maxsize=512)
+def weights(accepted: str) -> Mapping[str, float]:
+    """How dear each value of a header like `Accept-Encoding` is to a caller."""
+    return {value: _weight(parameters) for value, parameters in _ranges(accepted)}
 
 
 def _ranges(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -61,10 +72,13 @@ def _weight(parameters: Mapping[str, str]) -> float:
     return weight if 0 <= weight <= 1 else 1.0
 
 
-def _form(media: str, parameters: Mapping[str, str], offered: tuple[str, ...]) -> Form | None:
-    view = _VIEWS.get(parameters.get("as", ""))
-    if view is None or (view and (parameters.get("g"), parameters.get("v")) != (_META, "v1")):
-        return None
-    if media in ("*/*", "application/*"):
-        return Form(offered[0], view)
-    return Form(media, view) if media in offered else None
+def _forms(range_: str, parameters: Mapping[str, str], media: tuple[Medium, ...], watching: bool) -> Iterator[Form]:
+    view = _VIEWS.get(parameters.get("as", ""), "")
+    version = _VERSIONS.get((parameters.get("g", ""), parameters.get("v", "")), "") if view else ""
+    if not version and not _OF_VIEWS.isdisjoint(parameters):
+        return
+    stream, pretty = parameters.get("stream", ""), parameters.get("pretty") == "1"
+    for medium in media:
+        names = (*_ANY, medium.media_type, medium.watch_type if watching else medium.media_type)
+        if range_ in names and (not stream or (stream == "watch" and medium.watch_type)):
+            yield Form(medium, view, version, pretty)

@@ -1,15 +1,23 @@
 """Request bodies as trees: which media types are read, and that an object is what its URL says."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode import json, protobuf, yaml
+from apiserver_stub.encode import cbor, json, protobuf, yaml
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
 Tree = dict[str, Any]
 
-JSON, YAML = "application/json", "application/yaml"
+JSON, YAML, CBOR = "application/json", "application/yaml", "application/cbor"
+APPLY_YAML, APPLY_CBOR = "application/apply-patch+yaml", "application/apply-patch+cbor"
+
+_DECODERS: Mapping[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = MappingProxyType({
+    JSON: json.decode_noting, YAML: yaml.load, APPLY_YAML: yaml.load, CBOR: cbor.load, APPLY_CBOR: cbor.load,
+})  # fmt: skip
+_ACCEPTED = (JSON, YAML, protobuf.MEDIA_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +31,36 @@ class Body:
 def decode_body(request: Request, api_version: str, kind: str) -> Body:
     """The object in the body; a missing `apiVersion` or `kind` is filled in.
 
-    Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body that is
-    neither JSON nor YAML, nor protobuf of a kind that has messages.
+    Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body in a
+    medium that is not read, or in protobuf of a kind that has no messages.
     """
-    tree, duplicates = _decode(request, api_version, kind)
-    _check_type(tree, "kind", kind)
-    _check_type(tree, "apiVersion", api_version)
-    return Body(tree, duplicates)
+    body = _decode(request, api_version, kind)
+    _check_type(body.tree, "kind", kind)
+    _check_type(body.tree, "apiVersion", api_version)
+    return body
 
 
 def decode_options(request: Request) -> Tree:
     """The `DeleteOptions` in the body, empty when there is none. Raises as `decode_body`."""
     if not request.body:
         return {}
-    tree, _ = _decode(request, "v1", "DeleteOptions")
+    tree = _decode(request, "v1", "DeleteOptions").tree
     if tree.get("kind", "DeleteOptions") != "DeleteOptions":
         raise BadRequest(f"the kind in the data ({tree['kind']}) does not match the expected kind (DeleteOptions)")
     return tree
+
+
+def decode_document(media: str, data: bytes) -> Body:
+    """The object in a body of one of the media types that say nothing of its kind: JSON, YAML and CBOR, as they are or
+    as documents to apply. Raises `BadRequest` or `UnsupportedMediaType`.
+    """
+    decode = _DECODERS.get(media)
+    if decode is None:
+        raise unsupported(_ACCEPTED)
+    tree, duplicates = decode(data)
+    if not isinstance(tree, dict):
+        raise BadRequest("the body is not an object")
+    return Body(tree, duplicates)
 
 
 def media_type(request: Request) -> str:
@@ -47,25 +68,21 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
 
 
-def unsupported(accepted: tuple[str, ...]) -> UnsupportedMediaType:
+def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:
     """The refusal of a body in another media type."""
     known = ", ".join(accepted)
-    return UnsupportedMediaType(f"the body of the request was in an unknown format - accepted media types: {known}")
+    return UnsupportedMediaType(
+        f"the body of the request was in an unknown format - accepted media types include: {known}"
+    )
 
 
-def _decode(request: Request, api_version: str, kind: str) -> tuple[Tree, tuple[str, ...]]:
-    match media_type(request):
-        case "application/json":
-            tree, duplicates = json.decode_noting(request.body)
-        case "application/yaml":
-            tree, duplicates = yaml.load(request.body)
-        case protobuf.MEDIA_TYPE if protobuf.knows(api_version, kind):
-            return protobuf.decode(request.body, api_version, kind), ()
-        case _:
-            raise unsupported((JSON, YAML))
-    if not isinstance(tree, dict):
-        raise BadRequest("the body is not an object")
-    return tree, duplicates
+def _decode(request: Request, api_version: str, kind: str) -> Body:
+    media = media_type(request)
+    if media == protobuf.MEDIA_TYPE and protobuf.knows(api_version, kind):
+        return Body(protobuf.decode(request.body, api_version, kind))
+    if media in (APPLY_YAML, APPLY_CBOR):
+        raise unsupported()
+    return decode_document(media, request.body)
 
 
 def _check_type(tree: Tree, field: str, expected: str) -> None:

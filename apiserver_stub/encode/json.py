@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 
+from apiserver_stub.encode.listing import Listing
 from controller_manager.api.errors import BadRequest
 
 Tree = dict[str, Any]
@@ -56,9 +57,34 @@ def in_order(tree: Tree) -> Tree:
     return {"apiVersion": None, "kind": None, "metadata": None, **tree}
 
 
+def line(data: bytes) -> bytes:
+    """The same JSON as a body, which ends its line."""
+    return data + b"\n"
+
+
+def pieces(listing: Listing) -> Iterator[bytes]:
+    """A listing as one body, piece by piece."""
+    yield b'%b,"%b":[' % (encode(listing.head)[:-1], listing.array.encode())
+    before = b""
+    for element in listing.elements():
+        yield before + element
+        before = b","
+    yield b"]}\n"
+
+
 def indented(data: bytes) -> bytes:
     """The same JSON, two spaces deep."""
-    return orjson.dumps(orjson.loads(data), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(orjson.loads(data), option=orjson.OPT_INDENT_2)
+
+
+def indented_pieces(listing: Listing) -> Iterator[bytes]:
+    """A listing as one body two spaces deep, piece by piece."""
+    yield b'%b,\n  "%b": [' % (indented(encode(listing.head)).removesuffix(b"\n}"), listing.array.encode())
+    before, after = b"\n", b"]\n}"
+    for element in listing.elements():
+        yield before + indented(b"[[%b]]" % element)[len("[\n  [\n") : -len("\n  ]\n]")]
+        before, after = b",\n", b"\n  ]\n}"
+    yield after
 
 
 def count_keys(value: Any, levels: int = DEEPEST) -> int:

@@ -1,79 +1,143 @@
-"""What a verb answered, in the representation the caller asked for; the last step of the hall."""
+"""What a verb answered, in the representation the caller asked for: the first and the last step of the hall."""
 
 import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
 from itertools import accumulate
 
-from apiserver_stub.call import Call, Item, Items, Reply, Stream
-from apiserver_stub.encode import yaml
-from apiserver_stub.encode.accept import JSON, TABLE, YAML, Form, choose
-from apiserver_stub.encode.json import encode, indented
-from apiserver_stub.encode.views import list_metadata, represent, view
-from apiserver_stub.parse import is_on
-from controller_manager.api.errors import BadRequest
-from controller_manager.api.wire import Response
+from msgspec.structs import replace
+
+from apiserver_stub.call import Call, Item, Reply, Stream
+from apiserver_stub.encode import body, gzip, json
+from apiserver_stub.encode.accept import TABLE, Form, forms
+from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PRETTY, Medium
+from apiserver_stub.encode.table import check_include
+from apiserver_stub.encode.views import listing, one, represent, shown_type
+from apiserver_stub.encode.warnings import warning_header
+from controller_manager.api.errors import ApiError, NotAcceptable
+from controller_manager.api.wire import Request, Response
 
 _CHUNK = 512 * 1024
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
-_LONGEST_WARNINGS = 4096
-_INCLUDED = frozenset({"", "None", "Metadata", "Object"})
-_LIVE = (JSON,)
-_PLAIN = Form()
+_PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
+_TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+_ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
+_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    body.APPLY_YAML,
+)
 
 
-def check_accept(call: Call) -> Form:
-    """The form the caller wants, known before anything is done. Raises `NotAcceptable` or `BadRequest`."""
-    accept = call.request.headers.get("accept", "")
-    form = choose(accept, _LIVE) if call.verb == "watch" else choose(accept)
-    if form.view == TABLE and call.query.get("includeObject", "") not in _INCLUDED:
-        raise BadRequest("includeObject: Unsupported value: supported values: None, Metadata, Object")
-    return form
+class Forms:
+    """The representations one server offers: whether CBOR is among them, and whether answers come compressed."""
+
+    def __init__(self, *, cbor: bool = False, compress: bool = True) -> None:
+        self._media = (*MEDIA, CBOR) if cbor else MEDIA
+        self._closed = frozenset[str]() if cbor else _ALPHA_BODIES
+        self._compress = compress
+
+    def check(self, call: Call) -> Form:
+        """The form the caller wants, known before anything is done.
+
+        Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body in a medium that is not offered.
+        """
+        request = call.request
+        if request.body and body.media_type(request) in self._closed:
+            raise body.unsupported(*((_PATCHES,) if call.verb == "patch" else ()))
+        watching = call.verb == "watch"
+        for form in forms(request.headers.get("accept", ""), self._media, watching):
+            if _is_offered(call, form):
+                return form
+        raise _not_acceptable(self._media, watching)
+
+    def respond(self, call: Call, form: Form, reply: Reply) -> Response:
+        """The answer on the wire: whole, or chunk by chunk when it is long or has no end."""
+        content = reply.body
+        if isinstance(content, Stream):
+            headers = _headers(form.medium.watch_type, reply)
+            return Response(reply.status, headers, content.open(represent(call, form)))
+        medium = _medium(form, call.request, call.query.get("pretty", ""))
+        headers = _headers(medium.media_type, reply)
+        if isinstance(content, Item):
+            return Response(reply.status, headers, medium.whole(_shown(call, form, content)))
+        if medium is JSON and not form.view:
+            return Response(reply.status, headers, _joined(listing(call, form, content)))
+        return Response(reply.status, headers, _written(medium, listing(call, form, content)))
+
+    def refuse(self, refusal: ApiError, request: Request) -> Response:
+        """A refusal as an answer, in JSON where the caller leaves no choice."""
+        found = forms(request.headers.get("accept", ""), self._media)
+        form = next((form for form in found if not form.view), Form())
+        medium = _medium(form, request, dict(request.query).get("pretty", ""))
+        headers = {"content-type": medium.media_type}
+        if refusal.details is not None and refusal.details.retry_after_seconds:
+            headers["retry-after"] = str(refusal.details.retry_after_seconds)
+        status = refusal.status()
+        if not status.message.isascii():
+            status = replace(status, message=status.message.encode("utf-8", "replace").decode())
+        return Response(refusal.code, headers, medium.whole(status.encode()))
+
+    def pack(self, request: Request, response: Response) -> Response:
+        """The answer, compressed if it is worth it and the caller wants it."""
+        encodings = request.headers.get("accept-encoding", "")
+        return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
 
 
-def respond(call: Call, reply: Reply) -> Response:
-    """The answer on the wire: whole, or chunk by chunk when it is long or has no end."""
-    form, body = check_accept(call), reply.body
-    if isinstance(body, Stream):
-        return Response(reply.status, _headers(JSON, reply), body.open(represent(call, form.view)))
-    pretty = is_on(call.query, "pretty")
-    if form == _PLAIN and not pretty:
-        whole = body.data if isinstance(body, Item) else _listed(call, body)
-        return Response(reply.status, _headers(JSON, reply), whole)
-    if form.media == YAML and isinstance(body, Items) and not form.view:
-        return Response(reply.status, _headers(YAML, reply), _yaml_chunks(call, body))
-    data = _data(call, form.view, body)
-    if form.media == YAML:
-        data = yaml.dump(data)
-    elif pretty:
-        data = indented(data)
-    return Response(reply.status, _headers(form.media, reply), data)
+def _is_offered(call: Call, form: Form) -> bool:
+    medium = form.medium
+    if form.view == TABLE:
+        check_include(call.query.get("includeObject", ""))
+        return medium.tables
+    return medium.knows is None or medium.knows(*shown_type(call, form))
 
 
-def _data(call: Call, name: str, body: Item | Items) -> bytes:
-    if isinstance(body, Item) and not (name and body.of_kind):
-        return body.data
-    if isinstance(body, Items) and not name:
-        return b"".join(_pieces(call, body))
-    return view(call, name, body)
+def _not_acceptable(media: Sequence[Medium], watching: bool) -> NotAcceptable:
+    known = ", ".join(filter(None, (medium.watch_type if watching else medium.media_type for medium in media)))
+    return NotAcceptable(f"only the following media types are accepted: {known}")
 
 
-def _listed(call: Call, items: Items) -> bytes | AsyncIterator[bytes]:
-    """A collection in one piece when it is short, otherwise in chunks made as they are taken."""
-    ends = list(accumulate(map(len, items.objects)))
+def _medium(form: Form, request: Request, pretty: str) -> Medium:
+    """The medium, written for people where they ask for it, or look on."""
+    if form.medium is not JSON:
+        return form.medium
+    for_people = pretty in _TRUE if pretty else request.headers.get("user-agent", "").startswith(_PEOPLE)
+    return PRETTY if for_people or form.pretty else JSON
+
+
+def _shown(call: Call, form: Form, item: Item) -> bytes:
+    show = one(call, form)
+    return item.data if show is None or not item.of_kind else show(item.data)
+
+
+def _written(medium: Medium, content: Listing) -> bytes | AsyncIterator[bytes]:
+    small = len(content.objects) <= medium.breath
+    return b"".join(medium.pieces(content)) if small else _paced(medium, content)
+
+
+async def _paced(medium: Medium, content: Listing) -> AsyncIterator[bytes]:
+    """A listing in chunks, made while others run."""
+    parts, size = [], 0
+    for number, piece in enumerate(medium.pieces(content), 1):
+        parts.append(piece)
+        size += len(piece)
+        if size >= _CHUNK:
+            yield b"".join(parts)
+            parts, size = [], 0
+        if number % medium.breath == 0:
+            await asyncio.sleep(0)
+    yield b"".join(parts)
+
+
+def _joined(content: Listing) -> bytes | AsyncIterator[bytes]:
+    """A collection of stored JSON: in one piece when it is short, otherwise in chunks made as they are taken."""
+    objects, ends = content.objects, list(accumulate(map(len, content.objects)))
+    head = json.encode(content.head)[:-1] + b',"items":['
     if not ends or ends[-1] <= _CHUNK:
-        return b"".join(_pieces(call, items))
-    return _chunks(_head(call, items), items.objects, ends)
-
-
-def _pieces(call: Call, items: Items) -> Sequence[bytes]:
-    return (_head(call, items), b",".join(items.objects), b"]}")
-
-
-def _head(call: Call, items: Items) -> bytes:
-    kind = call.kind
-    head = encode({"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": list_metadata(items)})
-    return head[:-1] + b',"items":['
+        return b"".join((head, b",".join(objects), b"]}\n"))
+    return _chunks(head, objects, ends)
 
 
 async def _chunks(head: bytes, objects: Sequence[bytes], ends: Sequence[int]) -> AsyncIterator[bytes]:
@@ -86,39 +150,11 @@ async def _chunks(head: bytes, objects: Sequence[bytes], ends: Sequence[int]) ->
         end = bisect_left(ends, reached + _CHUNK, start) + 1
         yield b",".join((*before, *objects[start:end]))
         start, before = end, _COMMA
-    yield b"]}"
+    yield b"]}\n"
 
 
-async def _yaml_chunks(call: Call, items: Items) -> AsyncIterator[bytes]:
-    """A collection as YAML, object by object: writing one takes a hundred times as long as sending its JSON."""
-    head = yaml.dump(_head(call, items) + b"]}").removesuffix(b" []\n")
-    parts, size = [head, b"\n" if items.objects else b" []\n"], 0
-    for data in items.objects:
-        parts.append(yaml.dump(b"[%b]" % data))
-        size += len(parts[-1])
-        if size >= _CHUNK:
-            yield b"".join(parts)
-            parts, size = [], 0
-        await asyncio.sleep(0)
-    yield b"".join(parts)
-
-
-def _headers(media: str, reply: Reply) -> dict[str, str]:
-    headers = {"content-type": media}
+def _headers(media_type: str, reply: Reply) -> dict[str, str]:
+    headers = {"content-type": media_type}
     if reply.warnings:
-        headers["warning"] = ", ".join(_warnings(reply.warnings))
+        headers["warning"] = warning_header(reply.warnings)
     return headers
-
-
-def _warnings(texts: Sequence[str]) -> list[str]:
-    """Warning values (RFC 7234, section 5.5), as many as a header line holds."""
-    values: list[str] = []
-    room = _LONGEST_WARNINGS
-    for text in texts:
-        plain = "".join(c if c.isprintable() else " " for c in text).encode("ascii", "backslashreplace").decode()
-        escaped = plain[:256].replace("\\", "\\\\").replace('"', '\\"')
-        room -= len(escaped)
-        if room < 0:
-            break
-        values.append(f'299 - "{escaped}"')
-    return values

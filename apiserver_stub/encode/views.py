@@ -1,19 +1,16 @@
-"""What may stand for an object: a `Table`, or only its metadata; each made from the object's JSON."""
+"""What may stand for an object: a `Table`, or only its metadata; each made from the object's JSON, and JSON again."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-import orjson
 
-from apiserver_stub.call import Call, Item, Items, Represent
-from apiserver_stub.encode.accept import PARTIAL, TABLE
-from apiserver_stub.encode.json import encode
-from apiserver_stub.encode.table import table
-from controller_manager.api.platform import GROUP_DOMAIN
+from apiserver_stub.call import Call, Items
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Form
+from apiserver_stub.encode.listing import Listing, Show
+from apiserver_stub.encode.table import Tabulator
+from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.watch.lines import Represent
 from controller_manager.base.clock import utc_now
-
-_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 
 
 class _Described(msgspec.Struct):
@@ -23,19 +20,46 @@ class _Described(msgspec.Struct):
 _DESCRIBED = msgspec.json.Decoder(_Described)
 
 
-def view(call: Call, name: str, body: Item | Items) -> bytes:
-    """The body as the view called `name` shows it."""
-    if isinstance(body, Items):
-        return _tabled(call, body.objects, body) if name == TABLE else _partial_list(body)
-    return _tabled(call, [body.data], None) if name == TABLE else _partial(body.data)
+def one(call: Call, form: Form) -> Show | None:
+    """How an object is shown; None when it stands for itself."""
+    if form.view == TABLE:
+        return _tabulator(call, form).one
+    return _partial(form.version) if form.view == PARTIAL else None
 
 
-def represent(call: Call, name: str) -> Represent | None:
-    """How a watch shows each object."""
-    if name == TABLE:
-        include = call.query.get("includeObject", "")
-        return Represent(f"{TABLE} {include}", lambda data: _event_table(call, data))
-    return Represent(PARTIAL, _partial) if name == PARTIAL else None
+def listing(call: Call, form: Form, items: Items) -> Listing:
+    """How a collection is shown."""
+    element, metadata = shown_type(call, form), list_metadata(items)
+    if form.view == TABLE:
+        tabulator = _tabulator(call, form)
+        return Listing(tabulator.head(metadata), items.objects, element, "rows", tabulator.row)
+    api_version, kind = element
+    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
+    return Listing(head, items.objects, element, show=_partial(form.version) if form.view else None)
+
+
+def represent(call: Call, form: Form) -> Represent:
+    """How a watch tells events: of tables, only the first has columns."""
+    medium = form.medium
+    name = f"{medium.watch_type} {form.view} {form.version}"
+    if form.view != TABLE:
+        convert = _partial(form.version) if form.view == PARTIAL else None
+        return Represent(name, convert, medium.frame)
+    name = f"{name} {call.query.get('includeObject', '')}"
+
+    def convert_later(data: bytes) -> bytes:
+        return _tabulator(call, form).one(data, headed=False)
+
+    later = Represent(f"{name} later", convert_later, medium.frame)
+    return Represent(name, lambda data: _tabulator(call, form).one(data), medium.frame, later)
+
+
+def shown_type(call: Call, form: Form) -> tuple[str, str]:
+    """Version and kind of what stands for an object of the call."""
+    if form.view:
+        return form.version, form.view
+    about = _named(call)
+    return f"{about.group}/{about.version}" if about.group else about.version, about.kind
 
 
 def list_metadata(items: Items) -> dict[str, Any]:
@@ -48,26 +72,18 @@ def list_metadata(items: Items) -> dict[str, Any]:
     return metadata
 
 
-def _tabled(call: Call, objects: Sequence[bytes], items: Items | None) -> bytes:
-    metadata = list_metadata(items) if items is not None else None
-    include = call.query.get("includeObject") or "Metadata"
-    return encode(table(call.kind, objects, utc_now(), include, metadata))
+def _tabulator(call: Call, form: Form) -> Tabulator:
+    return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), form.version)
 
 
-def _event_table(call: Call, data: bytes) -> bytes:
-    """One event's object as a table of one row; a bookmark, which is no object, has none."""
-    metadata = orjson.loads(data)["metadata"]
-    if "name" in metadata:
-        return _tabled(call, [data], None)
-    metadata.pop("creationTimestamp", None)
-    return encode(table(call.kind, [], utc_now(), "None", metadata))
+def _named(call: Call) -> Kind | Subresource:
+    return call.subresource or call.kind
 
 
-def _partial(data: bytes) -> bytes:
-    metadata = bytes(_DESCRIBED.decode(data).metadata)
-    return b'{"kind":"%b","apiVersion":"%b","metadata":%b}' % (PARTIAL.encode(), _VERSION.encode(), metadata)
+def _partial(version: str) -> Show:
+    head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (PARTIAL.encode(), version.encode())
 
+    def show(data: bytes) -> bytes:
+        return b"%b%b}" % (head, bytes(_DESCRIBED.decode(data).metadata))
 
-def _partial_list(items: Items) -> bytes:
-    head = {"kind": f"{PARTIAL}List", "apiVersion": _VERSION, "metadata": list_metadata(items)}
-    return b'%b,"items":[%b]}' % (encode(head)[:-1], b",".join(map(_partial, items.objects)))
+    return show

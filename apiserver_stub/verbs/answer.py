@@ -4,7 +4,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from apiserver_stub.call import Call, Reply
-from apiserver_stub.encode.negotiate import check_accept
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
@@ -39,7 +38,6 @@ class Verbs:
 
     async def answer(self, call: Call) -> Reply:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
-        check_accept(call)
         return await _verb(call)(self._tools, call)
 
 

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 
-from apiserver_stub.call import Call, Reply, Represent, Stream
+from apiserver_stub.call import Call, Reply, Stream
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.verbs.fresh import not_older_than
 from apiserver_stub.verbs.query import flag, number, revision
 from apiserver_stub.verbs.rows import served
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.tools import Limits, Tools
+from apiserver_stub.watch.lines import Represent
 from apiserver_stub.watch.options import WatchOptions
 from controller_manager.api.errors import Cause, Invalid, invalid
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -37,7 +38,7 @@ async def watch(tools: Tools, call: Call) -> Reply:
         timeout=_seconds(number(call.query, "timeoutSeconds"), tools.limits),
     )
 
-    def open_stream(represent: Represent | None) -> AsyncIterator[bytes]:
+    def open_stream(represent: Represent) -> AsyncIterator[bytes]:
         return tools.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
 
     return Reply(Stream(open_stream))
@@ -67,11 +68,14 @@ def _seconds(asked: int | None, limits: Limits) -> float:
     return min(float(asked), limits.longest_watch)
 
 
-def _in_version(kind: Kind, represent: Represent | None) -> Represent | None:
+def _in_version(kind: Kind, represent: Represent) -> Represent:
     """The representation of rows that another version of the kind has stored."""
     if kind.from_storage is None:
         return represent
-    if represent is None:
-        return Represent(kind.api_version, lambda data: served(kind, data))
-    convert = represent.convert
-    return Represent(f"{kind.api_version} {represent.name}", lambda data: convert(served(kind, data)))
+    convert, rest = represent.convert, represent.rest
+
+    def convert_served(data: bytes) -> bytes:
+        return served(kind, data) if convert is None else convert(served(kind, data))
+
+    name = f"{kind.api_version} {represent.name}"
+    return Represent(name, convert_served, represent.frame, None if rest is None else _in_version(kind, rest))

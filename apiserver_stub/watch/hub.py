@@ -6,7 +6,7 @@ from weakref import WeakValueDictionary
 
 from apiserver_stub.store.row import Change
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.lines import Lines, Representation
+from apiserver_stub.watch.lines import PLAIN, Lines, Represent
 from apiserver_stub.watch.options import WatchOptions
 from apiserver_stub.watch.stream import Stream
 from apiserver_stub.watch.watcher import Target, Watcher
@@ -26,7 +26,7 @@ class Hub:
         store.subscribe(self._publish)
 
     def open(
-        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: Representation | None = None
+        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: Represent = PLAIN
     ) -> Stream:
         """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks.
 

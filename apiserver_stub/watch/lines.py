@@ -1,8 +1,8 @@
-"""Watch events as lines of JSON, encoded at most once per change and representation and shared by all streams."""
+"""Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -15,21 +15,33 @@ INITIAL_EVENTS_END = f"{GROUP_DOMAIN}/initial-events-end"
 _SHARED_SIZE = 16 << 20  # bytes of encoded lines kept for streams that are about to send them
 
 
-class Representation(Protocol):
-    """Another form of an object's JSON bytes; the same name means the same form."""
-
-    @property
-    def name(self) -> str:
-        """What the form's lines are shared under."""
-
-    @property
-    def convert(self) -> "Converter":
-        """The conversion."""
+def encode(kind: str, data: bytes) -> bytes:
+    """One event as a line of JSON, around an object's JSON."""
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), data)
 
 
-class Converter(Protocol):
-    def __call__(self, data: bytes, /) -> bytes:
-        """The bytes in the other form."""
+@dataclass(frozen=True, slots=True)
+class Represent:
+    """How a stream tells events: `frame(type, object)` sets an event down, of an object that `convert` has made of the
+    stored one; both are JSON before. The same name means the same bytes. `rest` tells all events but the first of a
+    stream, if they are told in another way.
+    """
+
+    name: str = ""
+    convert: Callable[[bytes], bytes] | None = None
+    frame: Callable[[str, bytes], bytes] = encode
+    rest: "Represent | None" = None
+
+    def event(self, kind: str, data: bytes) -> bytes:
+        """The event of a stored object."""
+        return self.frame(kind, data if self.convert is None else self.convert(data))
+
+    def failure(self, error: ApiError) -> bytes:
+        """The event that ends a stream which cannot go on."""
+        return self.frame("ERROR", error.status().encode())
+
+
+PLAIN = Represent()
 
 
 class Lines:
@@ -39,18 +51,18 @@ class Lines:
         self._kept: deque[tuple[Change, int]] = deque()
         self._size = 0
 
-    def of(self, change: Change, kind: str, represent: Representation | None) -> bytes:
+    def of(self, change: Change, kind: str, represent: Represent) -> bytes:
         """The line that tells `change` as an event of type `kind`.
 
         A deletion seen only through a selector carries the state that was last selected, as of this revision.
         """
-        at = (kind, represent.name if represent is not None else "")
+        at = (kind, represent.name)
         if change.lines is not None and (known := change.lines.get(at)) is not None:
             return known
         data = change.row.data
         if kind == "DELETED" and not change.deleted and change.before is not None:
             data = _as_of(change.before.data, change.revision)
-        line = encode(kind, data if represent is None else represent.convert(data))
+        line = represent.event(kind, data)
         self._keep(change, at, line)
         return line
 
@@ -66,22 +78,12 @@ class Lines:
             self._size -= size
 
 
-def encode(kind: str, data: bytes) -> bytes:
-    """One event line around an object's JSON."""
-    return b'{"type":"%b","object":%b}\n' % (kind.encode(), data)
-
-
 def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:
     """The object of a BOOKMARK event: nothing but the revision that is reached."""
     metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     return msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-
-
-def failure(error: ApiError) -> bytes:
-    """The line that ends a stream which cannot go on."""
-    return encode("ERROR", error.status().encode())
 
 
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from apiserver_stub.store.refusals import TooNew, TooOld
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.lines import Lines, Representation, bookmark, encode, failure
+from apiserver_stub.watch.lines import Lines, Represent, bookmark
 from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
 from controller_manager.api.errors import ApiError
 
@@ -19,19 +19,21 @@ class Target:
 
     __slots__ = ("api_version", "kind", "represent", "resource")
 
-    def __init__(self, resource: str, api_version: str, kind: str, represent: Representation | None) -> None:
+    def __init__(self, resource: str, api_version: str, kind: str, represent: Represent) -> None:
         self.resource = resource
         self.api_version = api_version
         self.kind = kind
         self.represent = represent
 
-    def shown(self, data: bytes) -> bytes:
-        """An object in the form that is asked for."""
-        return data if self.represent is None else self.represent.convert(data)
+    def event(self, kind: str, data: bytes) -> bytes:
+        """An event of a stored object, which is the next of the stream."""
+        told = self.represent.event(kind, data)
+        self.represent = self.represent.rest or self.represent
+        return told
 
     def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
-        """A BOOKMARK line."""
-        return encode("BOOKMARK", self.shown(bookmark(self.api_version, self.kind, revision, initial_end)))
+        """A BOOKMARK event."""
+        return self.event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
 
 
 class Watcher:
@@ -106,7 +108,7 @@ class Watcher:
         parts, size = [], 0
         for seen, row in enumerate(rows, start=1):
             if self._filter.selects(row):
-                parts.append(encode("ADDED", self._target.shown(row.data)))
+                parts.append(self._target.event("ADDED", row.data))
                 size += len(parts[-1])
             if size >= _CHUNK or seen >= _SCAN:
                 return b"".join(parts)
@@ -117,12 +119,13 @@ class Watcher:
 
     def _changes(self) -> bytes:
         parts, size = [], 0
-        line, event, represent = self._lines.of, self._event, self._target.represent
+        line, event, target = self._lines.of, self._event, self._target
         changes = self._history.since(self._position, _SCAN)
         for change in changes:
             self._position += 1
             if kind := event(change):
-                parts.append(line(change, kind, represent))
+                parts.append(line(change, kind, target.represent))
+                target.represent = target.represent.rest or target.represent
                 size += len(parts[-1])
                 if size >= _CHUNK:
                     break
@@ -144,4 +147,4 @@ class Watcher:
 
     def _give_up(self, refusal: ApiError) -> bytes:
         self.end()
-        return failure(refusal)
+        return self._target.represent.failure(refusal)

@@ -1,93 +1,44 @@
-"""Representations: what a caller accepts decides, and long lists come in chunks that make up the same bytes."""
+"""Answers in the form that was asked for; what is long comes in chunks that make up the same bytes."""
 
 import asyncio
 import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.call import Call, Item, Items, Reply, User
-from apiserver_stub.encode.accept import JSON, PARTIAL, TABLE, YAML, Form, choose
-from apiserver_stub.encode.negotiate import respond
-from apiserver_stub.encode.views import represent
+from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
+from apiserver_stub.encode import cbor, protobuf
+from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import built_in
-from controller_manager.api.errors import BadRequest, NotAcceptable
-from controller_manager.api.wire import Request
-
-AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-AS_PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
-PODS = built_in().find("", "v1", "pods")
-
-
-@pytest.mark.parametrize(
-    ("accept", "form"),
-    [
-        ("", Form()),
-        ("  ", Form()),
-        ("*/*", Form()),
-        ("application/*", Form()),
-        ("application/json", Form()),
-        ("Application/JSON; charset=utf-8", Form()),
-        ("application/yaml", Form(YAML)),
-        ("application/yaml, application/json", Form(YAML)),
-        ("application/yaml;q=0.5, application/json", Form(JSON)),
-        ("*/*, application/yaml", Form(YAML)),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Form()),
-        ("application/vnd.kubernetes.protobuf, application/json", Form()),
-        ("application/vnd.kubernetes.protobuf,application/cbor;q=0.9,application/yaml;q=0.1", Form(YAML)),
-        (f"{AS_TABLE},application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Form(JSON, TABLE)),
-        (f"application/json;as=Table;v=v1beta1;g=meta.k8s.io,{AS_TABLE}", Form(JSON, TABLE)),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json", Form()),
-        ("application/json;as=Table;v=v1;g=other,application/yaml", Form(YAML)),
-        (AS_PARTIAL.replace("Metadata", "MetadataList"), Form(JSON, PARTIAL)),
-        ("application/json;q=0, */*;q=0.1", Form()),
-        ("application/json;q=x", Form()),
-        ('application/json;as="Table";v="v1";g="meta.k8s.io"', Form(JSON, TABLE)),
-    ],
+from apiserver_stub.watch.lines import Represent, bookmark
+from controller_manager.api.errors import (
+    BadRequest,
+    Details,
+    NotAcceptable,
+    NotFound,
+    TooManyRequests,
+    UnsupportedMediaType,
 )
-def test_the_best_offered_form_is_chosen(accept: str, form: Form) -> None:
-    assert choose(accept) == form
+from controller_manager.api.wire import Request, Response
+
+OF_META = "g=meta.k8s.io;v=v1"
+AS_TABLE = f"application/json;as=Table;{OF_META}"
+AS_PARTIAL = f"application/json;as=PartialObjectMetadata;{OF_META}"
+PROTOBUF, CBOR, YAML, JSON = protobuf.MEDIA_TYPE, "application/cbor", "application/yaml", "application/json"
+KINDS = built_in()
+FORMS, WITH_CBOR = Forms(), Forms(cbor=True)
 
 
-@pytest.mark.parametrize(
-    "accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0", ",;", "x"]
-)
-def test_nothing_acceptable_is_refused(accept: str) -> None:
-    with pytest.raises(NotAcceptable, match="application/json"):
-        choose(accept)
-
-
-@settings(max_examples=200)
-@given(st.text(max_size=60) | st.text('aplicton/jsym*;=,q0.1 "', max_size=60))
-def test_any_accept_header_has_an_answer(accept: str) -> None:
-    try:
-        assert choose(accept).media in (JSON, YAML)
-    except NotAcceptable:
-        return
-
-
-weights = st.floats(0.001, 1).map(lambda q: round(q, 3))
-
-
-@settings(max_examples=100)
-@given(st.lists(st.tuples(st.sampled_from([JSON, YAML, "text/html"]), weights), min_size=1, max_size=6))
-def test_the_heaviest_wins_and_the_first_of_equals(ranges: list[tuple[str, float]]) -> None:
-    offered = [(media, q) for media, q in ranges if media != "text/html"]
-    accept = ", ".join(f"{media};q={q}" for media, q in ranges)
-    if not offered:
-        with pytest.raises(NotAcceptable):
-            choose(accept)
-        return
-    assert choose(accept).media == max(offered, key=lambda range_: range_[1])[0]
-
-
-def call(accept: str = "", verb: str = "list", **query: str) -> Call:
-    assert PODS is not None
-    request = Request("GET", "/", headers={"accept": accept})
-    return Call(request, User("tester"), verb, PODS, "default", "", None, query)
+def call(accept: str = "", verb: str = "list", of: tuple[str, str, str] = ("", "v1", "pods"), **query: str) -> Call:
+    kind = KINDS.find(*of)
+    assert kind is not None
+    return Call(Request("GET", "/", headers={"accept": accept}), User("tester"), verb, kind, "default", "", None, query)
 
 
 def pod(name: str, size: int = 10) -> bytes:
@@ -95,43 +46,168 @@ def pod(name: str, size: int = 10) -> bytes:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "resourceVersion": "7"},
-        "spec": {"x": "y" * size},
+        "spec": {"nodeName": "y" * size},
     }
     return json.dumps(tree, separators=(",", ":")).encode()
 
 
-async def answer(asked: Call, reply: Reply) -> tuple[list[bytes], dict[str, str]]:
-    response = respond(asked, reply)
+class Represents(AsyncIterator[bytes]):
+    """A watch that only notes how it is to tell its events."""
+
+    last: Represent
+
+    def open(self, represent: Represent) -> AsyncIterator[bytes]:
+        self.last = represent
+        return self
+
+    async def __anext__(self) -> bytes:
+        raise StopAsyncIteration
+
+
+async def answer(asked: Call, reply: Reply, offered: Forms = WITH_CBOR) -> tuple[list[bytes], dict[str, str]]:
+    response = offered.respond(asked, offered.check(asked), reply)
+    return await chunks_of(response), dict(response.headers)
+
+
+async def chunks_of(response: Response) -> list[bytes]:
     body = response.body
-    chunks = [body] if isinstance(body, bytes) else [chunk async for chunk in body]
-    return chunks, dict(response.headers)
+    return [body] if isinstance(body, bytes) else [chunk async for chunk in body]
+
+
+def from_protobuf(data: bytes) -> Any:
+    return protobuf.decode(data, "", "")
+
+
+READ: dict[str, Callable[[bytes], Any]] = {
+    JSON: json.loads,
+    YAML: yaml.safe_load,
+    PROTOBUF: from_protobuf,
+    CBOR: lambda data: cbor.load(data)[0],
+}
 
 
 async def shown(asked: Call, body: Item | Items) -> Any:
-    chunks, _ = await answer(asked, Reply(body))
-    return json.loads(b"".join(chunks))
+    chunks, headers = await answer(asked, Reply(body))
+    return READ[headers["content-type"]](b"".join(chunks))
+
+
+EVENTS, CRDS = ("events.k8s.io", "v1", "events"), ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+REVIEWS = ("authorization.k8s.io", "v1", "subjectaccessreviews")
+PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
+
+
+@pytest.mark.parametrize("of", [PODS, EVENTS, CRDS, REVIEWS, DEPLOYMENTS])
+@pytest.mark.parametrize(
+    ("accept", "verb", "media"),
+    [
+        ("", "list", JSON),
+        (f"{PROTOBUF},{JSON}", "list", PROTOBUF),
+        (f"{PROTOBUF},{JSON}", "create", PROTOBUF),
+        (f"{PROTOBUF};stream=watch,{JSON};stream=watch", "watch", f"{PROTOBUF};stream=watch"),
+        (PROTOBUF, "watch", f"{PROTOBUF};stream=watch"),
+        (f"{JSON};stream=watch", "watch", JSON),
+        (CBOR, "get", CBOR),
+        (CBOR, "watch", "application/cbor-seq"),
+        ("application/cbor-seq", "watch", "application/cbor-seq"),
+        (f"{YAML},{JSON}", "watch", JSON),
+        (f"{PROTOBUF};as=Table;{OF_META},{AS_TABLE}", "list", JSON),
+        (f"{CBOR};as=Table;{OF_META},{YAML};as=Table;{OF_META}", "list", YAML),
+        (f"{PROTOBUF};as=PartialObjectMetadata;{OF_META},{JSON}", "get", PROTOBUF),
+        (f"{PROTOBUF};as=PartialObjectMetadataList;{OF_META},{JSON}", "list", PROTOBUF),
+        (f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,{JSON}", "get", JSON),
+    ],
+)
+def test_each_accept_header_has_its_content_type(of: tuple[str, str, str], accept: str, verb: str, media: str) -> None:
+    """Document 1, Headers and media types."""
+    asked = call(accept, verb, of)
+    status = Item(b'{"kind":"Status","apiVersion":"v1"}', of_kind=False)
+    reply = Reply(Stream(Represents().open) if verb == "watch" else status)
+    assert WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply).headers["content-type"] == media
+
+
+@pytest.mark.parametrize(
+    ("accept", "verb"),
+    [
+        ("text/html", "get"),
+        (f"{PROTOBUF};as=Table;{OF_META}", "list"),
+        (f"{CBOR};as=Table;{OF_META}", "list"),
+        (YAML, "watch"),
+        ("application/cbor-seq", "list"),
+        (f"{JSON};q=0", "list"),
+    ],
+)
+def test_what_nobody_offers_is_not_acceptable(accept: str, verb: str) -> None:
+    """Document 1, Headers and media types: when none is supported, the service answers 406."""
+    with pytest.raises(NotAcceptable, match="only the following media types are accepted: application/json, "):
+        WITH_CBOR.check(call(accept, verb))
+
+
+def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
+    """Document 1, Protobuf envelope: unavailable for resources that are defined at run time."""
+    known, alone = call(f"{PROTOBUF},{JSON}"), call(PROTOBUF)
+    foreign = replace(known.kind, group="example.com", kind="Thing")
+    assert FORMS.check(known).medium.media_type == PROTOBUF
+    assert FORMS.check(replace(known, kind=foreign)).medium.media_type == JSON
+    with pytest.raises(NotAcceptable):
+        FORMS.check(replace(alone, kind=foreign))
+    metadata = call(f"{PROTOBUF};as=PartialObjectMetadata;{OF_META}")
+    assert FORMS.check(replace(metadata, kind=foreign)).medium.media_type == PROTOBUF
+
+
+def test_a_part_is_known_by_its_own_kind() -> None:
+    whole = call(PROTOBUF, "get", DEPLOYMENTS)
+    scale = replace(whole, subresource=whole.kind.subresources["scale"])
+    assert FORMS.check(scale).medium.media_type == PROTOBUF
+
+
+@pytest.mark.parametrize("accept", [CBOR, f"{CBOR},text/html"])
+def test_cbor_is_behind_its_gate(accept: str) -> None:
+    """Document 1, Versioning: CBORServingAndStorage is off by default."""
+    with pytest.raises(NotAcceptable):
+        FORMS.check(call(accept))
+    assert FORMS.check(call(f"{CBOR},{JSON}")).medium.media_type == JSON
+
+
+@pytest.mark.parametrize(
+    ("verb", "media", "named"),
+    [
+        ("create", "application/cbor", "application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+        ("delete", "application/CBOR; x=y", "application/json, application/yaml, application/vnd.kubernetes.protobuf"),
+        ("patch", "application/apply-patch+cbor", "application/json-patch+json, application/merge-patch"),
+    ],
+)
+def test_bodies_in_cbor_are_behind_it_too(verb: str, media: str, named: str) -> None:
+    whole = call(verb=verb)
+    request = Request("POST", "/", headers={"content-type": media}, body=b"\xa0")
+    asked = Call(request, whole.user, verb, whole.kind, "", "", None, {})
+    with pytest.raises(UnsupportedMediaType) as refused:
+        FORMS.check(asked)
+    assert f"accepted media types include: {named}" in refused.value.message
+    assert WITH_CBOR.check(asked)
 
 
 async def test_an_object_is_answered_with_its_bytes() -> None:
     chunks, headers = await answer(call(verb="get"), Reply(Item(pod("a"))))
-    assert chunks == [pod("a")]
+    assert chunks == [pod("a") + b"\n"]
     assert headers == {"content-type": "application/json"}
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 3])
-async def test_a_short_list_is_one_piece(count: int) -> None:
+@pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR])
+@pytest.mark.parametrize("count", [0, 1, 2, 60])
+async def test_a_list_is_the_same_in_every_medium(accept: str, count: int) -> None:
     items = Items("9", [pod(str(n)) for n in range(count)], "token", 4)
-    tree = await shown(call(), items)
-    assert tree["kind"] == "PodList"
+    tree = await shown(call(accept), items)
+    assert (tree["kind"], tree["apiVersion"]) == ("PodList", "v1")
     assert tree["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
-    assert [item["metadata"]["name"] for item in tree["items"]] == [str(n) for n in range(count)]
+    items_of = tree.get("items", [])
+    assert [(item["metadata"]["name"], item["spec"]["nodeName"]) for item in items_of] == [
+        (str(n), "y" * 10) for n in range(count)
+    ]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 300_000), min_size=1, max_size=6))
 def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int]) -> None:
-    import asyncio
-
     items = Items("9", [pod(str(n), size) for n, size in enumerate(sizes)])
     chunks, _ = asyncio.run(answer(call(), Reply(items)))
     tree = json.loads(b"".join(chunks))
@@ -139,17 +215,22 @@ def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int
     assert all(len(chunk) >= 256 * 1024 for chunk in chunks[1:-2]), "all but the brackets and the rest"
 
 
-@pytest.mark.parametrize("sizes", [[], [10], [10, 300_000, 20], [100_000] * 5])
-async def test_a_collection_as_yaml_says_the_same_piece_by_piece(sizes: list[int]) -> None:
+@pytest.mark.parametrize("accept", [YAML, PROTOBUF, CBOR, AS_TABLE, AS_PARTIAL, f"{JSON};pretty=1"])
+@pytest.mark.parametrize("sizes", [[], [10], [10, 300_000, 20], [100_000] * 7, [1] * 200])
+async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: list[int]) -> None:
     items = Items("9", [pod(str(n), size) for n, size in enumerate(sizes)])
-    chunks, headers = await answer(call("application/yaml"), Reply(items))
-    whole, _ = await answer(call(), Reply(items))
-    assert headers["content-type"] == "application/yaml"
-    assert yaml.safe_load(b"".join(chunks)) == json.loads(b"".join(whole))
+    asked = call(accept, includeObject="Object")
+    chunks, headers = await answer(asked, Reply(items))
+    tree = READ[headers["content-type"]](b"".join(chunks))
+    found = [row["object"] for row in tree["rows"]] if "rows" in tree else tree.get("items", [])
+    assert [item["metadata"]["name"] for item in found] == [str(n) for n in range(len(sizes))]
+    if "PartialObjectMetadata" not in accept:
+        assert [len(item["spec"]["nodeName"]) for item in found] == sizes
 
 
-async def test_a_long_collection_as_yaml_lets_others_run() -> None:
-    items, turns = Items("9", [pod(str(n)) for n in range(50)]), 0
+@pytest.mark.parametrize(("accept", "breaths"), [(YAML, 200), (PROTOBUF, 12), (CBOR, 6), (AS_TABLE, 4)])
+async def test_a_long_collection_lets_others_run_while_it_is_written(accept: str, breaths: int) -> None:
+    items, turns = Items("9", [pod(str(n)) for n in range(200)]), 0
 
     async def others() -> None:
         nonlocal turns
@@ -158,65 +239,177 @@ async def test_a_long_collection_as_yaml_lets_others_run() -> None:
             await asyncio.sleep(0)
 
     running = asyncio.ensure_future(others())
-    await answer(call("application/yaml"), Reply(items))
+    await answer(call(accept), Reply(items))
     running.cancel()
-    assert turns >= 50
+    assert turns >= breaths
 
 
-async def test_yaml_and_pretty() -> None:
-    chunks, headers = await answer(call("application/yaml"), Reply(Items("9", [pod("a")])))
-    assert headers["content-type"] == "application/yaml"
-    assert yaml.safe_load(chunks[0])["items"][0]["metadata"]["name"] == "a"
-    chunks, _ = await answer(call(verb="get", pretty="true"), Reply(Item(pod("a"))))
-    assert chunks[0].startswith(b'{\n  "apiVersion": "v1"')
-    chunks, _ = await answer(call(verb="get", pretty="false"), Reply(Item(pod("a"))))
-    assert chunks == [pod("a")]
+@pytest.mark.parametrize(
+    ("query", "agent", "pretty"),
+    [
+        ({}, "", False),
+        ({"pretty": "true"}, "", True),
+        ({"pretty": "1"}, "", True),
+        ({"pretty": "false"}, "curl/8.1", False),
+        ({"pretty": "0"}, "Mozilla/5.0 (X11)", False),
+        ({"pretty": "yes"}, "", False),
+        ({"pretty": ""}, "curl/8.1", True),
+        ({}, "Wget/1.21", True),
+        ({}, "Mozilla/5.0 (X11)", True),
+        ({}, "kubectl/v1.32.0", False),
+    ],
+)
+async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: bool) -> None:
+    plain = call(verb="get", **query)
+    request = Request("GET", "/", tuple(query.items()), {"user-agent": agent})
+    asked = Call(request, plain.user, "get", plain.kind, "", "", None, query)
+    chunks, _ = await answer(asked, Reply(Item(pod("a"))))
+    assert chunks[0].startswith(b'{\n  "apiVersion": "v1"') is pretty
+    chunks, _ = await answer(asked, Reply(Items("9", [pod("a"), pod("b")])))
+    whole = json.loads(b"".join(chunks))
+    assert (b"".join(chunks) == json.dumps(whole, indent=2).encode()) is pretty
+    refusal = bytes(FORMS.refuse(NotFound("no"), request).body)  # type: ignore[arg-type]
+    assert refusal.startswith(b"{\n") is pretty
 
 
-async def test_tables_and_metadata_stand_for_objects_and_lists() -> None:
-    table = await shown(call(AS_TABLE), Items("9", [pod("a"), pod("b")], "token", 4))
-    assert table["kind"] == "Table"
+@pytest.mark.parametrize("accept", [AS_TABLE, AS_TABLE.replace("json", "yaml")])
+async def test_tables_stand_for_objects_and_lists(accept: str) -> None:
+    table = await shown(call(accept), Items("9", [pod("a"), pod("b")], "token", 4))
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     assert [row["cells"][0] for row in table["rows"]] == ["a", "b"]
-    assert (await shown(call(AS_TABLE, "get"), Item(pod("a"))))["rows"][0]["object"]["metadata"]["name"] == "a"
-    partial = {"kind": PARTIAL, "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "a", "resourceVersion": "7"}}
-    assert await shown(call(AS_PARTIAL, "get"), Item(pod("a"))) == partial
-    listed = await shown(call(AS_PARTIAL), Items("9", [pod("a")]))
-    assert (listed["kind"], listed["metadata"]) == (f"{PARTIAL}List", {"resourceVersion": "9"})
-    assert listed["items"] == [partial]
+    one = await shown(call(accept, "get"), Item(pod("a")))
+    assert (one["metadata"], len(one["rows"])) == ({"resourceVersion": "7"}, 1)
+    assert one["rows"][0]["object"] == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": "a", "resourceVersion": "7"},
+    }
 
 
-async def test_a_status_has_one_form_only() -> None:
-    assert await shown(call(AS_TABLE, "delete"), Item(b'{"kind":"Status"}', of_kind=False)) == {"kind": "Status"}
+async def test_old_tables_have_the_same_fields_in_their_version() -> None:
+    old = await shown(call(AS_TABLE + "beta1"), Items("9", [pod("a")]))
+    new = await shown(call(AS_TABLE), Items("9", [pod("a")]))
+    assert old["apiVersion"] == old["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
+    assert old["columnDefinitions"] == new["columnDefinitions"]
+    assert old["rows"][0]["cells"] == new["rows"][0]["cells"]
+
+
+@pytest.mark.parametrize("medium", [JSON, YAML, CBOR, PROTOBUF])
+async def test_metadata_stands_for_objects_and_lists(medium: str) -> None:
+    accept = AS_PARTIAL.replace(JSON, medium)
+    partial = {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": "a", "resourceVersion": "7"},
+    }
+    assert await shown(call(accept, "get"), Item(pod("a"))) == partial
+    listed = await shown(call(accept), Items("9", [pod("a")]))
+    assert (listed["kind"], listed["metadata"]) == ("PartialObjectMetadataList", {"resourceVersion": "9"})
+    assert [item["metadata"] for item in listed["items"]] == [partial["metadata"]]
+
+
+@pytest.mark.parametrize("accept", [AS_TABLE, f"{PROTOBUF},{JSON}", YAML, CBOR])
+async def test_a_status_is_a_status_in_every_form(accept: str) -> None:
+    status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200}
+    found = await shown(call(accept, "delete"), Item(msgspec.json.encode(status), of_kind=False))
+    assert {key: found[key] for key in ("kind", "apiVersion", "status", "code")} == {
+        key: status[key] for key in ("kind", "apiVersion", "status", "code")
+    }
+
+
+@pytest.mark.parametrize(
+    ("accept", "media"),
+    [
+        ("", JSON),
+        (JSON, JSON),
+        (YAML, YAML),
+        (f"{PROTOBUF},{JSON}", PROTOBUF),
+        (CBOR, CBOR),
+        (f"{AS_TABLE},{JSON}", JSON),
+        (f"{PROTOBUF};as=PartialObjectMetadata;{OF_META},{YAML}", YAML),
+        (AS_TABLE, JSON),
+        ("text/html", JSON),
+        ("application/cbor-seq", JSON),
+    ],
+)
+def test_refusals_come_in_the_form_that_was_asked_for(accept: str, media: str) -> None:
+    refusal = TooManyRequests("slow down, ü", Details(retry_after_seconds=7))
+    response = WITH_CBOR.refuse(refusal, Request("GET", "/", headers={"accept": accept}))
+    assert (response.status, response.headers) == (429, {"content-type": media, "retry-after": "7"})
+    assert isinstance(response.body, bytes)
+    status = READ[media](response.body)
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "TooManyRequests", 429)
+    assert status["message"] == "slow down, ü"
 
 
 async def test_include_object_is_checked_for_tables() -> None:
     tree = await shown(call(AS_TABLE, includeObject="Object"), Items("9", [pod("a")]))
     assert tree["rows"][0]["object"]["spec"]
-    with pytest.raises(BadRequest):
-        respond(call(AS_TABLE, includeObject="Everything"), Reply(Items("9", [])))
+    tree = await shown(call(AS_TABLE, includeObject="None"), Items("9", [pod("a")]))
+    assert tree["rows"][0]["object"] is None
+    with pytest.raises(BadRequest, match="must be 'Metadata', 'Object', 'None', or empty"):
+        FORMS.check(call(AS_TABLE, includeObject="Everything"))
+    assert FORMS.check(call(includeObject="Everything"))
 
 
-def test_a_watch_is_json_only() -> None:
-    with pytest.raises(NotAcceptable):
-        respond(call("application/yaml", "watch"), Reply(Items("9", [])))
+def opened(asked: Call) -> Represent:
+    """How a watch would tell its events."""
+    found = Represents()
+    WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
+    return found.last
 
 
-def test_a_watch_shows_tables_and_bookmarks_have_no_row() -> None:
-    shape = represent(call(AS_TABLE, "watch"), TABLE)
-    assert shape is not None
-    assert [row["cells"][0] for row in json.loads(shape.convert(pod("a")))["rows"]] == ["a"]
-    bookmark = b'{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"8","creationTimestamp":null}}'
-    table = json.loads(shape.convert(bookmark))
-    assert (table["rows"], table["metadata"]) == ([], {"resourceVersion": "8"})
-    assert represent(call(verb="watch"), "") is None
+def event(represent: Represent, kind: str, data: bytes) -> Any:
+    tree = json.loads(represent.event(kind, data))
+    assert tree["type"] == kind
+    return tree["object"]
+
+
+def test_only_the_first_table_of_a_watch_has_columns() -> None:
+    first = opened(call(AS_TABLE, "watch"))
+    later = first.rest
+    assert later is not None
+    assert later.rest is None
+    assert first.name != later.name
+    headed, headless = (event(represent, "ADDED", pod("a")) for represent in (first, later))
+    assert headed["columnDefinitions"]
+    assert headless["columnDefinitions"] is None
+    assert headed["rows"] == headless["rows"]
+
+
+@pytest.mark.parametrize("kind", list(KINDS.all()), ids=lambda kind: kind.name)
+def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
+    asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
+    mark = bookmark(kind.api_version, kind.kind, 8)
+    table = event(opened(asked), "BOOKMARK", mark)
+    assert table["metadata"] == {"resourceVersion": "8"}
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
+    assert table["rows"][0]["object"]["metadata"]["resourceVersion"] == "8"
+
+
+def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
+    represent = opened(call(AS_TABLE, "watch", includeObject="None"))
+    end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
+    assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
+
+
+def test_watches_share_their_lines_by_form_only() -> None:
+    accepts = ["", JSON, f"{JSON};pretty=1", PROTOBUF, CBOR, AS_TABLE, AS_TABLE + "beta1", AS_PARTIAL]
+    names = [opened(call(accept, "watch")).name for accept in accepts]
+    assert len(set(names)) == len(names) - 2
+    assert opened(call(AS_TABLE, "watch")).name != opened(call(AS_TABLE, "watch", includeObject="None")).name
 
 
 async def test_warnings_are_a_header_of_plain_bounded_text() -> None:
-    texts = ('unknown field "spec.a"', "bell \a, line\nend, ü", "x" * 9000)
+    """Document 1, Field validation, rule 3."""
+    texts = ('unknown field "spec.a"', "bell \a, line\nend, ü", 'unknown field "spec.a"', "")
     _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, texts))
-    warning = headers["warning"]
-    assert warning.startswith('299 - "unknown field \\"spec.a\\"", 299 - "bell  , line end, \\\\xfc", 299 - "xxx')
-    assert warning.isprintable()
-    _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, ("y" * 200,) * 1000))
-    assert len(headers["warning"]) < 5000
+    assert headers["warning"] == '299 - "unknown field \\"spec.a\\"", 299 - "bell  , line end, \\\\xfc"'
+    long = ("x" * 4000, "y" * 90, "z" * 7)
+    _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, long))
+    assert headers["warning"] == f'299 - "{"x" * 256}", 299 - "{"y" * 90}", 299 - "zzzzzzz"'
+    many = tuple(f"{n} {'y' * 200}" for n in range(1000))
+    _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, many))
+    assert 3500 < len(headers["warning"]) < 5000

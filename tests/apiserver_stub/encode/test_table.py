@@ -9,7 +9,7 @@ import pytest
 
 from apiserver_stub.encode.printers import _PRINTERS, columns
 from apiserver_stub.encode.printers.cells import duration, selector, shortened
-from apiserver_stub.encode.table import table
+from apiserver_stub.encode.table import Tabulator, check_include
 from controller_manager.api.errors import BadRequest
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)
@@ -32,7 +32,7 @@ def _object(**members: Any) -> dict:
 
 
 def _cells(group: str, kind: str, tree: dict) -> list:
-    found = table(Kind(group, kind), [orjson.dumps(tree)], NOW)
+    found = orjson.loads(Tabulator(Kind(group, kind), NOW).one(orjson.dumps(tree)))
     assert len(found["columnDefinitions"]) == len(found["rows"][0]["cells"])
     return found["rows"][0]["cells"]
 
@@ -269,35 +269,34 @@ def test_a_bare_object_fills_every_column(kind: tuple[str, str]) -> None:
 
 
 def test_column_definitions() -> None:
-    found = table(POD, [], NOW)["columnDefinitions"]
+    found = Tabulator(POD, NOW).head({})["columnDefinitions"]
     assert found[0] == {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
     wide = [c["name"] for c in found if c["priority"] == 1]
     assert wide == ["IP", "Node", "Nominated Node", "Readiness Gates"]
-    default = table(Kind("example.com", "Any"), [], NOW)["columnDefinitions"]
+    default = Tabulator(Kind("example.com", "Any"), NOW).head({})["columnDefinitions"]
     assert [(c["name"], c["type"]) for c in default] == [("Name", "string"), ("Created At", "date")]
 
 
 def test_rows_carry_what_was_asked_for() -> None:
     tree = {"kind": "Pod", "apiVersion": "v1", **_object(metadata={"labels": {"a": "1"}}), "spec": {}}
-    data = [orjson.dumps(tree)]
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree["metadata"]}
-    assert table(POD, data, NOW)["rows"][0]["object"] == partial
-    assert table(POD, data, NOW, "Metadata")["rows"][0]["object"] == partial
-    assert table(POD, data, NOW, "Object")["rows"][0]["object"] == tree
-    assert table(POD, data, NOW, "None")["rows"][0]["object"] is None
+    for include, carried in {"": partial, "Metadata": partial, "Object": tree, "None": None}.items():
+        check_include(include)
+        row = orjson.loads(Tabulator(POD, NOW, include).row(orjson.dumps(tree)))
+        assert row["object"] == carried
     with pytest.raises(BadRequest, match="includeObject"):
-        table(POD, data, NOW, "Everything")
+        check_include("Everything")
 
 
 def test_the_frame_and_the_metadata_of_lists_and_objects() -> None:
-    one = orjson.dumps(_object(metadata={"resourceVersion": "7"}))
-    found = table(POD, [one, one], NOW, metadata={"resourceVersion": "9", "continue": "token"})
-    assert (found["kind"], found["apiVersion"]) == ("Table", "meta.k8s.io/v1")
-    assert found["metadata"] == {"resourceVersion": "9", "continue": "token"}
-    assert len(found["rows"]) == 2
-    assert table(POD, [one], NOW)["metadata"] == {"resourceVersion": "7"}
-    assert table(POD, [], NOW)["metadata"] == {}
-    assert orjson.loads(orjson.dumps(found)) == found
+    tabulator = Tabulator(POD, NOW)
+    head = tabulator.head({"resourceVersion": "9", "continue": "token"})
+    assert (head["kind"], head["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert head["metadata"] == {"resourceVersion": "9", "continue": "token"}
+    one = orjson.loads(tabulator.one(orjson.dumps(_object(metadata={"resourceVersion": "7"}))))
+    assert (one["metadata"], len(one["rows"])) == ({"resourceVersion": "7"}, 1)
+    assert one["columnDefinitions"] == head["columnDefinitions"]
+    assert tabulator.head({}, headed=False)["columnDefinitions"] is None
 
 
 @pytest.mark.parametrize(

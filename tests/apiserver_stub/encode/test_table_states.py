@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from apiserver_stub.encode.table import table
+from apiserver_stub.encode.table import Tabulator
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)
 BORN = "2026-01-12T03:00:05Z"  # four minutes before
@@ -22,7 +22,7 @@ class Kind:
 def _cells(group: str, kind: str, **members: Any) -> list:
     metadata = {"name": "x", "creationTimestamp": BORN, **members.pop("metadata", {})}
     data = orjson.dumps({"metadata": metadata, **members})
-    return table(Kind(group, kind), [data], NOW)["rows"][0]["cells"]
+    return orjson.loads(Tabulator(Kind(group, kind), NOW).row(data))["cells"]
 
 
 RUNNING = {"name": "a", "ready": True, "restartCount": 0, "state": {"running": {}}}

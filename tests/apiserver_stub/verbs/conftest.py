@@ -10,7 +10,7 @@ import pytest
 
 from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle, ServiceAddresses, Step
 from apiserver_stub.call import Call, User
-from apiserver_stub.encode.negotiate import respond
+from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.store.history import Retention
@@ -42,6 +42,7 @@ class Api:
         self.store = store
         self.hub = Hub(store)
         self.kinds = kinds
+        self.forms = Forms()
         admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)], last)
         self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
 
@@ -58,7 +59,8 @@ class Api:
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         call = self.call(method, url, body, named)
-        return respond(call, await self.verbs.answer(call))
+        form = self.forms.check(call)
+        return self.forms.respond(call, form, await self.verbs.answer(call))
 
     async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         response = await self.send(method, url, body, **headers)

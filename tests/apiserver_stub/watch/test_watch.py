@@ -12,6 +12,7 @@ from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.watch.hub import Hub
+from apiserver_stub.watch.lines import PLAIN, Represent
 from apiserver_stub.watch.options import WatchOptions
 from apiserver_stub.watch.stream import Stream
 from controller_manager.api.selectors import FieldSelector, LabelSelector
@@ -50,7 +51,7 @@ class Cluster:
 
         return (await self.store.commit("pods", name, row.revision, encode, deleted=True)).revision
 
-    def watch(self, represent: Any = None, **options: Any) -> "Seen":
+    def watch(self, represent: Represent = PLAIN, **options: Any) -> "Seen":
         """Open a watch and read it until it ends."""
         stream = self.hub.open("pods", "v1", "Pod", WatchOptions(**options), represent)
         seen = Seen(stream)
@@ -377,38 +378,35 @@ async def test_a_long_backlog_lets_others_run(cluster: Cluster) -> None:
         assert len(seen) < 10
 
 
-@dataclass(frozen=True)
-class Upper:
-    """A representation that counts its work."""
+def upper(converted: list[bytes]) -> Represent:
+    """A representation that notes its work."""
 
-    converted: list[bytes] = field(default_factory=list)
-    name: str = "upper"
+    def convert(data: bytes) -> bytes:
+        converted.append(data)
+        return json.dumps({**json.loads(data), "kind": "UPPER"}).encode()
 
-    def convert(self, data: bytes) -> bytes:
-        self.converted.append(data)
-        tree = json.loads(data)
-        tree["kind"] = "UPPER"
-        return json.dumps(tree).encode()
+    return Represent("upper", convert)
 
 
 async def test_a_line_is_made_once_per_representation_and_shared(cluster: Cluster) -> None:
-    upper = Upper()
+    converted: list[bytes] = []
+    shape = upper(converted)
     plain = [cluster.watch(start=1), cluster.watch(start=1), cluster.watch(start=1, namespace="ns")]
-    shown = [cluster.watch(represent=upper, start=1), cluster.watch(represent=upper, start=1, namespace="ns")]
+    shown = [cluster.watch(represent=shape, start=1), cluster.watch(represent=shape, start=1, namespace="ns")]
     await ready()
     await cluster.put("ns/a")
     await ready()
     assert all(seen.chunks[0] is plain[0].chunks[0] for seen in plain)
     assert shown[0].chunks[0] is shown[1].chunks[0]
-    assert len(upper.converted) == 1
+    assert len(converted) == 1
     assert shown[0].events[0]["object"]["kind"] == "UPPER"
     assert "kind" not in plain[0].events[0]["object"]
 
 
 async def test_state_and_bookmarks_are_represented_too_but_errors_are_not(cluster: Cluster) -> None:
     await cluster.put("ns/a")
-    seen = cluster.watch(represent=Upper(), initial_end=True)
-    failing = cluster.watch(represent=Upper(), start=99)
+    seen = cluster.watch(represent=upper([]), initial_end=True)
+    failing = cluster.watch(represent=upper([]), start=99)
     await ready()
     assert [event["object"]["kind"] for event in seen.events] == ["UPPER", "UPPER"]
     assert failing.events[0]["object"]["kind"] == "Status"

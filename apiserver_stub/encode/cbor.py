@@ -1,0 +1,163 @@
+"""CBOR (RFC 8949) as the server reads and writes it: the part of it that JSON has too. Needs the package `cbor2`.
+
+As Go clients expect it, texts are written as byte strings, which spares everybody checking them, and each document
+says that it is CBOR (section 3.4.6). Both kinds of string are read.
+"""
+
+import math
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from functools import cache
+from importlib.util import find_spec
+from io import BytesIO
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import orjson
+
+from apiserver_stub.encode.json import DEEPEST
+from apiserver_stub.encode.listing import Listing
+from controller_manager.api.errors import BadRequest
+
+_MARK = b"\xd9\xd9\xf7"  # tag 55799
+_ARRAY, _MAP = 0x80, 0xA0
+_SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
+
+
+def available() -> bool:
+    """Whether the package is installed."""
+    return find_spec("cbor2") is not None
+
+
+def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
+    """The JSON value `data` spells, and no keys that came twice: CBOR may have none. Raises `BadRequest`."""
+    library, source = _library(), BytesIO(data)
+    decoder = library.CBORDecoder(
+        source,
+        tag_hook=_content,
+        semantic_decoders=_TAGS,
+        max_depth=DEEPEST,
+        allow_duplicate_keys=False,
+        strict_hashable_types=True,
+    )
+    try:
+        found = _plain(decoder.decode())
+    except (library.CBORError, ValueError, OverflowError) as error:
+        raise BadRequest(f"the body is not valid CBOR: {error}") from None
+    if source.tell() != len(data):
+        raise BadRequest("the body is not valid CBOR: something follows the value")
+    return found, ()
+
+
+def dump(data: bytes) -> bytes:
+    """The CBOR of JSON bytes, marked as such."""
+    return _MARK + _element(data)
+
+
+def pieces(listing: Listing) -> Iterator[bytes]:
+    """A listing as one document, piece by piece."""
+    head = b"".join(_encode(name) + _encode(value) for name, value in listing.head.items())
+    yield _MARK + _length(_MAP, len(listing.head) + 1) + head
+    yield _encode(listing.array) + _length(_ARRAY, len(listing.objects))
+    yield from map(_element, listing.elements())
+
+
+def event(kind: str, data: bytes) -> bytes:
+    """One item of a sequence of events (RFC 8742) around an object's JSON."""
+    return b"".join((_MARK, _length(_MAP, 2), _encode("type"), _encode(kind), _encode("object"), dump(data)))
+
+
+def _element(data: bytes) -> bytes:
+    return _encode(orjson.loads(data))
+
+
+def _encode(value: Any) -> bytes:
+    found: bytes = _library().dumps(_raw(value))
+    return found
+
+
+def _length(major: int, size: int) -> bytes:
+    """The head of an item (section 3)."""
+    if size < 24:
+        return bytes((major | size,))
+    width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
+    return bytes((major | 23 + width.bit_length(),)) + size.to_bytes(width, "big")
+
+
+def _raw(value: Any) -> Any:
+    """The same value with bytes for texts."""
+    kind = value.__class__
+    if kind is str:
+        return value.encode()
+    if kind is dict:
+        return {key.encode(): _raw(child) for key, child in value.items()}
+    return [_raw(child) for child in value] if kind is list else value
+
+
+def _plain(value: Any) -> Any:
+    """The JSON value of what the library made. Raises `ValueError` for what JSON does not have."""
+    match value:
+        case None | bool() | str():
+            return value
+        case bytes():
+            return value.decode()
+        case int():
+            if not _SMALLEST <= value <= _LARGEST:
+                raise ValueError(f"{value} is no number of 64 bits")
+            return value
+        case float():
+            if not math.isfinite(value):
+                raise ValueError("a number is not finite")
+            return value
+        case list():
+            return [_plain(child) for child in value]
+        case dict():
+            return _object(value)
+    raise ValueError(f"JSON has nothing for {value!r:.40}")
+
+
+def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
+    found = {_plain(key): _plain(child) for key, child in value.items()}
+    if len(found) != len(value):
+        raise ValueError("a key came twice, as a text and as bytes")
+    return found
+
+
+def _content(tag: Any, _: bool) -> Any:
+    """What is in a tag; of those that ask for it, spelt as they ask (section 3.4.5.2)."""
+    spell = _SPELLINGS.get(tag.tag)
+    return spell(tag.value) if spell is not None and isinstance(tag.value, bytes) else tag.value
+
+
+def _since_epoch(value: Any, _: bool) -> str:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise ValueError("a time is no number")
+    moment = datetime.fromtimestamp(value, UTC).replace(tzinfo=None).isoformat()
+    return f"{moment.rstrip('0').rstrip('.') if '.' in moment else moment}Z"
+
+
+def _none_in_json(value: Any, _: bool) -> Any:
+    raise ValueError("JSON has no number that large")
+
+
+@cache
+def _library() -> ModuleType:
+    import cbor2  # an extra, which only those install who switch its feature on
+
+    return cbor2
+
+
+_SPELLINGS: Mapping[int, Callable[[bytes], str]] = MappingProxyType({
+    21: lambda value: urlsafe_b64encode(value).decode().rstrip("="),
+    22: lambda value: b64encode(value).decode(),
+    23: lambda value: value.hex(),
+})  # fmt: skip
+_ONLY_CONTENT = (0, 4, 5, 25, 28, 29, 30, 35, 36, 37, 43000, 100, 256, 258, 260, 261, 1004, 55799)  # fmt: skip
+# The library would make objects of its own of these.
+_TAGS: Mapping[int, Callable[[Any, bool], Any]] = {
+    **dict.fromkeys(_ONLY_CONTENT, lambda value, _: value),
+    1: _since_epoch,
+    2: _none_in_json,
+    3: _none_in_json,
+}

@@ -1,0 +1,24 @@
+"""A document that is mostly one long array, not yet written: a collection, or the rows of a `Table`."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Show = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
+    `show` shows them, of the version and kind `element`.
+    """
+
+    head: dict[str, Any]
+    objects: Sequence[bytes]
+    element: tuple[str, str]
+    array: str = "items"
+    show: Show | None = None
+
+    def elements(self) -> Iterator[bytes]:
+        """The elements of the array as JSON, each made when it is asked for."""
+        return iter(self.objects) if self.show is None else map(self.show, self.objects)
