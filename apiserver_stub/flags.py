@@ -99,6 +99,7 @@ class StorageOptions(Options):
     watch_cache_window: Duration = flag(
         "5m", "How much history is kept for watches and consistent lists to resume from.", minimum=1
     )
+    event_ttl: Duration = flag("1h", "How long an event is kept after its last write; 0 keeps it for good.", minimum=0)
 
     @property
     def folder(self) -> Path:

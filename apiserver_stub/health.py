@@ -7,6 +7,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.serving.health import Health
 
 _BOOTSTRAP = "poststarthook/bootstrap-controller"
+_STORES = ("etcd", "etcd-readiness")  # what clients call the store that they leave out
 
 
 class Progress:
@@ -28,8 +29,8 @@ class Progress:
     def checks_in(self, health: Health) -> None:
         """Add what this knows to the health endpoints."""
         health.add("log", _log)
-        health.add("datastore", self._datastore, ("healthz", "readyz"))
-        health.add("datastore", self._open, ("livez",))
+        health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
+        health.add("datastore", self._open, ("livez",), _STORES)
         health.add(_BOOTSTRAP, self._settled, ("healthz", "readyz"))
         health.add(_BOOTSTRAP, self._settled_or_patient, ("livez",))
         health.add("shutdown", lambda: "the process is shutting down" if self.stopping else "", ("readyz",))

@@ -29,7 +29,12 @@ def strategy_of(name: str, group: str, subresources: Iterable[str]) -> Strategy:
         parts = STATUS if "status" in subresources else NO_PARTS
         kept = ("ownerReferences",) if group in _OPEN_METADATA else _METADATA_OWNED
         row = Strategy(parts, generation=name in _COUNTED, kept=kept, creates_on_update=name in _PUT_CREATES)
-    return replace(row, shows_deleted=name in _SHOWN_WHEN_GONE)
+    return replace(
+        row,
+        shows_deleted=name in _SHOWN_WHEN_GONE,
+        dependents=_DEPENDENTS.get(name, "Background"),
+        fleeting=name in _FLEETING,
+    )
 
 
 def _pod_born(pod: Tree) -> None:
@@ -120,6 +125,13 @@ _PUT_CREATES = frozenset({
     "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
     "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
 })  # fmt: skip
+
+# What becomes of the dependents of an object whose deletion says nothing of them, where that is not the usual.
+_DEPENDENTS: Mapping[str, str] = MappingProxyType({
+    "jobs.batch": "Orphan", "replicationcontrollers": "Orphan", "events": "", "events.events.k8s.io": "",
+})  # fmt: skip
+
+_FLEETING = frozenset({"events", "events.events.k8s.io"})
 
 _SHOWN_WHEN_GONE = frozenset({
     "pods", "podtemplates", "persistentvolumeclaims", "persistentvolumes", "resourcequotas", "services",

@@ -1,4 +1,4 @@
-"""How objects of a kind are prepared for storage: who may write which part, generations, grace, held deletions.
+"""How objects of a kind are prepared for storage: who may write which part, generations, how deletions begin.
 
 A kind's `Strategy` is a row of data and tiny functions (`kinds/strategies.py`); nothing here names a kind.
 """
@@ -16,7 +16,6 @@ STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",
 NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
 _FILLED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_LONGEST_GRACE = 1 << 31  # seconds; what is far beyond has no date
 _NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
@@ -41,10 +40,11 @@ class Strategy:
     `metadata.generation` counts the changes outside metadata and status. `kept` are the fields of metadata a
     subresource may not change. `born` fills what the server owns of a new object, `changed(new, old)` what it owns
     of an update; `patience(tree, requested)` is the seconds a delete waits; `marked` notes the beginning of a
-    deletion; `finalizers` is the path of a second list that holds a deletion. `born_with_status` lets the creator
+    deletion; `finalizers` is the path of a second list that holds a deletion; `dependents` is the propagation policy
+    of a delete that names none, empty where objects have no dependents. `born_with_status` lets the creator
     set the status; `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update`
     whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is answered with the
-    object instead of a `Status`.
+    object instead of a `Status`, `fleeting` whether objects expire that nobody writes any more.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -55,10 +55,17 @@ class Strategy:
     patience: Callable[[Tree, int | None], int] = immediately
     marked: Callable[[Tree], None] = nothing
     finalizers: Path = ()
+    dependents: str = "Background"
     born_with_status: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
     shows_deleted: bool = False
+    fleeting: bool = False
+
+    @property
+    def graceful(self) -> bool:
+        """Whether objects are given time to end."""
+        return self.patience is not immediately
 
     def prepare_create(self, new: Tree) -> None:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
@@ -91,14 +98,6 @@ class Strategy:
             put_in(new, path, value)
         self.changed(new, old)
         self._own_metadata(new, old)
-
-    def grace(self, tree: Tree, requested: int | None) -> int:
-        """Seconds until the object may be removed; 0 removes it now. A later delete may ask for less, not for more."""
-        running: int | None = tree["metadata"].get("deletionGracePeriodSeconds")
-        if running is not None and requested is None:
-            return running
-        seconds = min(self.patience(tree, requested), _LONGEST_GRACE)
-        return seconds if running is None else min(seconds, running)
 
     def mark_deleted(self, tree: Tree) -> None:
         """Note that a deletion begins; the caller sets `deletionTimestamp` and its grace."""

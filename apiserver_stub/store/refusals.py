@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from controller_manager.api import errors
 
 if TYPE_CHECKING:
-    from apiserver_stub.store.row import Row
+    from apiserver_stub.store.row import CorruptRow, Row
 
 
 class Stale(Exception):
@@ -32,6 +32,17 @@ class TooNew(errors.Timeout):
         cause = errors.Cause(reason="ResourceVersionTooLarge", message=message)
         details = errors.Details(causes=(cause,), retry_after_seconds=1)
         super().__init__(f"{message}: {revision}, current: {current}", details)
+
+
+class Corrupt(errors.InternalError):
+    """What the store holds of an object is no object, and so cannot be read."""
+
+    def __init__(self, row: "CorruptRow") -> None:
+        plural, _, group = row.resource.partition(".")
+        details = errors.Details(name=row.name, group=group, kind=plural)
+        where = f"{row.resource} {row.key!r} at revision {row.revision}"
+        super().__init__(f"corrupt object: what the store holds of {where} cannot be read: {row.flaw}", details)
+        self.row = row
 
 
 class Unusable(Exception):

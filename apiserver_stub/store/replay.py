@@ -1,11 +1,15 @@
 """Rebuilding the visible state from the durable log; pure, fed record by record."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from apiserver_stub.store.expiry import Ages
 from apiserver_stub.store.history import Retention
-from apiserver_stub.store.index import Collection
+from apiserver_stub.store.index import Collection, garbage
 from apiserver_stub.store.ordered import OrderedMap
-from apiserver_stub.store.row import Change, Record, Row
+from apiserver_stub.store.row import Change, CorruptRow, Record, Row
+
+# What is wrong with the bytes of a record; empty for a sound one.
+Inspect = Callable[[bytes], str]
 
 
 class _Shelf:
@@ -25,10 +29,14 @@ class Replay:
 
     `marks` says, per resource, up to which revision the log has been compacted: records up to there are only the
     ground the later ones stand on. `garbage` lists records that a compaction should have removed and did not.
+    Records that `inspect` finds fault with become rows that refuse to be read; history begins behind them.
     """
 
-    def __init__(self, marks: Mapping[str, int], retention: Retention) -> None:
+    def __init__(self, marks: Mapping[str, int], retention: Retention, inspect: Inspect, ages: Ages) -> None:
         self._retention = retention
+        self._inspect = inspect
+        self._ages = ages
+        self._suspects: dict[tuple[str, str], None] = {}
         self._shelves = {resource: _Shelf(resource, mark) for resource, mark in marks.items()}
         self.revision = max(marks.values(), default=0)
         self.garbage: list[int] = []
@@ -46,9 +54,14 @@ class Replay:
         """The state after the last record, by resource."""
         return {resource: self._collection(shelf) for resource, shelf in self._shelves.items()}
 
+    def corrupt(self) -> list[CorruptRow]:
+        """The rows that cannot be read."""
+        found = [self._shelves[resource].rows.get(key) for resource, key in self._suspects]
+        return [row for row in found if isinstance(row, CorruptRow)]
+
     def _take(self, shelf: _Shelf, record: Record) -> None:
         before = shelf.rows.get(record.key)
-        row = Row(shelf.resource, record.key, record.revision, record.data)
+        row = self._row(shelf.resource, record)
         if record.deleted:
             shelf.rows.pop(record.key, None)
         else:
@@ -61,8 +74,29 @@ class Replay:
         if record.deleted:
             self.garbage.append(record.revision)
 
+    def _row(self, resource: str, record: Record) -> Row:
+        flaw = self._inspect(record.data)
+        if not flaw:
+            self._ages.note(record)
+            return Row(resource, record.key, record.revision, record.data)
+        self._ages.note(record._replace(deleted=True))
+        self._suspects[resource, record.key] = None
+        return CorruptRow(resource, record.key, record.revision, record.data, flaw=flaw)
+
     def _collection(self, shelf: _Shelf) -> Collection:
-        made = Collection(self._retention, shelf.mark, OrderedMap(sorted(shelf.rows.items())))
-        for change in shelf.changes:
+        gone, kept = _behind_corruption(shelf.changes) if self._suspects else ([], shelf.changes)
+        self.garbage += garbage(gone)
+        mark = gone[-1].revision if gone else shelf.mark
+        made = Collection(self._retention, mark, OrderedMap(sorted(shelf.rows.items())))
+        for change in kept:
             made.history.append(change)
         return made
+
+
+def _behind_corruption(changes: list[Change]) -> tuple[list[Change], list[Change]]:
+    """The changes up to the last that tells of a corrupt row, and those behind it, which can be told to watchers."""
+    start = 0
+    for at, change in enumerate(changes, 1):
+        if isinstance(change.row, CorruptRow) or isinstance(change.before, CorruptRow):
+            start = at
+    return changes[:start], changes[start:]

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from apiserver_stub.store.refusals import Corrupt
+
 
 class Record(NamedTuple):
     """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch."""
@@ -72,6 +74,25 @@ class Row(msgspec.Struct, gc=False, eq=False):
         return made
 
 
+class CorruptRow(Row, gc=False, eq=False):
+    """A row whose bytes are no object. Whoever wants to read them gets the refusal that says why."""
+
+    flaw: str = ""
+
+    @property  # type: ignore[misc]
+    def data(self) -> bytes:  # type: ignore[override]
+        """Raises `Corrupt`."""
+        raise Corrupt(self)
+
+    @property
+    def uid(self) -> str:
+        """`metadata.uid`, if that much can be read."""
+        try:
+            return _IDENTIFIED.decode(Row.data.__get__(self)).metadata.uid  # type: ignore[attr-defined]
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return ""
+
+
 class Change(msgspec.Struct, gc=False, eq=False):
     """One durable event: `row` is the state after it (of a deletion the final one), `before` the state it replaced."""
 
@@ -87,6 +108,44 @@ class Change(msgspec.Struct, gc=False, eq=False):
         return self.row.revision
 
 
+def as_of(data: bytes, revision: int) -> bytes:
+    """The same object with another `metadata.resourceVersion`."""
+    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
+    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
+    return msgspec.json.encode({**parts, "metadata": metadata})
+
+
+def flaw_of(data: bytes) -> str:
+    """Why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
+    try:
+        _SOUND.decode(data)
+        if not data.isascii():
+            data.decode()  # strings that are skipped are not looked into
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return str(error)
+    return ""
+
+
+class _Identity(msgspec.Struct, gc=False, frozen=True):
+    uid: str
+
+
+class _Identified(msgspec.Struct, gc=False, frozen=True):
+    metadata: _Identity
+
+
+class _Metadata(msgspec.Struct, gc=False, frozen=True):
+    name: str
+    uid: str
+    labels: dict[str, str] | None = None
+
+
+class _Sound(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    metadata: _Metadata
+
+
 class _Labels(msgspec.Struct, gc=False, frozen=True):
     labels: dict[str, str] | None = None
 
@@ -96,6 +155,9 @@ class _Labelled(msgspec.Struct, gc=False, frozen=True):
 
 
 _LABELLED = msgspec.json.Decoder(_Labelled)
+_IDENTIFIED = msgspec.json.Decoder(_Identified)
+_SOUND = msgspec.json.Decoder(_Sound)
+_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_LABELS: Mapping[str, str] = {}
 
 

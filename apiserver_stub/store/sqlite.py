@@ -34,7 +34,7 @@ PRAGMA user_version = {_SCHEMA};
 """
 _MARK = "INSERT INTO compacted VALUES (?, ?) ON CONFLICT DO UPDATE SET revision = excluded.revision"
 _REMOVE = "DELETE FROM log WHERE revision IN (SELECT value FROM json_each(?))"
-_REPLAY = "SELECT revision, resource, key, data, deleted, at FROM log ORDER BY revision"
+_REPLAY = "SELECT revision, resource, key, CAST(data AS BLOB), deleted, at FROM log ORDER BY revision"
 
 
 class SqliteBackend:

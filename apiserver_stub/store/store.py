@@ -1,21 +1,36 @@
 """The durable, revisioned store: writes become visible, in the order of their revisions, only once they are durable."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.expiry import Ages, Expiry
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
 from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
 from apiserver_stub.store.refusals import Stale, Unusable
-from apiserver_stub.store.replay import Replay
-from apiserver_stub.store.row import Change, Record, Row
+from apiserver_stub.store.replay import Inspect, Replay
+from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
 from apiserver_stub.store.upkeep import Upkeep
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import Logger, get_logger
 
 Subscriber = Callable[[Sequence[Change]], None]
+
+_NAMED = 20  # corrupt rows that are named in the log
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What the store is told about rows it does not look into: how to find out at the start that one cannot be read,
+    and of which resources each row is deleted so many seconds after its last write (0: never).
+    """
+
+    inspect: Inspect = lambda _: ""
+    lifetimes: Mapping[str, float] = field(default_factory=dict)
 
 
 class Store:
@@ -31,6 +46,7 @@ class Store:
         retention: Retention | None = None,
         limits: Limits | None = None,
         log: Logger | None = None,
+        rules: Rules | None = None,
     ) -> None:
         self.revision = 1
         self._backend = backend
@@ -44,6 +60,9 @@ class Store:
         self._pending: dict[tuple[str, str], Write] = {}
         self._subscribers: list[Subscriber] = []
         self._upkeep = Upkeep(backend, self._collections, self._retention.seconds / 10, self._log)
+        self._rules = rules or Rules()
+        self._ages = Ages(self._rules.lifetimes)
+        self._expiry = Expiry(self._ages, self._expire)
 
     async def start(self) -> None:
         """Read the log. Raises `Unusable` with a sentence if that cannot be."""
@@ -55,9 +74,12 @@ class Store:
         self._collections.update(replay.collections())
         self.revision = self._allotted = max(self.revision, replay.revision)
         self._upkeep.start(replay.garbage)
+        self._expiry.wake()
+        self._tell_corrupt(replay.corrupt())
 
     async def close(self) -> None:
         """Refuse new writes, finish those submitted, and let go of the log."""
+        self._expiry.close()
         await self._pipeline.drain()
         await self._upkeep.close()
         await self._backend.close()
@@ -115,20 +137,34 @@ class Store:
         again makes progress; `ServiceUnavailable` if the log cannot be written. A cancelled caller's write may still
         happen.
         """
-        at = (resource, key)
         await self.turn(resource, key)
         current = self.get(resource, key)
         if (current.revision if current else 0) != expected or (deleted and current is None):
             raise Stale(current)
+        return await self._submit(resource, key, encode, deleted).row
+
+    def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> Write:
         revision = self._allotted + 1
         record = Record(revision, resource, key, encode(revision), deleted, wall_seconds())
         self._allotted = revision
-        write = self._pending[at] = Write(record, asyncio.get_running_loop().create_future())
+        write = self._pending[resource, key] = Write(record, asyncio.get_running_loop().create_future())
         self._pipeline.submit(write)
-        return await write.row
+        return write
+
+    def _expire(self, resource: str, key: str, revision: int) -> None:
+        row = self.get(resource, key)
+        if self._pipeline.full or self.is_pending(resource, key) or row is None or row.revision != revision:
+            return
+        write = self._submit(resource, key, partial(as_of, row.data), deleted=True)
+        write.row.cancel()  # nobody waits for it
+
+    def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
+        if rows:
+            named = [f"{row.resource} {row.key}: {row.flaw}" for row in rows[:_NAMED]]
+            self._log.error("the store holds objects that cannot be read", objects=len(rows), first=named)
 
     async def _replay(self) -> Replay:
-        replay = Replay(await self._backend.open(), self._retention)
+        replay = Replay(await self._backend.open(), self._retention, self._rules.inspect, self._ages)
         async for records in self._backend.replay():
             replay.add(records)
         return replay
@@ -147,9 +183,12 @@ class Store:
 
     def _publish(self, writes: Sequence[Write]) -> None:
         changes = [self._collection(write.record.resource).apply(write.record) for write in writes]
+        for write in writes:
+            self._ages.note(write.record)
         self.revision = changes[-1].revision
         self.trouble = ""
         self._upkeep.after({change.row.resource for change in changes}, changes[-1].at)
+        self._expiry.wake()
         try:
             for subscriber in self._subscribers:
                 subscriber(changes)

@@ -1,25 +1,29 @@
 """An object removed, or marked to be once its finalizers and its grace allow (document 1, States and transitions)."""
 
-from datetime import timedelta
-
 from apiserver_stub.call import Call, Item, Reply, Tree
-from apiserver_stub.kinds.strategy import Strategy
-from apiserver_stub.verbs.delete_options import HOLDS, DeleteOptions, Preconditions, read_options
+from apiserver_stub.verbs.delete_corrupt import remove_unread
+from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
+from apiserver_stub.verbs.marking import mark
 from apiserver_stub.verbs.modify import Fresh, Outcome, Write, modify
 from apiserver_stub.verbs.rows import mismatch, success
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.timestamps import format_time, parse_time
 from controller_manager.base.clock import utc_now
-
-_HOLDS = frozenset(name for names in HOLDS.values() for name in names)
 
 
 async def delete(tools: Tools, call: Call) -> Reply:
-    """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then."""
-    call, options = read_options(call)
+    """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then.
+
+    The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
+    (`orphanDependents: false`); clients take every other delete for done at 200.
+    """
+    call, options = read_options(tools, call)
+    if options.ignore_store_read_error_with_cluster_breaking_potential:
+        await remove_unread(tools, call)
+        return Reply(success(call))
     outcome = await remove(tools, call, options)
+    code = 202 if not outcome.removed and options.orphan_dependents is False else 200
     shown = not outcome.removed or call.kind.strategy.shows_deleted
-    return Reply(Item(outcome.data) if shown else success(call, outcome.data))
+    return Reply(Item(outcome.data) if shown else success(call, outcome.data), code, warnings(call, options))
 
 
 async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
@@ -30,7 +34,7 @@ async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
         if options.preconditions is not None:
             _check(call, old["metadata"], options.preconditions)
         tools.admit(call, "delete", old, None)
-        removes = mark(tree, options, call.kind.strategy)
+        removes = mark(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
         if not removes and tree == old:
             return None
         tools.settle(call, "delete", tree, old)
@@ -39,39 +43,15 @@ async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
     return await modify(tools, call, decide)
 
 
-def mark(tree: Tree, options: DeleteOptions, strategy: Strategy) -> bool:
-    """Note in place that the object is being deleted; whether it may go at once, and then it stays as it was.
-
-    While a grace runs it can only be shortened, and that counts from the first request.
-    """
-    metadata = tree["metadata"]
-    grace, running = strategy.grace(tree, options.grace_period_seconds), metadata.get("deletionGracePeriodSeconds")
-    if running and grace >= running:
-        return False
-    _hold(metadata, options.finalizers)
-    if not grace and not strategy.still_held(tree):
-        return True
-    if "deletionTimestamp" not in metadata:
-        strategy.mark_deleted(tree)
-        metadata["deletionTimestamp"] = format_time(utc_now() + timedelta(seconds=grace))
-    elif running:
-        ends = parse_time(metadata["deletionTimestamp"])
-        metadata["deletionTimestamp"] = format_time(ends - timedelta(seconds=running - grace))
-    metadata["deletionGracePeriodSeconds"] = grace
-    return False
-
-
-def _hold(metadata: Tree, wanted: tuple[str, ...] | None) -> None:
-    """Leave of the finalizers of propagation those that are wanted."""
-    if wanted is None:
-        return
-    held = metadata.get("finalizers", [])
-    finalizers = [name for name in held if name not in _HOLDS or name in wanted]
-    finalizers += [name for name in wanted if name not in held]
-    if finalizers:
-        metadata["finalizers"] = finalizers
-    else:
-        metadata.pop("finalizers", None)
+def warnings(call: Call, options: DeleteOptions) -> tuple[str, ...]:
+    """What a caller may not expect who says nothing of dependents."""
+    if options.policy is not None or call.kind.strategy.dependents != "Orphan":
+        return ()
+    kept = (
+        f"what {call.kind.plural} own is kept by default when they are deleted: set propagationPolicy=Background to "
+        "have it deleted too, or propagationPolicy=Orphan to keep it without this warning"
+    )
+    return (kept,)
 
 
 def _check(call: Call, metadata: Tree, presumed: Preconditions) -> None:

@@ -5,27 +5,35 @@ from dataclasses import replace
 
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.store.row import Row
+from apiserver_stub.verbs import tokens
 from apiserver_stub.verbs.cut import cut
-from apiserver_stub.verbs.delete import remove
-from apiserver_stub.verbs.delete_options import DeleteOptions, read_options
+from apiserver_stub.verbs.delete import remove, warnings
+from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
 from apiserver_stub.verbs.list import read_page
 from apiserver_stub.verbs.rows import success
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.errors import ApiError, Cause, NotFound
 from controller_manager.base.tasks import all_of
 
 
 async def delete_collection(tools: Tools, call: Call) -> Reply:
-    """A `Status`; when objects were refused, the first refusal is raised after all have been tried."""
-    call, options = read_options(call)
-    _, page = await read_page(tools, call, cut(call.query), select(call))
+    """A `Status`; with `limit`, its metadata has the `continue` token with which to delete the next ones.
+
+    When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
+    """
+    call, options = read_options(tools, call)
+    if options.ignore_store_read_error_with_cluster_breaking_potential:
+        message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
+        raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
+    snapshot, page = await read_page(tools, call, cut(call.query), select(call))
     refusals: list[ApiError] = []
     for at in range(0, len(page.rows), tools.limits.deletes):
         refusals += await _delete(tools, call, page.rows[at : at + tools.limits.deletes], options)
     if refusals:
         raise refusals[0]
-    return Reply(success(call))
+    token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
+    return Reply(success(call, token=token), 200, warnings(call, options))
 
 
 async def _delete(tools: Tools, call: Call, rows: Sequence[Row], options: DeleteOptions) -> list[ApiError]:

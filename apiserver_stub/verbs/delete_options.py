@@ -1,24 +1,25 @@
-"""How to delete, from the body or the query of a request (document 1, Delete options)."""
+"""How to delete, from the body of a request or, when it has none, from its query (document 1, Delete options)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from apiserver_stub.call import Call
 from apiserver_stub.encode.body import decode_options
+from apiserver_stub.verbs.marking import HOLDS
 from apiserver_stub.verbs.query import flag, number
+from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 
-# What a policy makes of the finalizers by which the garbage collector learns of it.
-HOLDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"Background": (), "Orphan": ("orphan",), "Foreground": ("foregroundDeletion",)}
-)
+IGNORE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _ALL = "All"
+_EXCLUDED = ("dryRun", "gracePeriodSeconds", "orphanDependents", "preconditions", "propagationPolicy")
+
+Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Preconditions(Model):
@@ -31,53 +32,93 @@ class Preconditions(Model):
 class DeleteOptions(Model):
     """The choices of a caller; what it leaves open is the kind's."""
 
-    grace_period_seconds: int | None = None
+    api_version: str = "v1"
+    grace_period_seconds: Seconds | None = None
     propagation_policy: str | None = None
     orphan_dependents: bool | None = None
     preconditions: Preconditions | None = None
     dry_run: tuple[str, ...] | None = None
+    ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
 
     @property
-    def finalizers(self) -> tuple[str, ...] | None:
-        """The finalizers the choice of propagation asks for; None leaves them as they are."""
+    def policy(self) -> str | None:
+        """The policy of propagation that is asked for, in the old or the new way; None if the caller does not say."""
         if self.orphan_dependents is not None:
-            return HOLDS["Orphan" if self.orphan_dependents else "Background"]
-        return HOLDS[self.propagation_policy] if self.propagation_policy else None
+            return "Orphan" if self.orphan_dependents else "Background"
+        return self.propagation_policy
 
 
-def read_options(call: Call) -> tuple[Call, DeleteOptions]:
-    """The options of a delete, and the call as a dry run if the body asks for one. Raises `BadRequest` or `Invalid`."""
-    return as_options(call, decode_options(call.request))
+def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
+    """The options of a delete, and the call as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
+
+    A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
+    asked for, since the other way round something would be lost.
+    """
+    if not call.request.body:
+        return as_options(tools, call, _in_query(call.query))
+    return as_options(tools, call, decode_options(call.request))
 
 
-def as_options(call: Call, tree: Mapping[str, Any]) -> tuple[Call, DeleteOptions]:
-    """The same with the options as a tree; where they are silent the query speaks."""
-    query: dict[str, Any] = {
-        "gracePeriodSeconds": number(call.query, "gracePeriodSeconds"),
-        "propagationPolicy": call.query.get("propagationPolicy"),
-        "orphanDependents": flag(call.query, "orphanDependents"),
-    }
+def as_options(tools: Tools, call: Call, tree: Mapping[str, Any]) -> tuple[Call, DeleteOptions]:
+    """The same with the options as a tree."""
     try:
-        options = msgspec.convert(query | dict(tree), DeleteOptions)
+        options = msgspec.convert(tree, DeleteOptions)
     except msgspec.ValidationError as error:
         raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
-    _check(options)
+    _check_version(call, options.api_version)
+    if not tools.features.unsafe_deletion:
+        options = msgspec.structs.replace(options, ignore_store_read_error_with_cluster_breaking_potential=None)
+    causes = list(_causes(options, tree))
+    if causes:
+        raise refused(causes)
     if options.dry_run:
         call = replace(call, query={**call.query, "dryRun": _ALL})
     return call, options
 
 
-def _check(options: DeleteOptions) -> None:
-    if options.dry_run and set(options.dry_run) != {_ALL}:
-        raise BadRequest(f'dryRun: Unsupported value: {list(options.dry_run)}: supported values: "{_ALL}"')
+def refused(causes: list[Cause]) -> Invalid:
+    """The refusal of options that make no sense."""
+    return invalid(f"meta.{GROUP_DOMAIN}", "DeleteOptions", "", causes)
+
+
+def _in_query(query: Mapping[str, str]) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "gracePeriodSeconds": number(query, "gracePeriodSeconds"),
+        "propagationPolicy": query.get("propagationPolicy"),
+        "orphanDependents": flag(query, "orphanDependents"),
+        "preconditions": {"uid": query["uid"]} if query.get("uid") else None,
+        "dryRun": [query["dryRun"] or _ALL] if "dryRun" in query else None,
+        IGNORE: flag(query, IGNORE),
+    }
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def _check_version(call: Call, version: str) -> None:
+    """Clients send these options in the core group, in `meta`, or in the group of what they delete."""
+    if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", call.kind.group):
+        raise BadRequest(f"the apiVersion in the data ({version}) is none that has DeleteOptions for {call.kind.name}")
+
+
+def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
     policy = options.propagation_policy
-    if policy and policy not in HOLDS:
-        known = ", ".join(f'"{name}"' for name in HOLDS)
-        raise _refused(f'Unsupported value: "{policy}": supported values: {known}', "FieldValueNotSupported")
-    if policy and options.orphan_dependents is not None:
-        raise _refused("Invalid value: orphanDependents and propagationPolicy cannot be both set", "FieldValueInvalid")
+    if policy is not None and options.orphan_dependents is not None:
+        yield _wrong("propagationPolicy", f'"{policy}": orphanDependents and propagationPolicy cannot be both set')
+    if policy is not None and policy not in HOLDS:
+        yield _unsupported("propagationPolicy", policy, sorted(HOLDS))
+    for value in options.dry_run or ():
+        if value != _ALL:
+            yield _unsupported("dryRun", value, [_ALL])
+    if options.ignore_store_read_error_with_cluster_breaking_potential:
+        for name in _EXCLUDED:
+            if tree.get(name) not in (None, []):
+                yield _wrong(IGNORE, f"true: cannot be set together with .{name}")
 
 
-def _refused(message: str, reason: str) -> Invalid:
-    cause = Cause(reason=reason, message=message, field="propagationPolicy")
-    return invalid(f"meta.{GROUP_DOMAIN}", "DeleteOptions", "", [cause])
+def _wrong(field: str, why: str) -> Cause:
+    return Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field=field)
+
+
+def _unsupported(field: str, value: str, known: list[str]) -> Cause:
+    supported = ", ".join(f'"{name}"' for name in known)
+    message = f'Unsupported value: "{value}": supported values: {supported}'
+    return Cause(reason="FieldValueNotSupported", message=message, field=field)

@@ -33,7 +33,8 @@ async def list_(tools: Tools, call: Call) -> Reply:
     asked, chosen = cut(call.query), select(call)
     snapshot, page = await read_page(tools, call, asked, chosen)
     token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
-    return Reply(Items(str(snapshot.revision), all_served(call.kind, page.rows), token, page.remaining))
+    objects = all_served(call.kind, page.rows, named=tools.features.unsafe_deletion)
+    return Reply(Items(str(snapshot.revision), objects, token, page.remaining))
 
 
 async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> tuple[Snapshot, Page]:

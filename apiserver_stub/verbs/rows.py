@@ -1,6 +1,6 @@
 """Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import orjson
@@ -8,18 +8,22 @@ import orjson
 from apiserver_stub.call import Call, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.store.row import Row
+from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.store.row import CorruptRow, Row
 from controller_manager.api.errors import (
+    Cause,
     Conflict,
     Details,
     NotFound,
     RequestEntityTooLarge,
     Status,
+    StorageReadError,
     conflict,
     not_found,
 )
 from controller_manager.api.model import Model, ObjectMeta
 
+_MOST_NAMED = 100  # corrupt objects in one answer
 _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
@@ -39,11 +43,30 @@ def served(kind: Kind, data: bytes) -> bytes:
     return data if kind.from_storage is None else encode(in_order(read(kind, data)))
 
 
-def all_served(kind: Kind, rows: Iterable[Row]) -> list[bytes]:
-    """Many objects at rest as they are answered."""
-    if kind.from_storage is None:
-        return [row.data for row in rows]
-    return [served(kind, row.data) for row in rows]
+def all_served(kind: Kind, rows: Sequence[Row], *, named: bool = False) -> list[bytes]:
+    """Many objects at rest as they are answered.
+
+    Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
+    """
+    try:
+        if kind.from_storage is None:
+            return [row.data for row in rows]
+        return [served(kind, row.data) for row in rows]
+    except Corrupt as refusal:
+        raise _unreadable(kind, rows) if named else refusal from None
+
+
+def _unreadable(kind: Kind, rows: Iterable[Row]) -> StorageReadError:
+    corrupt = [Corrupt(row) for row in rows if isinstance(row, CorruptRow)]
+    causes = [
+        Cause(reason="UnexpectedServerResponse", message=one.message, field=f"/{kind.storage}/{one.row.key}")
+        for one in corrupt[:_MOST_NAMED]
+    ]
+    if len(corrupt) > _MOST_NAMED:
+        more = f"{len(corrupt) - _MOST_NAMED} more objects cannot be read"
+        causes.append(Cause(reason="FieldValueTooMany", message=more))
+    details = Details(name="list", group=kind.group, kind=kind.plural, causes=tuple(causes))
+    return StorageReadError(f"failed to read one or more {kind.name} from the storage", details)
 
 
 def at_rest(kind: Kind, tree: Tree) -> Callable[[int], bytes]:
@@ -81,9 +104,10 @@ class _Named(Model):
     metadata: ObjectMeta = ObjectMeta()
 
 
-def success(call: Call, data: bytes = b"{}") -> Item:
-    """What is answered when there is no object to show: which one it was about."""
+def success(call: Call, data: bytes = b"{}", token: str = "") -> Item:
+    """What is answered when there is no object to show: which one it was about, or where a collection goes on."""
     kind = call.kind
     uid = msgspec.json.decode(data, type=_Named).metadata.uid
     details = Details(name=call.name, group=kind.group, kind=kind.plural, uid=uid)
-    return Item(Status(status="Success", details=details, code=200).encode(), of_kind=False)
+    metadata = {"continue": token} if token else {}
+    return Item(Status(metadata=metadata, status="Success", details=details, code=200).encode(), of_kind=False)

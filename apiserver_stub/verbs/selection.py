@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from apiserver_stub.call import Call
 from apiserver_stub.kinds.fields import ABSENT
 from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
@@ -31,10 +32,13 @@ class Selection:
         return not self.name and self.labels.empty and self.fields.empty
 
     def has(self, row: Row) -> bool:
-        """Whether a row of the scope is meant."""
+        """Whether a row of the scope is meant; one that cannot be read may be."""
         if self.name and row.name != self.name:
             return False
-        return self.fields.matches(row.field) and (self.labels.empty or self.labels.matches(row.labels))
+        try:
+            return self.fields.matches(row.field) and (self.labels.empty or self.labels.matches(row.labels))
+        except Corrupt:
+            return True
 
 
 class _StoredFields(FieldSelector):

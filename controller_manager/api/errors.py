@@ -134,6 +134,10 @@ class InternalError(ApiError):
     code, reason = 500, "InternalError"
 
 
+class StorageReadError(ApiError):
+    code, reason = 500, "StorageReadError"
+
+
 class ServiceUnavailable(ApiError):
     code, reason = 503, "ServiceUnavailable"
 
@@ -145,7 +149,7 @@ class Timeout(ApiError):
 _CLASSES: tuple[type[ApiError], ...] = (
     BadRequest, Unauthorized, Forbidden, NotFound, MethodNotAllowed, NotAcceptable, Conflict, AlreadyExists,
     Expired, Gone, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
-    ServiceUnavailable, Timeout,
+    StorageReadError, ServiceUnavailable, Timeout,
 )  # fmt: skip
 _MOST_CAUSES = 200  # a body of the usual limit could break a rule a few hundred thousand times
 _BY_REASON = {c.reason: c for c in _CLASSES}

@@ -25,6 +25,11 @@ class _Named:
     name: str
     check: Check
     endpoints: frozenset[str]
+    also: frozenset[str] = frozenset()
+
+    def is_called(self, name: str) -> bool:
+        """Whether somebody may mean this check."""
+        return name == self.name or name in self.also
 
 
 class Health:
@@ -35,9 +40,9 @@ class Health:
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
 
-    def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS) -> None:
-        """Include a check in some endpoints; its name must be new to them."""
-        added = _Named(name, check, frozenset(endpoints))
+    def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS, also: Iterable[str] = ()) -> None:
+        """Include a check in some endpoints; its name must be new to them. `also` are other names it answers to."""
+        added = _Named(name, check, frozenset(endpoints), frozenset(also))
         if any(one.name == name and one.endpoints & added.endpoints for one in self._checks):
             raise ValueError(f"there is a health check {name!r} already")
         self._checks.append(added)
@@ -54,26 +59,26 @@ class Health:
         if not name:
             excluded = [value for key, value in request.query if key == "exclude" and value]
             return self._all(endpoint, checks, excluded, verbose=verbose)
-        found = [one for one in checks if one.name == name]
+        found = [one for one in checks if one.is_called(name)]
         return self._all(name, found, [], verbose=verbose) if found else Response(404, _HEADERS, b"no such check\n")
 
     def _all(self, title: str, checks: Sequence[_Named], excluded: Sequence[str], *, verbose: bool) -> Response:
         lines: list[str] = []
         failed: dict[str, str] = {}
+        without = [one.name for one in checks if any(map(one.is_called, excluded))]
         for one in checks:
-            if one.name in excluded:
+            if one.name in without:
                 lines.append(f"[+]{one.name} excluded: ok")
             elif why := one.check():
                 failed[one.name] = why
                 lines.append(f"[-]{one.name} failed: reason withheld")
             else:
                 lines.append(f"[+]{one.name} ok")
-        known = {one.name for one in checks}
-        unknown = sorted(set(excluded) - known)
+        unknown = sorted(name for name in set(excluded) if not any(one.is_called(name) for one in checks))
         if unknown:
-            quoted = ", ".join(f'"{name}"' for name in unknown)
+            quoted = ",".join(f'"{name}"' for name in unknown)
             lines.append(f"warn: some health checks cannot be excluded: no matches for {quoted}")
-        self._note(" without ".join((title, *sorted(known & set(excluded)))), failed)
+        self._note(" without ".join((title, *sorted(without))), failed)
         if failed:
             return _text(500, [*lines, f"{title} check failed"])
         return _text(200, [*lines, f"{title} check passed"]) if verbose else Response(200, _HEADERS, b"ok")

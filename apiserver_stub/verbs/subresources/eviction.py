@@ -21,6 +21,6 @@ async def evict(tools: Tools, call: Call) -> Reply:
     metadata = body.tree.setdefault("metadata", {})
     check_name(call, metadata)
     check_namespace(call, metadata)
-    call, options = as_options(call, body.tree.get("deleteOptions") or {})
+    call, options = as_options(tools, call, body.tree.get("deleteOptions") or {})
     await remove(tools, call, options)
     return Reply(success(call), 201)

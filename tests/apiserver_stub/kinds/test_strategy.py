@@ -127,34 +127,29 @@ def test_a_status_update_can_t_change_the_quality_of_service() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "status", "running", "requested", "expected"),
+    ("spec", "status", "requested", "expected"),
     [
-        ({}, {}, None, None, 0),
-        ({}, {}, None, 60, 0),
-        ({"nodeName": "n"}, {}, None, None, 30),
-        ({"nodeName": "n", "terminationGracePeriodSeconds": 5}, {}, None, None, 5),
-        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, None, 0),
-        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, 9, 9),
-        ({"nodeName": "n", "terminationGracePeriodSeconds": -3}, {}, None, None, 1),
-        ({"nodeName": "n"}, {}, None, 60, 60),
-        ({"nodeName": "n"}, {}, None, 0, 0),
-        ({"nodeName": "n"}, {}, None, -1, 1),
-        ({"nodeName": "n"}, {"phase": "Succeeded"}, None, 60, 0),
-        ({"nodeName": "n"}, {"phase": "Failed"}, None, None, 0),
-        ({"nodeName": "n"}, {}, 10, 60, 10),
-        ({"nodeName": "n"}, {}, 10, 3, 3),
-        ({"nodeName": "n"}, {}, 10, 0, 0),
+        ({}, {}, None, 0),
+        ({}, {}, 60, 0),
+        ({"nodeName": "n"}, {}, None, 30),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 5}, {}, None, 5),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, 0),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, 9, 9),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": -3}, {}, None, 1),
+        ({"nodeName": "n"}, {}, 60, 60),
+        ({"nodeName": "n"}, {}, 0, 0),
+        ({"nodeName": "n"}, {}, -1, 1),
+        ({"nodeName": "n"}, {"phase": "Succeeded"}, 60, 0),
+        ({"nodeName": "n"}, {"phase": "Failed"}, None, 0),
     ],
 )
-def test_the_grace_of_a_pod(
-    spec: Tree, status: Tree, running: int | None, requested: int | None, expected: int
-) -> None:
-    metadata = {} if running is None else {"deletionGracePeriodSeconds": running}
-    assert PODS.grace({"metadata": metadata, "spec": spec, "status": status}, requested) == expected
+def test_the_grace_of_a_pod(spec: Tree, status: Tree, requested: int | None, expected: int) -> None:
+    assert PODS.graceful
+    assert PODS.patience({"metadata": {}, "spec": spec, "status": status}, requested) == expected
 
 
 def test_other_kinds_go_at_once() -> None:
-    assert DEPLOYMENTS.grace(_deployment(), 30) == 0
+    assert not DEPLOYMENTS.graceful
 
 
 def test_a_deletion_counts_as_a_change() -> None:

@@ -9,6 +9,7 @@ from controller_manager.api import errors
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
 async def held(api, *finalizers: str) -> dict[str, Any]:
@@ -20,6 +21,11 @@ async def running_pod(api, name: str = "p", **spec: Any) -> dict[str, Any]:
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}], **spec}
     made: dict[str, Any] = await api.post(PODS, {"metadata": {"name": name}, "spec": spec})
     return made
+
+
+def job() -> dict[str, Any]:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    return {"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}}
 
 
 async def is_gone(api, url: str) -> bool:
@@ -94,10 +100,16 @@ async def test_propagation_is_told_by_finalizers(api, before: Any, url: str, bod
         ("", {"propagationPolicy": "Orphan", "orphanDependents": True}, errors.Invalid),
         ("", {"gracePeriodSeconds": "soon"}, errors.BadRequest),
         ("", {"kind": "ConfigMap"}, errors.BadRequest),
-        ("", {"dryRun": ["Some"]}, errors.BadRequest),
+        ("", {"dryRun": ["Some"]}, errors.Invalid),
+        ("", {"apiVersion": "apps/v1"}, errors.BadRequest),
+        ("", {"apiVersion": 7}, errors.BadRequest),
+        ("", {"gracePeriodSeconds": 1 << 63}, errors.BadRequest),
+        ("", {"preconditions": "none"}, errors.BadRequest),
+        ("", [], errors.BadRequest),
         ("", b"{", errors.BadRequest),
         ("?gracePeriodSeconds=soon", None, errors.BadRequest),
-        ("?dryRun=Some", None, errors.BadRequest),
+        ("?dryRun=Some", None, errors.Invalid),
+        ("?uid=x", None, errors.Conflict),
         ("", {"preconditions": {"uid": "x"}}, errors.Conflict),
         ("", {"preconditions": {"resourceVersion": "1"}}, errors.Conflict),
     ],
@@ -116,7 +128,83 @@ async def test_preconditions_that_hold_let_it_go(api) -> None:
     assert await is_gone(api, f"{CONFIGS}/a")
 
 
-@pytest.mark.parametrize(("url", "body"), [("?dryRun=All", None), ("", {"dryRun": ["All"]})])
+async def test_all_that_is_wrong_is_told_at_once(api) -> None:
+    await api.config("a")
+    wrong = {"propagationPolicy": "Sideways", "orphanDependents": True, "dryRun": ["Some"]}
+    with pytest.raises(errors.Invalid) as refusal:
+        await api.delete(f"{CONFIGS}/a", wrong)
+    fields = [cause.field for cause in refusal.value.details.causes]
+    assert fields == ["propagationPolicy", "propagationPolicy", "dryRun"]
+
+
+async def test_a_body_speaks_for_itself(api) -> None:
+    """What a body leaves out is not looked for in the query, as clients know it; but a dry run is always one."""
+    await api.config("a")
+    assert (await api.delete(f"{CONFIGS}/a?dryRun=All&propagationPolicy=Foreground", {}))["kind"] == "Status"
+    assert not await is_gone(api, f"{CONFIGS}/a")
+    assert (await api.delete(f"{CONFIGS}/a?propagationPolicy=Foreground", {}))["kind"] == "Status"
+    assert await is_gone(api, f"{CONFIGS}/a")
+
+
+@pytest.mark.parametrize("version", ["v1", "meta.k8s.io/v1", "batch/v1"])
+async def test_clients_send_options_in_several_groups(api, version: str) -> None:
+    await api.post(JOBS, job())
+    options = {"kind": "DeleteOptions", "apiVersion": version, "propagationPolicy": "Background"}
+    assert (await api.delete(f"{JOBS}/j", options))["status"] == "Success"
+
+
+async def test_what_a_job_owns_is_kept_by_default_and_that_is_said(api) -> None:
+    """The default of a kind holds where neither the request nor the object says anything."""
+    await api.post(JOBS, job())
+    answer = await api("DELETE", f"{JOBS}/j?dryRun=All")
+    assert answer.tree["metadata"]["finalizers"] == ["orphan"]
+    assert "propagationPolicy=Background" in answer.headers["warning"]
+    for policy in ("Background", "Orphan"):
+        assert "warning" not in (await api("DELETE", f"{JOBS}/j?dryRun=All&propagationPolicy={policy}")).headers
+
+
+async def test_accepted_only_where_the_old_way_asks_for_dependents(api) -> None:
+    """Document 1, Event endpoints, delete: 200 or 202."""
+    await held(api, "example.com/a")
+    assert (await api("DELETE", f"{CONFIGS}/a")).status == 200
+    assert (await api("DELETE", f"{CONFIGS}/a", {"orphanDependents": False})).status == 202
+    await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": None}})
+    await api.config("a")
+    assert (await api("DELETE", f"{CONFIGS}/a", {"orphanDependents": False})).status == 200
+
+
+@pytest.mark.virtual
+async def test_a_pod_without_grace_ends_with_the_marks_of_its_deletion(api) -> None:
+    """Pending on no node, or forced: gone at once; watchers see that it was deleted, not only that it vanished."""
+    await running_pod(api, "p")
+    forced = await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    await running_pod(api, "q", nodeName="")
+    pending = await api.delete(f"{PODS}/q")
+    for gone in (forced, pending):
+        assert gone["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
+        assert gone["metadata"]["deletionGracePeriodSeconds"] == 0
+        assert await is_gone(api, f"{PODS}/{gone['metadata']['name']}")
+
+
+async def test_a_second_delete_may_choose_another_propagation(api) -> None:
+    await held(api, "example.com/a")
+    for policy, finalizers in (
+        ("Foreground", ["example.com/a", "foregroundDeletion"]),
+        ("Orphan", ["example.com/a", "orphan"]),
+        ("Background", ["example.com/a"]),
+    ):
+        marked = await api.delete(f"{CONFIGS}/a", {"propagationPolicy": policy})
+        assert marked["metadata"]["finalizers"] == finalizers
+
+
+async def test_events_have_no_dependents(api) -> None:
+    events = "/api/v1/namespaces/default/events"
+    await api.post(events, {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default"}})
+    assert (await api.delete(f"{events}/e?propagationPolicy=Foreground"))["status"] == "Success"
+    assert await is_gone(api, f"{events}/e")
+
+
+@pytest.mark.parametrize(("url", "body"), [("?dryRun=All", None), ("?dryRun", None), ("", {"dryRun": ["All"]})])
 async def test_a_dry_run_deletes_nothing(api, url: str, body: Any) -> None:
     made = await api.config("a")
     assert (await api.delete(f"{CONFIGS}/a{url}", body))["status"] == "Success"
@@ -192,6 +280,35 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
     await api.delete(f"{CONFIGS}?dryRun=All")
     assert len((await api.get(CONFIGS))["items"]) == 75
     await api.delete(CONFIGS)
+    assert (await api.get(CONFIGS))["items"] == []
+
+
+async def test_a_limit_deletes_piece_by_piece(api) -> None:
+    """Document 1, Event endpoints, deletecollection: `limit` and `continue`."""
+    for n in range(5):
+        await api.config(f"a{n}")
+    token, left = "", []
+    for _ in range(3):
+        answer = await api.delete(f"{CONFIGS}?limit=2&continue={token}")
+        token = answer["metadata"].get("continue", "")
+        left.append((len((await api.get(CONFIGS))["items"]), bool(token)))
+    assert left == [(3, True), (1, True), (0, False)]
+
+
+async def test_a_collection_is_deleted_with_the_options_of_each_object(api) -> None:
+    for n in range(3):
+        await api.config(f"a{n}")
+    await api.delete(CONFIGS, {"propagationPolicy": "Foreground"})
+    items = (await api.get(CONFIGS))["items"]
+    assert [item["metadata"]["finalizers"] for item in items] == [["foregroundDeletion"]] * 3
+    assert all(item["metadata"]["deletionTimestamp"] for item in items)
+
+
+async def test_what_is_gone_meanwhile_is_no_problem(api) -> None:
+    for n in range(40):
+        await api.config(f"a{n}")
+    together = await asyncio.gather(*(api("DELETE", CONFIGS) for _ in range(4)))
+    assert [answer.status for answer in together] == [200] * 4
     assert (await api.get(CONFIGS))["items"] == []
 
 
