@@ -5,7 +5,7 @@ A label is `list`, `map` (from strings), `pointer` (written only when it is ther
 `required` (always written, and its zero is told in JSON) or nothing (always written; a scalar's zero is absence in
 JSON); a field without a name is a message whose fields are the outer object's. `wire.json` is written by hand and has
 what the descriptions do not tell: messages of another form in JSON, messages whose fields are embedded in others, the
-numbers of fields that go by another name in protobuf, scalars that are pointers, and messages that are values.
+numbers of fields that go by another name in protobuf, and the presence of fields that `presence.json` does not have.
 """
 
 import re
@@ -15,13 +15,12 @@ from typing import Any
 Raw = dict[str, Any]
 
 _SCALARS = {"string": "string", "boolean": "bool", "integer": "int", "number": "double"}
-_VALUES = ("metadata", "spec", "status")  # messages that are values wherever they are
 _PREFIX = re.compile(r"(io\.k8s|k8s\.io)\.(api|(apimachinery|apiextensions-apiserver|kube-aggregator)\.pkg(\.apis)?)\.")
 
 
-def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, wire: Raw) -> Raw:
+def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, wire: Raw, presence: Raw) -> Raw:
     """The messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
-    table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire)
+    table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire, presence)
     messages: dict[str, Raw] = {}
     kinds = {**kinds, **{f"{kind}List": f"{name}List" for kind, name in kinds.items() if table.has(f"{name}List")}}
     kinds.update(wire["kinds"])
@@ -42,9 +41,10 @@ def message_name(definition: str) -> str:
 class _Table:
     """Everything that is known about messages."""
 
-    def __init__(self, definitions: Mapping[str, Raw], extra: Raw, wire: Raw) -> None:
+    def __init__(self, definitions: Mapping[str, Raw], extra: Raw, wire: Raw, presence: Raw) -> None:
         self._definitions = definitions
         self._wire = wire
+        self._presence: Raw = {**presence, **wire["presence"]}
         self._numbers = {
             message_name(name): {field: found[0] for field, found in fields.items()} for name, fields in extra.items()
         }
@@ -77,15 +77,14 @@ class _Table:
         for part, label in (("items", "list"), ("values", "map")):
             if part in found:
                 return [field, _type(found[part]), label]
-        kind, label = _type(found), self._label(name, definition, field, "." in _type(found))
+        kind, label = _type(found), self._label(name, field, "." in _type(found))
         return [field, kind, label] if label else [field, kind]
 
-    def _label(self, name: str, definition: Raw, field: str, is_message: bool) -> str:
-        if field in self._wire["pointers"].get(name, ()):
+    def _label(self, name: str, field: str, is_message: bool) -> str:
+        presence = self._presence.get(name) or self._presence.get(self._outer.get(name, ""), {})
+        if field in presence.get("pointers", ()):
             return "pointer"
-        if is_message:
-            return "" if field in _VALUES or field in self._wire["values"].get(name, ()) else "pointer"
-        return "required" if field in definition.get("required", ()) else ""
+        return "required" if field in presence.get("kept", ()) and not is_message else ""
 
 
 def _type(raw: Raw) -> str:

@@ -1,0 +1,160 @@
+"""Real manifests over protobuf: read as their JSON is, put back without a change, listed and watched."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode, envelope, raw
+from apiserver_stub.encode.protobuf.wire import fields
+
+MANIFESTS = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+def read(data: bytes) -> Any:
+    return decode(data, "", "")
+
+
+def untyped(tree: Any) -> Any:
+    """An object as it is within another in protobuf, where its place alone tells its type."""
+    found = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
+    if claims := found.get("spec", {}).get("volumeClaimTemplates"):
+        found["spec"] = {**found["spec"], "volumeClaimTemplates": [untyped(claim) for claim in claims]}
+    return found
+
+
+def messages(data: bytes) -> Iterator[tuple[str, Any]]:
+    """The events of a watch, each with its object."""
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        event, data = dict(fields(data[4 : 4 + size])), data[4 + size :]
+        kind, [(_, told)] = event[1 << 3 | 2], fields(event[2 << 3 | 2])  # type: ignore[arg-type]
+        yield kind.decode(), read(told)  # type: ignore[union-attr,arg-type]
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    """Every object of the manifests."""
+    for file in MANIFESTS:
+        for tree in yaml.safe_load_all(file.read_text()):
+            yield from tree["items"] if tree["kind"] == "List" else [tree]
+
+
+@pytest.fixture
+async def stored(api: Any) -> list[str]:
+    """The paths of the objects of all manifests."""
+    kinds = {(kind.api_version, kind.kind): kind for kind in api.kinds.all()}
+    paths = []
+    for tree in manifests():
+        kind = kinds[tree["apiVersion"], tree["kind"]]
+        path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+        if kind.namespaced:
+            path += f"/namespaces/{tree['metadata'].get('namespace', 'default')}"
+        await api("POST", f"{path}/{kind.plural}", tree)
+        paths.append(f"{path}/{kind.plural}/{tree['metadata']['name']}")
+    return paths
+
+
+async def test_objects_are_read_as_their_json_is(api: Any, stored: list[str]) -> None:
+    """Document 1, Protobuf envelope, raw: the complete object."""
+    for path in stored:
+        answer = await api("GET", path, accept=MEDIA_TYPE)
+        assert answer.headers["content-type"] == MEDIA_TYPE
+        found, plain = read(answer.data), await api.get(path)
+        assert (found["apiVersion"], found["kind"]) == (plain["apiVersion"], plain["kind"])
+        assert untyped(found) == untyped(plain)
+
+
+async def test_an_object_put_back_is_unchanged(api: Any, stored: list[str]) -> None:
+    """As clients in Go update: what they did not touch comes back as they have read it."""
+    for path in stored:
+        await api.put(path, await api.get(path))
+        whole = (await api("GET", path, accept=MEDIA_TYPE)).data
+        answer = await api("PUT", path, whole, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
+        assert read(answer.data) == read(whole)
+
+
+async def test_collections_are_read_as_their_json_is(api: Any, stored: list[str]) -> None:
+    for path in dict.fromkeys(path.rpartition("/")[0] for path in stored):
+        answer = await api("GET", path, accept=MEDIA_TYPE)
+        plain = await api.get(path)
+        assert read(answer.data) == {**plain, "items": [untyped(item) for item in plain["items"]]}
+        assert (await api("GET", path, accept=MEDIA_TYPE)).data == answer.data
+
+
+@pytest.mark.parametrize("count", [0, 1, 300])
+async def test_collections_of_any_size(api: Any, count: int) -> None:
+    names = [f"c-{n:03}" for n in range(count)]
+    for name in names:
+        await api.config(name)
+    found = read((await api("GET", CONFIGS, accept=MEDIA_TYPE)).data)
+    assert (found["apiVersion"], found["kind"]) == ("v1", "ConfigMapList")
+    assert [item["metadata"]["name"] for item in found.get("items", [])] == names
+    assert found["metadata"]["resourceVersion"] == str(api.store.revision)
+
+
+async def test_chunks_of_collections(api: Any) -> None:
+    """Document 1, Chunked listing, rule 2: `continue` and `remainingItemCount` are in the list's metadata."""
+    for name in "abc":
+        await api.config(name)
+    first = read((await api("GET", f"{CONFIGS}?limit=2", accept=MEDIA_TYPE)).data)
+    assert first["metadata"]["remainingItemCount"] == 1
+    token = first["metadata"]["continue"]
+    last = read((await api("GET", f"{CONFIGS}?limit=2&continue={token}", accept=MEDIA_TYPE)).data)
+    assert [item["data"]["k"] for item in first["items"] + last["items"]] == ["a", "b", "c"]
+
+
+async def test_only_metadata(api: Any) -> None:
+    made = await api.config("a", team="x")
+    accept = f"{MEDIA_TYPE};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+    found = read((await api("GET", CONFIGS, accept=accept)).data)
+    assert (found["apiVersion"], found["kind"]) == ("meta.k8s.io/v1", "PartialObjectMetadataList")
+    assert found["items"] == [{"metadata": made["metadata"]}]
+    accept = f"{MEDIA_TYPE};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    found = read((await api("GET", f"{CONFIGS}/a", accept=accept)).data)
+    assert found == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
+
+
+async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
+    """Document 1, Watching: the same events as in JSON, each a message of its own."""
+    await api.config("a")
+    accept = f"{MEDIA_TYPE};stream=watch"
+    url = f"{CONFIGS}?watch=1&timeoutSeconds=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+    response = await api.send("GET", f"{url}&allowWatchBookmarks=1", accept=accept)
+    assert response.headers["content-type"] == accept
+    told = [await anext(response.body)]
+    await api.config("b")
+    await api.delete(f"{CONFIGS}/a")
+    while len(list(messages(b"".join(told)))) < 4:
+        told.append(await anext(response.body))
+    await response.body.aclose()
+    events = list(messages(b"".join(told)))
+    assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK", "ADDED", "DELETED"]
+    assert [tree["metadata"].get("name") for _, tree in events] == ["a", None, "b", "a"]
+    assert {(tree["apiVersion"], tree["kind"]) for _, tree in events} == {("v1", "ConfigMap")}
+    assert events[1][1]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert events[2][1] == await api.get(f"{CONFIGS}/b")
+
+
+async def test_a_watch_that_cannot_go_on_ends_with_a_status(api: Any) -> None:
+    """Document 1, Watching: an ERROR event holds a `Status`."""
+    url = f"{CONFIGS}?watch=1&resourceVersion={api.store.revision}"
+    response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch")
+    for name in range(250):  # more than is kept
+        await api.config(f"c-{name}")
+    [(kind, status)] = messages(b"".join([chunk async for chunk in response.body]))
+    assert (kind, status["apiVersion"], status["kind"]) == ("ERROR", "v1", "Status")
+    assert (status["code"], status["reason"]) == (410, "Expired")
+
+
+async def test_a_subresource_has_a_message_too(api: Any, stored: list[str]) -> None:
+    path = next(path for path in stored if "/deployments/" in path)
+    found = read((await api("GET", f"{path}/scale", accept=MEDIA_TYPE)).data)
+    assert (found["apiVersion"], found["kind"]) == ("autoscaling/v1", "Scale")
+    told = {**found, "spec": {"replicas": 7}}
+    body = envelope("autoscaling/v1", "Scale", raw(json.dumps(told).encode(), "autoscaling/v1", "Scale"))
+    answer = await api("PUT", f"{path}/scale", body, content_type=MEDIA_TYPE, accept=MEDIA_TYPE)
+    assert read(answer.data)["spec"] == {"replicas": 7}
