@@ -32,8 +32,9 @@ from apiserver_stub.server import Desks, Gate, Server
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import flaw_of
 from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.store import Store
+from apiserver_stub.store.store import Rules, Store
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs import Features, Limits, Tools, Verbs
 from apiserver_stub.watch.hub import Hub
@@ -102,7 +103,9 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     may = May([always_allow])
     storage = options[StorageOptions]
     kinds = built_in()
-    store = Store(backend or _backend(storage), Retention(storage.watch_cache_window), log=runtime.log("store"))
+    rules = Rules(flaw_of, {kind.storage: storage.event_ttl for kind in kinds.all() if kind.strategy.fleeting})
+    retention = Retention(storage.watch_cache_window)
+    store = Store(backend or _backend(storage), retention, log=runtime.log("store"), rules=rules)
     hub = Hub(store)
     network = options[NetworkOptions]
     admission = Admission(

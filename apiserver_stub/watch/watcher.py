@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from apiserver_stub.store.refusals import TooNew, TooOld
+from apiserver_stub.store.refusals import Corrupt, TooNew, TooOld
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
 from apiserver_stub.watch.lines import Lines, Represent, bookmark
@@ -41,7 +41,8 @@ class Watcher:
 
     First come the rows of the initial state, if wanted, then changes as they appear. `take` hands out what is ready
     to be sent; an empty chunk means that there is nothing (`idle`), or that looking took long and should go on
-    later. Once `ended` it has nothing more to say. A watcher that the history has left behind ends with 410.
+    later. Once `ended` it has nothing more to say. A watcher that the history has left behind ends with 410, one
+    that comes upon an object that cannot be read with the refusal that names it.
     """
 
     def __init__(self, store: Store, lines: Lines, target: Target, options: WatchOptions, now: float) -> None:
@@ -82,7 +83,10 @@ class Watcher:
             return self._give_up(self._refusal)
         if self._position < self._history.first:
             return self._give_up(TooOld(self._revision, self._history.trimmed))
-        chunk = self._changes() if self._initial is None else self._state(self._initial)
+        try:
+            chunk = self._changes() if self._initial is None else self._state(self._initial)
+        except Corrupt as refusal:
+            return self._give_up(refusal)
         if now >= self.deadline:
             return chunk + self._due(now)
         return chunk
