@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent
 from controller_manager.api.wire import Request
 
@@ -42,20 +43,20 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object, as the bytes of its JSON; `of_kind` is false for a `Status` and other bodies of another kind than
-    the call's, which have no other representation.
+    """One object, as the bytes of its JSON; a `Status` and others that are not of the call's kind stand for themselves
+    in every view.
     """
 
     data: bytes
-    of_kind: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A collection: the metadata of the list and its objects as JSON bytes, in order."""
+    """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`."""
 
     resource_version: str
     objects: Sequence[bytes]
+    rows: Sequence[Row]
     continue_token: str = ""
     remaining: int | None = None
 

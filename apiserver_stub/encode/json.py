@@ -19,6 +19,14 @@ _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 _ENCODER = msgspec.json.Encoder()
 
 
+class _Typed(msgspec.Struct, rename="camel", gc=False):
+    kind: str = ""
+    api_version: str = ""
+
+
+_TYPED = msgspec.json.Decoder(_Typed)
+
+
 class TooDeepError(ValueError):
     """A document nested beyond what the server follows."""
 
@@ -50,6 +58,12 @@ def check_depth(value: Any) -> None:
         count_keys(value)
     except TooDeepError as error:
         raise BadRequest(f"the object would be {error}") from None
+
+
+def type_of(data: bytes) -> tuple[str, str]:
+    """Version and kind of an object in JSON."""
+    found = _TYPED.decode(data)
+    return found.api_version, found.kind
 
 
 def in_order(tree: Tree) -> Tree:

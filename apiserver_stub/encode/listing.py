@@ -4,18 +4,22 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.store.row import Row
+
 Show = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
-    `show` shows them, of the version and kind `element`.
+    `show` shows them. They are of `kind`, and made of `rows`.
     """
 
     head: dict[str, Any]
+    kind: Kind
+    rows: Sequence[Row]
     objects: Sequence[bytes]
-    element: tuple[str, str]
     array: str = "items"
     show: Show | None = None
 

@@ -3,11 +3,14 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import msgspec
-
 from apiserver_stub.encode import cbor, json, protobuf, yaml
 from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.protobuf import rows
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.store.row import Row
 from apiserver_stub.watch import lines
+
+RowFrame = Callable[[str, Row], bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -15,7 +18,8 @@ class Medium:
     """How answers are written: `whole` one object from its JSON, `pieces` a listing, piece by piece and one at least
     for each object, of which `breath` are made before others may run.
 
-    `watch_type` is the media type of a watch whose events `frame` sets down, empty when there is none. `knows` tells
+    `watch_type` is the media type of a watch whose events `frame` sets down, empty when there is none; `row_frame` is
+    what sets down those of rows that keep what they were written as, whole or only their metadata. `knows` tells
     whether objects of a version and kind can be written (None for all), `tables` whether a `Table` can.
     """
 
@@ -25,37 +29,36 @@ class Medium:
     breath: int
     watch_type: str = ""
     frame: Callable[[str, bytes], bytes] = lines.encode
+    row_frame: Callable[[Kind, bool], RowFrame] | None = None
     knows: Callable[[str, str], bool] | None = None
     tables: bool = True
 
 
-class _Typed(msgspec.Struct, rename="camel", gc=False):
-    kind: str = ""
-    api_version: str = ""
-
-
-_TYPED = msgspec.json.Decoder(_Typed)
-_OF_EACH = 16  # messages made at once
-
-
 def _message(data: bytes) -> bytes:
-    about = _TYPED.decode(data)
-    raw = protobuf.raw(data, about.api_version, about.kind)
-    return protobuf.envelope(about.api_version, about.kind, raw)
+    api_version, kind = json.type_of(data)
+    return protobuf.envelope(api_version, kind, protobuf.raw(data, api_version, kind))
 
 
 def _messages(listing: Listing) -> Iterator[bytes]:
-    """Nothing for each object at first: a message begins with its size."""
-    raws = []
-    for data in listing.elements():
-        raws.append(protobuf.raw(data, *listing.element))
+    """Nothing for each object at first: a list begins with its size."""
+    shown, raws = _shown(listing.kind, listing.show is not None), []
+    for row in listing.rows:
+        raws.append(shown.of(row))
         yield b""
-    head = listing.head
-    yield from protobuf.collection(head["apiVersion"], head["kind"], head["metadata"], raws)
+    yield from protobuf.collection(shown.api_version, f"{shown.kind}List", listing.head["metadata"], raws)
 
 
 def _message_frame(kind: str, data: bytes) -> bytes:
     return protobuf.frame(kind, _message(data))
+
+
+def _message_row_frame(kind: Kind, partial: bool) -> RowFrame:
+    shown = _shown(kind, partial)
+    return lambda event, row: protobuf.frame(event, protobuf.envelope(shown.api_version, shown.kind, shown.of(row)))
+
+
+def _shown(kind: Kind, partial: bool) -> rows.Shown:
+    return rows.partial() if partial else rows.whole(kind)
 
 
 JSON = Medium("application/json", json.line, json.pieces, 50, "application/json")
@@ -68,6 +71,7 @@ PROTOBUF = Medium(
     16,
     f"{protobuf.MEDIA_TYPE};stream=watch",
     _message_frame,
+    _message_row_frame,
     protobuf.knows,
     tables=False,
 )

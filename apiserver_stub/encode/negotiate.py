@@ -62,7 +62,7 @@ class Forms:
         medium = _medium(form, call.request, call.query.get("pretty", ""))
         headers = _headers(medium.media_type, reply)
         if isinstance(content, Item):
-            return Response(reply.status, headers, medium.whole(_shown(call, form, content)))
+            return Response(reply.status, headers, medium.whole(one(call, form, content.data)))
         if medium is JSON and not form.view:
             return Response(reply.status, headers, _joined(listing(call, form, content)))
         return Response(reply.status, headers, _written(medium, listing(call, form, content)))
@@ -105,11 +105,6 @@ def _medium(form: Form, request: Request, pretty: str) -> Medium:
         return form.medium
     for_people = pretty in _TRUE if pretty else request.headers.get("user-agent", "").startswith(_PEOPLE)
     return PRETTY if for_people or form.pretty else JSON
-
-
-def _shown(call: Call, form: Form, item: Item) -> bytes:
-    show = one(call, form)
-    return item.data if show is None or not item.of_kind else show(item.data)
 
 
 def _written(medium: Medium, content: Listing) -> bytes | AsyncIterator[bytes]:

@@ -6,6 +6,7 @@ import msgspec
 
 from apiserver_stub.call import Call, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Form
+from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.listing import Listing, Show
 from apiserver_stub.encode.table import Tabulator
 from apiserver_stub.kinds.kind import Kind, Subresource
@@ -20,22 +21,23 @@ class _Described(msgspec.Struct):
 _DESCRIBED = msgspec.json.Decoder(_Described)
 
 
-def one(call: Call, form: Form) -> Show | None:
-    """How an object is shown; None when it stands for itself."""
-    if form.view == TABLE:
-        return _tabulator(call, form).one
-    return _partial(form.version) if form.view == PARTIAL else None
+def one(call: Call, form: Form, data: bytes) -> bytes:
+    """An answer as it is shown; one that is not of the call's kind stands for itself."""
+    if not form.view or type_of(data) != _type(call):
+        return data
+    return _tabulator(call, form).one(data) if form.view == TABLE else _partial(form.version)(data)
 
 
 def listing(call: Call, form: Form, items: Items) -> Listing:
     """How a collection is shown."""
-    element, metadata = shown_type(call, form), list_metadata(items)
+    metadata = list_metadata(items)
     if form.view == TABLE:
         tabulator = _tabulator(call, form)
-        return Listing(tabulator.head(metadata), items.objects, element, "rows", tabulator.row)
-    api_version, kind = element
+        return Listing(tabulator.head(metadata), call.kind, items.rows, items.objects, "rows", tabulator.row)
+    api_version, kind = shown_type(call, form)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
-    return Listing(head, items.objects, element, show=_partial(form.version) if form.view else None)
+    show = _partial(form.version) if form.view else None
+    return Listing(head, call.kind, items.rows, items.objects, show=show)
 
 
 def represent(call: Call, form: Form) -> Represent:
@@ -44,7 +46,8 @@ def represent(call: Call, form: Form) -> Represent:
     name = f"{medium.watch_type} {form.view} {form.version}"
     if form.view != TABLE:
         convert = _partial(form.version) if form.view == PARTIAL else None
-        return Represent(name, convert, medium.frame)
+        row = medium.row_frame(call.kind, convert is not None) if medium.row_frame else None
+        return Represent(name, convert, medium.frame, row=row)
     name = f"{name} {call.query.get('includeObject', '')}"
 
     def convert_later(data: bytes) -> bytes:
@@ -56,10 +59,7 @@ def represent(call: Call, form: Form) -> Represent:
 
 def shown_type(call: Call, form: Form) -> tuple[str, str]:
     """Version and kind of what stands for an object of the call."""
-    if form.view:
-        return form.version, form.view
-    about = _named(call)
-    return f"{about.group}/{about.version}" if about.group else about.version, about.kind
+    return (form.version, form.view) if form.view else _type(call)
 
 
 def list_metadata(items: Items) -> dict[str, Any]:
@@ -74,6 +74,11 @@ def list_metadata(items: Items) -> dict[str, Any]:
 
 def _tabulator(call: Call, form: Form) -> Tabulator:
     return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), form.version)
+
+
+def _type(call: Call) -> tuple[str, str]:
+    about = _named(call)
+    return f"{about.group}/{about.version}" if about.group else about.version, about.kind
 
 
 def _named(call: Call) -> Kind | Subresource:

@@ -34,7 +34,7 @@ async def list_(tools: Tools, call: Call) -> Reply:
     snapshot, page = await read_page(tools, call, asked, chosen)
     token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
     objects = all_served(call.kind, page.rows, named=tools.features.unsafe_deletion)
-    return Reply(Items(str(snapshot.revision), objects, token, page.remaining))
+    return Reply(Items(str(snapshot.revision), objects, page.rows, token, page.remaining))
 
 
 async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> tuple[Snapshot, Page]:

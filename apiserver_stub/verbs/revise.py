@@ -29,7 +29,7 @@ async def revise(
     outcome = await modify(tools, call, revision)
     if shown is None:
         return Reply(Item(outcome.data), 200, revision.warnings)
-    return Reply(Item(shown(outcome.data), of_kind=False), 200, revision.warnings)
+    return Reply(Item(shown(outcome.data)), 200, revision.warnings)
 
 
 class Revision:

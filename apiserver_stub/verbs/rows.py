@@ -110,4 +110,4 @@ def success(call: Call, data: bytes = b"{}", token: str = "") -> Item:
     uid = msgspec.json.decode(data, type=_Named).metadata.uid
     details = Details(name=call.name, group=kind.group, kind=kind.plural, uid=uid)
     metadata = {"continue": token} if token else {}
-    return Item(Status(metadata=metadata, status="Success", details=details, code=200).encode(), of_kind=False)
+    return Item(Status(metadata=metadata, status="Success", details=details, code=200).encode())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.store.row import Change, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
 
@@ -23,18 +23,23 @@ def encode(kind: str, data: bytes) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Represent:
     """How a stream tells events: `frame(type, object)` sets an event down, of an object that `convert` has made of the
-    stored one; both are JSON before. The same name means the same bytes. `rest` tells all events but the first of a
-    stream, if they are told in another way.
+    stored one; both are JSON before. The same name means the same bytes. `row` does both at once where rows keep what
+    they were written as. `rest` tells all events but the first of a stream, if they are told in another way.
     """
 
     name: str = ""
     convert: Callable[[bytes], bytes] | None = None
     frame: Callable[[str, bytes], bytes] = encode
     rest: "Represent | None" = None
+    row: Callable[[str, Row], bytes] | None = None
 
     def event(self, kind: str, data: bytes) -> bytes:
         """The event of a stored object."""
         return self.frame(kind, data if self.convert is None else self.convert(data))
+
+    def event_of(self, kind: str, row: Row) -> bytes:
+        """The event of a row."""
+        return self.event(kind, row.data) if self.row is None else self.row(kind, row)
 
     def failure(self, error: ApiError) -> bytes:
         """The event that ends a stream which cannot go on."""
@@ -59,10 +64,10 @@ class Lines:
         at = (kind, represent.name)
         if change.lines is not None and (known := change.lines.get(at)) is not None:
             return known
-        data = change.row.data
         if kind == "DELETED" and not change.deleted and change.before is not None:
-            data = _as_of(change.before.data, change.revision)
-        line = represent.event(kind, data)
+            line = represent.event(kind, _as_of(change.before.data, change.revision))
+        else:
+            line = represent.event_of(kind, change.row)
         self._keep(change, at, line)
         return line
 

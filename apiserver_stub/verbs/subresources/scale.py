@@ -83,7 +83,7 @@ async def get_scale(tools: Tools, call: Call) -> Reply:
     """The scale of the object."""
     body = (await get(tools, call)).body
     assert isinstance(body, Item)
-    return Reply(Item(_shown(call.kind, body.data), of_kind=False))
+    return Reply(Item(_shown(call.kind, body.data)))
 
 
 async def update_scale(tools: Tools, call: Call) -> Reply:

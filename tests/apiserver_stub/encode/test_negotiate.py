@@ -16,6 +16,7 @@ from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent, bookmark
 from controller_manager.api.errors import (
     BadRequest,
@@ -62,6 +63,11 @@ class Represents(AsyncIterator[bytes]):
 
     async def __anext__(self) -> bytes:
         raise StopAsyncIteration
+
+
+def collection(objects: list[bytes], token: str = "", remaining: int | None = None) -> Items:
+    rows = [Row("pods", f"default/{n}", 7, data) for n, data in enumerate(objects)]
+    return Items("9", objects, rows, token, remaining)
 
 
 async def answer(asked: Call, reply: Reply, offered: Forms = WITH_CBOR) -> tuple[list[bytes], dict[str, str]]:
@@ -120,7 +126,7 @@ PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
 def test_each_accept_header_has_its_content_type(of: tuple[str, str, str], accept: str, verb: str, media: str) -> None:
     """Document 1, Headers and media types."""
     asked = call(accept, verb, of)
-    status = Item(b'{"kind":"Status","apiVersion":"v1"}', of_kind=False)
+    status = Item(b'{"kind":"Status","apiVersion":"v1"}')
     reply = Reply(Stream(Represents().open) if verb == "watch" else status)
     assert WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply).headers["content-type"] == media
 
@@ -195,7 +201,7 @@ async def test_an_object_is_answered_with_its_bytes() -> None:
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR])
 @pytest.mark.parametrize("count", [0, 1, 2, 60])
 async def test_a_list_is_the_same_in_every_medium(accept: str, count: int) -> None:
-    items = Items("9", [pod(str(n)) for n in range(count)], "token", 4)
+    items = collection([pod(str(n)) for n in range(count)], "token", 4)
     tree = await shown(call(accept), items)
     assert (tree["kind"], tree["apiVersion"]) == ("PodList", "v1")
     assert tree["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
@@ -208,7 +214,7 @@ async def test_a_list_is_the_same_in_every_medium(accept: str, count: int) -> No
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 300_000), min_size=1, max_size=6))
 def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int]) -> None:
-    items = Items("9", [pod(str(n), size) for n, size in enumerate(sizes)])
+    items = collection([pod(str(n), size) for n, size in enumerate(sizes)])
     chunks, _ = asyncio.run(answer(call(), Reply(items)))
     tree = json.loads(b"".join(chunks))
     assert [item["metadata"]["name"] for item in tree["items"]] == [str(n) for n in range(len(sizes))]
@@ -218,7 +224,7 @@ def test_a_long_list_comes_in_large_chunks_that_make_up_the_list(sizes: list[int
 @pytest.mark.parametrize("accept", [YAML, PROTOBUF, CBOR, AS_TABLE, AS_PARTIAL, f"{JSON};pretty=1"])
 @pytest.mark.parametrize("sizes", [[], [10], [10, 300_000, 20], [100_000] * 7, [1] * 200])
 async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: list[int]) -> None:
-    items = Items("9", [pod(str(n), size) for n, size in enumerate(sizes)])
+    items = collection([pod(str(n), size) for n, size in enumerate(sizes)])
     asked = call(accept, includeObject="Object")
     chunks, headers = await answer(asked, Reply(items))
     tree = READ[headers["content-type"]](b"".join(chunks))
@@ -230,7 +236,7 @@ async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: l
 
 @pytest.mark.parametrize(("accept", "breaths"), [(YAML, 200), (PROTOBUF, 12), (CBOR, 6), (AS_TABLE, 4)])
 async def test_a_long_collection_lets_others_run_while_it_is_written(accept: str, breaths: int) -> None:
-    items, turns = Items("9", [pod(str(n)) for n in range(200)]), 0
+    items, turns = collection([pod(str(n)) for n in range(200)]), 0
 
     async def others() -> None:
         nonlocal turns
@@ -265,7 +271,7 @@ async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: b
     asked = Call(request, plain.user, "get", plain.kind, "", "", None, query)
     chunks, _ = await answer(asked, Reply(Item(pod("a"))))
     assert chunks[0].startswith(b'{\n  "apiVersion": "v1"') is pretty
-    chunks, _ = await answer(asked, Reply(Items("9", [pod("a"), pod("b")])))
+    chunks, _ = await answer(asked, Reply(collection([pod("a"), pod("b")])))
     whole = json.loads(b"".join(chunks))
     assert (b"".join(chunks) == json.dumps(whole, indent=2).encode()) is pretty
     refusal = bytes(FORMS.refuse(NotFound("no"), request).body)  # type: ignore[arg-type]
@@ -274,7 +280,7 @@ async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: b
 
 @pytest.mark.parametrize("accept", [AS_TABLE, AS_TABLE.replace("json", "yaml")])
 async def test_tables_stand_for_objects_and_lists(accept: str) -> None:
-    table = await shown(call(accept), Items("9", [pod("a"), pod("b")], "token", 4))
+    table = await shown(call(accept), collection([pod("a"), pod("b")], "token", 4))
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"] == {"resourceVersion": "9", "continue": "token", "remainingItemCount": 4}
     assert [row["cells"][0] for row in table["rows"]] == ["a", "b"]
@@ -288,8 +294,8 @@ async def test_tables_stand_for_objects_and_lists(accept: str) -> None:
 
 
 async def test_old_tables_have_the_same_fields_in_their_version() -> None:
-    old = await shown(call(AS_TABLE + "beta1"), Items("9", [pod("a")]))
-    new = await shown(call(AS_TABLE), Items("9", [pod("a")]))
+    old = await shown(call(AS_TABLE + "beta1"), collection([pod("a")]))
+    new = await shown(call(AS_TABLE), collection([pod("a")]))
     assert old["apiVersion"] == old["rows"][0]["object"]["apiVersion"] == "meta.k8s.io/v1beta1"
     assert old["columnDefinitions"] == new["columnDefinitions"]
     assert old["rows"][0]["cells"] == new["rows"][0]["cells"]
@@ -304,7 +310,7 @@ async def test_metadata_stands_for_objects_and_lists(medium: str) -> None:
         "metadata": {"name": "a", "resourceVersion": "7"},
     }
     assert await shown(call(accept, "get"), Item(pod("a"))) == partial
-    listed = await shown(call(accept), Items("9", [pod("a")]))
+    listed = await shown(call(accept), collection([pod("a")]))
     assert (listed["kind"], listed["metadata"]) == ("PartialObjectMetadataList", {"resourceVersion": "9"})
     assert [item["metadata"] for item in listed["items"]] == [partial["metadata"]]
 
@@ -312,7 +318,7 @@ async def test_metadata_stands_for_objects_and_lists(medium: str) -> None:
 @pytest.mark.parametrize("accept", [AS_TABLE, f"{PROTOBUF},{JSON}", YAML, CBOR])
 async def test_a_status_is_a_status_in_every_form(accept: str) -> None:
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 200}
-    found = await shown(call(accept, "delete"), Item(msgspec.json.encode(status), of_kind=False))
+    found = await shown(call(accept, "delete"), Item(msgspec.json.encode(status)))
     assert {key: found[key] for key in ("kind", "apiVersion", "status", "code")} == {
         key: status[key] for key in ("kind", "apiVersion", "status", "code")
     }
@@ -344,9 +350,9 @@ def test_refusals_come_in_the_form_that_was_asked_for(accept: str, media: str) -
 
 
 async def test_include_object_is_checked_for_tables() -> None:
-    tree = await shown(call(AS_TABLE, includeObject="Object"), Items("9", [pod("a")]))
+    tree = await shown(call(AS_TABLE, includeObject="Object"), collection([pod("a")]))
     assert tree["rows"][0]["object"]["spec"]
-    tree = await shown(call(AS_TABLE, includeObject="None"), Items("9", [pod("a")]))
+    tree = await shown(call(AS_TABLE, includeObject="None"), collection([pod("a")]))
     assert tree["rows"][0]["object"] is None
     with pytest.raises(BadRequest, match="must be 'Metadata', 'Object', 'None', or empty"):
         FORMS.check(call(AS_TABLE, includeObject="Everything"))
