@@ -78,4 +78,5 @@ def _in_version(kind: Kind, represent: Represent) -> Represent:
         return served(kind, data) if convert is None else convert(served(kind, data))
 
     name = f"{kind.api_version} {represent.name}"
-    return Represent(name, convert_served, represent.frame, None if rest is None else _in_version(kind, rest))
+    rest = None if rest is None else _in_version(kind, rest)
+    return Represent(name, convert_served, represent.frame, rest, represent.row)

@@ -25,15 +25,15 @@ class Target:
         self.kind = kind
         self.represent = represent
 
-    def event(self, kind: str, data: bytes) -> bytes:
-        """An event of a stored object, which is the next of the stream."""
-        told = self.represent.event(kind, data)
-        self.represent = self.represent.rest or self.represent
-        return told
+    def next(self) -> Represent:
+        """How the next event of the stream is told."""
+        represent = self.represent
+        self.represent = represent.rest or represent
+        return represent
 
     def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
         """A BOOKMARK event."""
-        return self.event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
+        return self.next().event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
 
 
 class Watcher:
@@ -112,7 +112,7 @@ class Watcher:
         parts, size = [], 0
         for seen, row in enumerate(rows, start=1):
             if self._filter.selects(row):
-                parts.append(self._target.event("ADDED", row.data))
+                parts.append(self._target.next().event_of("ADDED", row))
                 size += len(parts[-1])
             if size >= _CHUNK or seen >= _SCAN:
                 return b"".join(parts)
@@ -128,8 +128,7 @@ class Watcher:
         for change in changes:
             self._position += 1
             if kind := event(change):
-                parts.append(line(change, kind, target.represent))
-                target.represent = target.represent.rest or target.represent
+                parts.append(line(change, kind, target.next()))
                 size += len(parts[-1])
                 if size >= _CHUNK:
                     break
