@@ -56,7 +56,7 @@ def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
     """
     if not call.request.body:
         return as_options(tools, call, _in_query(call.query))
-    return as_options(tools, call, decode_options(call.request))
+    return as_options(tools, call, decode_options(call.request) | _dry(call.query))
 
 
 def as_options(tools: Tools, call: Call, tree: Mapping[str, Any]) -> tuple[Call, DeleteOptions]:
@@ -87,10 +87,13 @@ def _in_query(query: Mapping[str, str]) -> dict[str, Any]:
         "propagationPolicy": query.get("propagationPolicy"),
         "orphanDependents": flag(query, "orphanDependents"),
         "preconditions": {"uid": query["uid"]} if query.get("uid") else None,
-        "dryRun": [query["dryRun"] or _ALL] if "dryRun" in query else None,
         IGNORE: flag(query, IGNORE),
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return _dry(query) | {name: value for name, value in said.items() if value is not None}
+
+
+def _dry(query: Mapping[str, str]) -> dict[str, Any]:
+    return {"dryRun": [query["dryRun"] or _ALL]} if "dryRun" in query else {}
 
 
 def _check_version(call: Call, version: str) -> None:

@@ -1,0 +1,327 @@
+"""Objects the store holds but cannot read (document 1, States and transitions, and Delete options)."""
+
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import flaw_of
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.testing import Cluster
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+UNSAFE = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
+ON = "--feature-gates=AllowUnsafeMalformedObjectDeletion=true"
+ADMIN = Certificate("admin", ("system:masters",))
+SOUND = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u"}}'
+
+Started = Callable[..., AbstractAsyncContextManager["Api"]]
+
+
+class Api:
+    """An administrator of a started server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+
+    async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
+        path, _, text = url.partition("?")
+        query = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in text.split("&") if pair)
+        data = b"" if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.server.handle(Request(method, path, query, named, data, ADMIN))
+
+    async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        response = await self.send(method, url, body, **headers)
+        assert isinstance(response.body, bytes)
+        return response.status, json.loads(response.body)
+
+    async def config(self, name: str, **metadata: Any) -> Any:
+        code, made = await self("POST", CONFIGS, {"metadata": {"name": name, **metadata}, "data": {"k": name}})
+        assert code == 201
+        return made
+
+    async def watch(self, query: str) -> list[Any]:
+        """The events of a watch that ends."""
+        response = await self.send("GET", f"{CONFIGS}?watch=1&{query}")
+        assert not isinstance(response.body, bytes)
+        return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
+
+
+async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken") -> None:
+    """Write over what the log holds of an object."""
+    async for records in backend.replay():
+        for record in records:
+            if record.key == f"default/{name}":
+                backend.append([record._replace(data=data)], lambda _: None)
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def started(backend: MemoryBackend) -> Started:
+    @asynccontextmanager
+    async def start(*flags: str) -> AsyncIterator[Api]:
+        flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
+        server = build(FLAGS.parse(flags), Runtime("test"), backend)
+        await server.start()
+        yield Api(server)
+        server.end_streams()
+        await server.stop()
+
+    return start
+
+
+@pytest.fixture
+async def broken(started: Started, backend: MemoryBackend) -> dict[str, Any]:
+    """A log with the objects a, b and c, of which b cannot be read; the latter as it was."""
+    async with started() as api:
+        made = {name: await api.config(name, finalizers=["example.com/x"]) for name in "abc"}
+    await corrupt(backend, "b")
+    return dict(made["b"])
+
+
+@pytest.mark.parametrize(
+    ("data", "sound"),
+    [
+        (SOUND, True),
+        (SOUND.replace(b'"u"', '"ü"'.encode()), True),
+        (SOUND.replace(b"}}", b'},"data":{"k":"\xff"}}'), False),
+        (SOUND.replace(b'"kind":"ConfigMap",', b""), False),
+        (SOUND.replace(b'"apiVersion":"v1",', b""), False),
+        (SOUND.replace(b'"uid":"u"', b'"uid":7'), False),
+        (SOUND.replace(b"}}", b',"labels":{"a":1}}}'), False),
+        (SOUND[:-1], False),
+        (SOUND + b"}", False),
+        (b"{}", False),
+        (b"[]", False),
+        (b"null", False),
+        (b"", False),
+        (b"\x00", False),
+    ],
+)
+def test_what_an_object_is(data: bytes, sound: bool) -> None:
+    assert (flaw_of(data) == "") is sound
+
+
+@pytest.mark.parametrize("gate", [(), (ON,)])
+@pytest.mark.parametrize(
+    ("method", "body", "headers"),
+    [
+        ("GET", None, {}),
+        ("PUT", {"metadata": {"name": "b"}}, {}),
+        ("PATCH", {"metadata": {"labels": {"a": "b"}}}, {"content_type": "application/merge-patch+json"}),
+        ("DELETE", None, {}),
+        ("DELETE", {"gracePeriodSeconds": 0}, {}),
+    ],
+)
+async def test_one_object_is_refused_by_name(
+    started: Started, broken: Any, gate: Any, method: str, body: Any, headers: Any
+) -> None:
+    """States and transitions, the corrupt resource: a normal request fails with the error that says so."""
+    async with started(*gate) as api:
+        revision = api.server.store.revision
+        code, status = await api(method, f"{CONFIGS}/b", body, **headers)
+        assert (code, status["reason"]) == (500, "InternalError")
+        assert "corrupt object" in status["message"]
+        assert (status["details"]["name"], status["details"]["kind"]) == ("b", "configmaps")
+        assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
+        assert api.server.store.revision == revision
+
+
+@pytest.mark.parametrize("query", ["", "?limit=2", "?labelSelector=x=y", "?fieldSelector=metadata.name=b"])
+async def test_a_list_never_leaves_one_out(started: Started, broken: Any, query: str) -> None:
+    """Without the gate the first is named, with it all of them as causes."""
+    async with started() as api:
+        code, status = await api("GET", f"{CONFIGS}{query}")
+        assert (code, status["reason"]) == (500, "InternalError")
+        assert "default/b" in status["message"]
+    async with started(ON) as api:
+        code, status = await api("GET", f"{CONFIGS}{query}")
+        assert (code, status["reason"]) == (500, "StorageReadError")
+        (cause,) = status["details"]["causes"]
+        assert (cause["reason"], cause["field"]) == ("UnexpectedServerResponse", "/configmaps/default/b")
+
+
+async def test_a_list_of_others_is_not_concerned(started: Started, broken: Any) -> None:
+    async with started(ON) as api:
+        assert (await api("GET", f"{CONFIGS}?fieldSelector=metadata.name=a"))[0] == 200
+        assert (await api("GET", "/api/v1/namespaces/kube-system/configmaps"))[0] == 200
+        assert (await api("GET", "/api/v1/namespaces"))[0] == 200
+
+
+async def test_a_list_names_so_many_and_counts_the_rest(started: Started, backend: MemoryBackend) -> None:
+    async with started() as api:
+        for number in range(103):
+            await api.config(f"a{number:03}")
+    for number in range(103):
+        await corrupt(backend, f"a{number:03}")
+    async with started(ON) as api:
+        _, status = await api("GET", CONFIGS)
+    causes = status["details"]["causes"]
+    assert len(causes) == 101
+    assert causes[-1]["reason"] == "FieldValueTooMany"
+    assert causes[-1]["message"].startswith("3 more")
+
+
+@pytest.mark.virtual
+async def test_a_watch_ends_with_the_error(started: Started, broken: Any) -> None:
+    """Synthetic events of the state cannot be complete; events from now on can."""
+    async with started() as api:
+        events = await api.watch("timeoutSeconds=1")
+        assert [event["type"] for event in events] == ["ERROR"]
+        assert "corrupt object" in events[0]["object"]["message"]
+        version = api.server.store.revision
+        await api.config("d")
+        events = await api.watch(f"timeoutSeconds=1&resourceVersion={version}")
+        assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "d")]
+
+
+async def test_history_begins_behind_the_corruption(started: Started, broken: Any) -> None:
+    """Watching, rule 4: what cannot be told any more is 410, which every client knows how to go on from."""
+    async with started() as api:
+        code, status = await api("GET", f"{CONFIGS}?watch=1&resourceVersion=1")
+        assert (code, status["reason"]) == (410, "Expired")
+
+
+@pytest.mark.virtual
+async def test_the_unsafe_deletion_removes_it(started: Started, broken: Any, backend: MemoryBackend) -> None:
+    """States and transitions, the corrupt resource: finalizers and everything else are ignored."""
+    async with started(ON) as api:
+        version = api.server.store.revision
+        code, status = await api("DELETE", f"{CONFIGS}/b", UNSAFE)
+        assert (code, status["status"], status["details"]["name"]) == (200, "Success", "b")
+        assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
+        assert [item["metadata"]["name"] for item in (await api("GET", CONFIGS))[1]["items"]] == ["a", "c"]
+        (event,) = await api.watch(f"timeoutSeconds=1&resourceVersion={version}")
+        assert event["type"] == "DELETED"
+        metadata = {"name": "b", "namespace": "default", "resourceVersion": str(version + 1)}
+        assert event["object"] == {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}
+        await api.config("b")
+    async with started() as api:
+        assert len((await api("GET", CONFIGS))[1]["items"]) == 3
+
+
+@pytest.mark.virtual
+async def test_watchers_with_selectors_learn_that_something_went(started: Started, broken: Any) -> None:
+    """Nobody knows whether it was selected: the error makes them list again, which works now."""
+    async with started(ON) as api:
+        version = api.server.store.revision
+        await api("DELETE", f"{CONFIGS}/b?ignoreStoreReadErrorWithClusterBreakingPotential=true")
+        events = await api.watch(f"timeoutSeconds=1&resourceVersion={version}&labelSelector=x=y")
+        assert [event["type"] for event in events] == ["ERROR"]
+        assert (await api("GET", f"{CONFIGS}?labelSelector=x=y"))[0] == 200
+
+
+async def test_what_is_left_of_it_is_told(started: Started, broken: Any, backend: MemoryBackend) -> None:
+    data = json.dumps({"metadata": broken["metadata"]}).encode()
+    await corrupt(backend, "b", data)
+    async with started(ON) as api:
+        store = api.server.store
+        await api("DELETE", f"{CONFIGS}/b", UNSAFE)
+        gone = store.history("configmaps").since(store.history("configmaps").end - 1)[0]
+        assert json.loads(gone.row.data)["metadata"]["uid"] == broken["metadata"]["uid"]
+
+
+async def test_without_the_gate_the_option_is_not_there(started: Started, broken: Any) -> None:
+    """States and transitions, the corrupt resource: only with AllowUnsafeMalformedObjectDeletion."""
+    async with started() as api:
+        assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 500
+        assert (await api("DELETE", f"{CONFIGS}/c", UNSAFE))[1]["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("url", "body"),
+    [
+        (f"{CONFIGS}/a", UNSAFE),
+        (CONFIGS, UNSAFE),
+        *(
+            (f"{CONFIGS}/b", {**UNSAFE, **more})
+            for more in (
+                {"dryRun": ["All"]},
+                {"gracePeriodSeconds": 0},
+                {"orphanDependents": False},
+                {"preconditions": {}},
+                {"propagationPolicy": "Background"},
+            )
+        ),
+        (f"{CONFIGS}/b?dryRun=All&ignoreStoreReadErrorWithClusterBreakingPotential=true", None),
+        (f"{CONFIGS}/b?dryRun=All", UNSAFE),
+        (f"{CONFIGS}/b?dryRun", {**UNSAFE, "dryRun": []}),
+    ],
+)
+async def test_it_goes_alone_and_only_for_the_corrupt(started: Started, broken: Any, url: str, body: Any) -> None:
+    """Delete options: with it, dryRun and the others must be unset."""
+    async with started(ON) as api:
+        revision = api.server.store.revision
+        code, status = await api("DELETE", url, body)
+        assert (code, status["reason"]) == (422, "Invalid")
+        assert status["details"]["causes"][0]["field"] == "ignoreStoreReadErrorWithClusterBreakingPotential"
+        assert api.server.store.revision == revision
+
+
+async def test_a_collection_goes_but_for_the_corrupt(started: Started, broken: Any) -> None:
+    async with started(ON) as api:
+        code, status = await api("DELETE", CONFIGS, {})
+        assert (code, "default/b" in status["message"]) == (500, True)
+        for name in "ac":
+            assert (await api("GET", f"{CONFIGS}/{name}"))[1]["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.virtual
+async def test_the_namespace_controller_goes_on_once_it_is_removed() -> None:
+    cluster = Cluster([ON])
+    async with cluster:
+        api = Api(cluster.api)
+        for name in ("n", "other"):
+            await api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+            for config in ("a", "b"):
+                await api("POST", f"/api/v1/namespaces/{name}/configmaps", {"metadata": {"name": config}})
+        await cluster.stop_api()
+        async for records in cluster._log.replay():
+            (record,) = [record for record in records if record.key == "n/b"]
+        cluster._log.append([record._replace(data=b"{")], lambda _: None)
+        await cluster.start_api()
+        await cluster.manage()
+        api = Api(cluster.api)
+        await api("DELETE", "/api/v1/namespaces/n")
+        await api("DELETE", "/api/v1/namespaces/other")
+        await cluster.sleep(30)
+        assert (await api("GET", "/api/v1/namespaces/other"))[0] == 404
+        held = (await api("GET", "/api/v1/namespaces/n"))[1]
+        conditions = {one["type"]: one["status"] for one in held["status"]["conditions"]}
+        assert conditions["NamespaceDeletionContentFailure"] == "True"
+        assert (await api("DELETE", "/api/v1/namespaces/n/configmaps/b", UNSAFE))[0] == 200
+        await cluster.sleep(600)
+        assert (await api("GET", "/api/v1/namespaces/n"))[0] == 404
+
+
+@pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
+async def test_a_database_edited_by_hand_still_opens(tmp_path: Path, value: str) -> None:
+    """Found at the next start, in whatever form the bytes were put there."""
+    flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
+    server = build(flags, Runtime("test"))
+    await server.start()
+    await Api(server).config("b")
+    await server.stop()
+    with sqlite3.connect(tmp_path / "apiserver.db") as database:
+        database.execute(f"UPDATE log SET data = {value} WHERE key = 'default/b'")
+    database.close()
+    server = build(flags, Runtime("test"))
+    await server.start()
+    api = Api(server)
+    assert (await api("GET", f"{CONFIGS}/b"))[0] == 500
+    assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
+    assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
+    await server.stop()
