@@ -139,6 +139,36 @@ async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
     assert events[2][1] == await api.get(f"{CONFIGS}/b")
 
 
+async def test_a_watch_of_metadata(api: Any) -> None:
+    made = await api.config("a")
+    accept = f"{MEDIA_TYPE};stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    response = await api.send("GET", f"{CONFIGS}?watch=1", accept=accept)
+    [(kind, told)] = messages(await anext(response.body))
+    await response.body.aclose()
+    assert kind == "ADDED"
+    assert told == {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": made["metadata"]}
+
+
+async def test_a_watch_in_another_version_than_is_stored(api: Any) -> None:
+    event = {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-01-02T03:04:05.000006Z",
+        "regarding": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "action": "Run",
+        "reason": "R",
+        "type": "Normal",
+        "note": "boo",
+        "reportingController": "example.com/c",
+        "reportingInstance": "i",
+    }
+    url = "/apis/events.k8s.io/v1/namespaces/default/events"
+    made = await api.post(url, event)
+    response = await api.send("GET", f"{url}?watch=1", accept=f"{MEDIA_TYPE};stream=watch")
+    [(kind, told)] = messages(await anext(response.body))
+    await response.body.aclose()
+    assert (kind, told["note"], told) == ("ADDED", "boo", made)
+
+
 async def test_a_watch_that_cannot_go_on_ends_with_a_status(api: Any) -> None:
     """Document 1, Watching: an ERROR event holds a `Status`."""
     url = f"{CONFIGS}?watch=1&resourceVersion={api.store.revision}"
