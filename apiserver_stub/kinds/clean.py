@@ -10,7 +10,8 @@ from typing import Any
 
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.schema import ANYTHING, Node, Tree
-from apiserver_stub.kinds.shapes import QUANTITY, takes
+from apiserver_stub.kinds.shapes import Shape, takes
+from controller_manager.api.quantity import canonical
 from controller_manager.api.timestamps import format_micro, format_time, parse_time
 
 DEEPEST = 150
@@ -18,8 +19,13 @@ _WORDS = MappingProxyType({dict: "object", list: "array", str: "string", bool: "
 _BOUNDS = MappingProxyType({"int32": 2**31, "int64": 2**63})
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_QUANTITY = re.compile(QUANTITY)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
+_NO_TIME = "0001-01-01T00:00:00Z"  # what clients write that have a place for a time and none to put there
+# What a null stands for where something must be. An object has a new one each time.
+_EMPTY: Mapping[str, Any] = MappingProxyType({
+    "string": "", "bytes": "", "boolean": False, "integer": 0, "number": 0, "int-or-string": 0, "quantity": "0",
+})  # fmt: skip
+_CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
 # Where we are: the path of the parent and a field name or an index; rendered only for a report.
 _Where = tuple[Any, str | int] | None
@@ -34,6 +40,7 @@ class Report:
 
 
 _FITS = Report()
+_INNER = frozenset({dict, list})
 
 
 class _WrongError(Exception):
@@ -46,40 +53,48 @@ def clean(tree: Tree, kind: Kind) -> Report:
 
 
 def clean_tree(tree: Tree, node: Node) -> Report:
-    """Fit `tree` to `node`, in place: unknown fields and nulls go, fields that are always there come with their empty
-    value, times and quantities take their usual form. Doing it twice changes nothing more.
+    """Fit `tree` to `node`, in place: unknown fields, nulls, and empty values that mean nothing go, fields that are
+    always there come with their empty value, times and quantities take their usual form. Doing it twice changes
+    nothing more.
     """
-    report = _FITS if takes(node.fitting, tree) else sweep(tree, node)
+    report = _FITS if takes(node.fitting, tree) else _swept(tree, node, takes)
     if not report.wrong:
         node.fill(tree)
     return report
 
 
 def sweep(tree: Tree, node: Node) -> Report:
-    """The closer look: as `clean_tree`, but absent fields stay absent."""
-    found = _Sweep()
-    found.value(tree, node, None, 0)
+    """The closest look: as `clean_tree`, but absent fields stay absent, and no shape is trusted."""
+    return _swept(tree, node, lambda _shape, _value: False)
+
+
+def _swept(tree: Tree, node: Node, is_right: Callable[[Shape, Any], bool]) -> Report:
+    found = _Sweep(is_right)
+    found.object(tree, node, None, 0)
     return Report(tuple(found.unknown), tuple(found.wrong))
 
 
 class _Sweep:
-    """One pass over one tree."""
+    """One pass over one tree, past all of it that `is_right` for its shape."""
 
-    __slots__ = ("unknown", "wrong")
+    __slots__ = ("_is_right", "unknown", "wrong")
 
-    def __init__(self) -> None:
+    def __init__(self, is_right: Callable[[Shape, Any], bool]) -> None:
+        self._is_right = is_right
         self.unknown: list[str] = []
         self.wrong: list[str] = []
 
     def value(self, value: Any, node: Node, where: _Where, depth: int) -> Any:
-        """The value to keep; what can't be kept is reported."""
+        """The value to keep, None for a time that is none; what can't be kept is reported."""
+        if type(value) in _INNER and self._is_right(node.fitting, value):
+            return value
         if type(value) is dict and node.type == "object":
             if depth > DEEPEST:
                 self.wrong.append(f"{render(where)}: nested too deeply")
             elif node.is_map:
                 self._map(value, node, where, depth + 1)
             else:
-                self._object(value, node, where, depth + 1)
+                self.object(value, node, where, depth + 1)
         elif type(value) is list and node.type == "array":
             self._array(value, node, where, depth + 1)
         else:
@@ -89,7 +104,8 @@ class _Sweep:
                 self.wrong.append(f"{render(where)}: {error}")
         return value
 
-    def _object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+    def object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+        """Keep of an object what fits."""
         fields = node.fields
         gone: list[str] = []
         for name, value in tree.items():
@@ -98,39 +114,40 @@ class _Sweep:
                 if not node.preserve:
                     gone.append(name)
                     self.unknown.append(render((where, name)))
-            elif type(value) is field.exact:
+            elif type(value) is field.exact and (value or not field.omits):
                 continue
-            elif value is None:
-                gone.append(name)
             else:
-                tree[name] = self.value(value, field, (where, name), depth)
+                kept = None if value is None else self.value(value, field, (where, name), depth)
+                if kept is None or (not kept and type(kept) in field.omits):
+                    gone.append(name)
+                else:
+                    tree[name] = kept
         for name in gone:
             del tree[name]
 
     def _map(self, tree: Tree, map_node: Node, where: _Where, depth: int) -> None:
         node = map_node.values or ANYTHING
-        gone: list[str] = []
         for name, value in tree.items():
-            if type(value) is node.exact:
-                continue
-            if value is not None:
+            if value is None:
+                tree[name] = empty(node)
+            elif type(value) is not node.exact:
                 tree[name] = self.value(value, node, (where, name), depth)
-            elif node.exact is str:
-                tree[name] = ""
-            else:
-                gone.append(name)
-        for name in gone:
-            del tree[name]
 
     def _array(self, items: list[Any], node: Node, where: _Where, depth: int) -> None:
         item = node.items
         if item is None:
             return
-        if None in items:
-            items[:] = [value for value in items if value is not None]
         for index, value in enumerate(items):
-            if type(value) is not item.exact:
+            if value is None:
+                items[index] = empty(item)
+            elif type(value) is not item.exact:
                 items[index] = self.value(value, item, (where, index), depth)
+
+
+def empty(node: Node) -> Any:
+    """What a null means among the elements of a map or an array; None where a null is a value like any other."""
+    container = _CONTAINERS.get(node.type)
+    return container() if container else _EMPTY.get(node.type)
 
 
 def render(where: _Where) -> str:
@@ -186,34 +203,44 @@ def _int_or_string(value: Any, _node: Node) -> Any:
     return value
 
 
-def _quantity(value: Any, _node: Node) -> Any:
+def _quantity(value: Any, node: Node) -> Any:
     if type(value) in (int, float):
-        value = str(value)
+        value = repr(value)
     if type(value) is not str:
         raise _expected("quantity", value)
-    if not _QUANTITY.fullmatch(value):
-        raise _WrongError(f"{value!r} is no quantity, such as 100m or 1.5Gi")
-    return value
+    if takes(node.fitting, value):
+        return value
+    try:
+        return canonical(value.strip(), 3 if node.format == "milli" else 9)
+    except ValueError as error:
+        raise _WrongError(str(error)) from None
 
 
 def _bytes(value: Any, _node: Node) -> Any:
     if type(value) is not str:
         raise _expected("string", value)
+    text = value.replace("\n", "").replace("\r", "")
     try:
-        a2b_base64(value.replace("\n", "").replace("\r", ""), strict_mode=True)
+        a2b_base64(text, strict_mode=True)
     except (Base64Error, ValueError):
         raise _WrongError("expected base64 text") from None
-    return value
+    return text
 
 
 def _time(value: Any, _node: Node) -> Any:
     if type(value) is str and _PLAIN_TIME.fullmatch(value):
-        _moment(value)
-        return value
+        return None if value == _NO_TIME else _plain(value)
     return format_time(_moment(value))
 
 
+def _plain(text: str) -> str:
+    _moment(text)
+    return text
+
+
 def _micro_time(value: Any, _node: Node) -> Any:
+    if value == _NO_TIME:
+        return None
     text = format_micro(_moment(value))
     return value if text == value else text
 

@@ -1,43 +1,55 @@
 """Default rows of Pods and of everything with a Pod template in it."""
 
 import re
+from collections.abc import Callable
 
+from apiserver_stub.kinds.pod_resources import complete_resources
 from apiserver_stub.kinds.rows import Rows, empty, under, when
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.trees import dicts
 
 _TAG = re.compile(r":[^:/@]+$")
 _FILE_MODE = 0o644
 _SOURCE_FIELDS = frozenset({"name"})
 
 
-def _pull_policy(container: Tree) -> str:
+def _pull_policy(field: str) -> Callable[[Tree], str]:
     """Always for `latest`, and for an image with neither tag nor digest; the others can't change."""
-    name, digest, _ = container.get("image", "").partition("@")
-    tag = _TAG.search(name)
-    latest = tag[0] == ":latest" if tag else not digest
-    return "Always" if latest else "IfNotPresent"
+
+    def policy(parent: Tree) -> str:
+        name, digest, _ = parent.get(field, "").partition("@")
+        tag = _TAG.search(name)
+        latest = tag[0] == ":latest" if tag else bool(name and not digest)
+        return "Always" if latest else "IfNotPresent"
+
+    return policy
 
 
 def _empty_dir(volume: Tree) -> Tree | None:
     return {} if volume.keys() <= _SOURCE_FIELDS else None
 
 
-def _requests_from_limits(container: Tree) -> None:
-    resources = container.get("resources", {})
-    missing = {k: v for k, v in resources.get("limits", {}).items() if k not in resources.get("requests", {})}
-    if missing:
-        resources["requests"] = {**resources.get("requests", {}), **missing}
-
-
 def _host_ports(spec: Tree) -> None:
     """On the host's network a container's port is the host's."""
     if not spec.get("hostNetwork"):
         return
-    for _, container in dicts([*spec.get("containers", ()), *spec.get("initContainers", ())]):
-        for _, port in dicts(container.get("ports")):
-            if not port.get("hostPort"):
-                port["hostPort"] = port.get("containerPort", 0)
+    for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+        for port in container.get("ports", ()):
+            port.setdefault("hostPort", port.get("containerPort"))
+
+
+def _data_source_ref(spec: Tree) -> Tree | None:
+    """What a claim is filled from has two fields; the older one can't name another namespace."""
+    return dict(spec["dataSource"]) if "dataSource" in spec else None
+
+
+def _data_source(spec: Tree) -> Tree | None:
+    reference = spec.get("dataSourceRef")
+    return None if reference is None or reference.get("namespace") else {**reference}
+
+
+def _partition(strategy: Tree) -> None:
+    if strategy["type"] == "RollingUpdate" and "rollingUpdate" in strategy:
+        strategy["rollingUpdate"].setdefault("partition", 0)
 
 
 _HTTP_GET: Rows = (("path", "/"), ("scheme", "HTTP"))
@@ -46,10 +58,9 @@ _PROBE: Rows = (
     ("httpGet", _HTTP_GET), ("grpc", (("service", ""),)),
     ("timeoutSeconds", 1), ("periodSeconds", 10), ("successThreshold", 1), ("failureThreshold", 3),
 )  # fmt: skip
-_FIELD_REF: Rows = (("fieldRef", (("apiVersion", "v1"),)), ("resourceFieldRef", (("divisor", "0"),)))
+_FIELD_REF: Rows = (("fieldRef", (("apiVersion", "v1"),)),)
 _CONTAINER: Rows = (
-    ("imagePullPolicy", _pull_policy),
-    ("resources", empty),
+    ("imagePullPolicy", _pull_policy("image")),
     ("terminationMessagePath", "/dev/termination-log"),
     ("terminationMessagePolicy", "File"),
     ("ports", (("protocol", "TCP"),)),
@@ -57,7 +68,11 @@ _CONTAINER: Rows = (
     ("livenessProbe", _PROBE), ("readinessProbe", _PROBE), ("startupProbe", _PROBE),
     ("lifecycle", (("postStart", _HANDLER), ("preStop", _HANDLER))),
 )  # fmt: skip
-PVC_SPEC: Rows = (("resources", empty), ("volumeMode", "Filesystem"))
+PVC_SPEC: Rows = (("volumeMode", "Filesystem"),)
+CLAIM: Rows = (
+    ("spec", (*PVC_SPEC, ("dataSourceRef", _data_source_ref), ("dataSource", _data_source))),
+    ("status", (("phase", "Pending"),)),
+)
 _PROJECTED: Rows = (
     ("downwardAPI", (("items", _FIELD_REF),)),
     ("serviceAccountToken", (("expirationSeconds", 3600),)),
@@ -69,6 +84,7 @@ _VOLUME: Rows = (
     ("downwardAPI", (("defaultMode", _FILE_MODE), ("items", _FIELD_REF))),
     ("projected", (("defaultMode", _FILE_MODE), ("sources", _PROJECTED))),
     ("hostPath", (("type", ""),)),
+    ("image", (("pullPolicy", _pull_policy("reference")),)),
     ("ephemeral", under("volumeClaimTemplate.spec", PVC_SPEC)),
 )
 POD_SPEC: Rows = (
@@ -81,21 +97,18 @@ POD_SPEC: Rows = (
     ("terminationGracePeriodSeconds", 30),
     ("serviceAccountName", lambda spec: spec.get("serviceAccount") or None),
     ("serviceAccount", lambda spec: spec.get("serviceAccountName") or None),
-    ("", _host_ports),
 )  # fmt: skip
-_REQUESTS: Rows = (("", _requests_from_limits),)
 POD: Rows = (
     ("spec", (
-        *POD_SPEC, ("enableServiceLinks", True), ("containers", _REQUESTS), ("initContainers", _REQUESTS),
+        *POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports),
     )),
 )  # fmt: skip
-TEMPLATE: Rows = (("template", (("metadata", empty), ("spec", POD_SPEC))),)
+TEMPLATE: Rows = (("template", (("spec", POD_SPEC),)),)
 
 DEPLOYMENT: Rows = (
     ("replicas", 1),
     ("revisionHistoryLimit", 10),
     ("progressDeadlineSeconds", 600),
-    ("strategy", empty),
     ("strategy", (
         ("type", "RollingUpdate"),
         ("rollingUpdate", when("type", ("RollingUpdate",), empty)),
@@ -105,7 +118,6 @@ DEPLOYMENT: Rows = (
 )  # fmt: skip
 DAEMON_SET: Rows = (
     ("revisionHistoryLimit", 10),
-    ("updateStrategy", empty),
     ("updateStrategy", (
         ("type", "RollingUpdate"),
         ("rollingUpdate", when("type", ("RollingUpdate",), empty)),
@@ -117,21 +129,21 @@ STATEFUL_SET: Rows = (
     ("replicas", 1),
     ("podManagementPolicy", "OrderedReady"),
     ("revisionHistoryLimit", 10),
-    ("serviceName", ""),
-    ("updateStrategy", empty),
     ("updateStrategy", (
+        # Whoever names the type says all there is to say.
+        ("rollingUpdate", lambda strategy: None if "type" in strategy else {}),
         ("type", "RollingUpdate"),
-        ("rollingUpdate", when("type", ("RollingUpdate",), empty)),
-        ("rollingUpdate", (("partition", 0),)),
+        ("", _partition),
     )),
     ("persistentVolumeClaimRetentionPolicy", empty),
     ("persistentVolumeClaimRetentionPolicy", (("whenDeleted", "Retain"), ("whenScaled", "Retain"))),
     ("volumeClaimTemplates", (
-        ("apiVersion", "v1"), ("kind", "PersistentVolumeClaim"), ("spec", PVC_SPEC),
-        ("status", empty), ("status", (("phase", "Pending"),)),
+        ("apiVersion", "v1"), ("kind", "PersistentVolumeClaim"),
+        ("spec", PVC_SPEC), ("status", (("phase", "Pending"),)),
     )),
     *TEMPLATE,
 )  # fmt: skip
+_FAILURES: Rows = under("podFailurePolicy.rules.onPodConditions", (("status", "True"),))
 JOB: Rows = (
     ("completions", lambda spec: 1 if spec.get("parallelism") is None else None),
     ("parallelism", 1),
@@ -140,6 +152,7 @@ JOB: Rows = (
     ("manualSelector", False),
     ("podReplacementPolicy", lambda spec: "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed"),
     ("suspend", False),
+    *_FAILURES,
     *TEMPLATE,
 )
 CRON_JOB: Rows = (
@@ -147,5 +160,5 @@ CRON_JOB: Rows = (
     ("suspend", False),
     ("successfulJobsHistoryLimit", 3),
     ("failedJobsHistoryLimit", 1),
-    ("jobTemplate", (("metadata", empty), ("spec", TEMPLATE))),
+    ("jobTemplate", (("spec", (*_FAILURES, *TEMPLATE)),)),
 )

@@ -5,37 +5,94 @@ given the object around the field and returns the value or None; anything else i
 the function for its effect. Rows apply from top to bottom, to absent fields only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import deepcopy
+from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.schema import Tree
 
 Rule = Any
-Rows = tuple[tuple[str, Rule], ...]
+Row = tuple[str, Rule]
+Rows = tuple[Row, ...]
+# Fills in one object, in place.
+Apply = Callable[[Tree], None]
 
 
-def fill(tree: Tree, rows: Rows) -> None:
-    """Apply rows to one object."""
-    for name, rule in rows:
-        if not name:
-            rule(tree)
-        elif type(rule) is tuple:
-            if name in tree:
-                _descend(tree[name], rule)
-        elif name not in tree:
-            value = rule(tree) if callable(rule) else rule
-            if value is not None:
+def applying(rows: Rows) -> Apply:
+    """A function that applies rows to an object that fits its schema."""
+    steps = [_STEPS[sort](tuple(group)) for sort, group in groupby(rows, _sort)]
+    return steps[0] if len(steps) == 1 else _in_turn(tuple(steps))
+
+
+def _sort(row: Row) -> str:
+    name, rule = row
+    if not name:
+        return "act"
+    if type(rule) is tuple:
+        return "descend"
+    return "derive" if callable(rule) else "put"
+
+
+def _in_turn(steps: tuple[Apply, ...]) -> Apply:
+    def apply(tree: Tree) -> None:
+        for step in steps:
+            step(tree)
+
+    return apply
+
+
+def _act(rows: Rows) -> Apply:
+    acts = tuple(act for _, act in rows)
+    return acts[0] if len(acts) == 1 else _in_turn(acts)
+
+
+def _put(rows: Rows) -> Apply:
+    def apply(tree: Tree) -> None:
+        for name, value in rows:
+            if name not in tree:
                 tree[name] = value
 
+    return apply
 
-def _descend(inner: Any, rows: Rows) -> None:
-    if type(inner) is dict:
-        fill(inner, rows)
-    elif type(inner) is list:
-        for item in inner:
-            if type(item) is dict:
-                fill(item, rows)
+
+def _derive(rows: Rows) -> Apply:
+    def apply(tree: Tree) -> None:
+        for name, rule in rows:
+            if name not in tree:
+                value = rule(tree)
+                if value is not None:
+                    tree[name] = value
+
+    return apply
+
+
+def _descend(rows: Rows) -> Apply:
+    inner = tuple((name, _only(rule), applying(rule)) for name, rule in rows)
+
+    def apply(tree: Tree) -> None:
+        for name, only, fill in inner:
+            if name in tree:
+                found = tree[name]
+                if type(found) is dict:
+                    fill(found)
+                    continue
+                for item in found:
+                    if only is None or only in item:
+                        fill(item)
+
+    return apply
+
+
+def _only(rows: Rows) -> str | None:
+    """The one field that rows descend into, without which they do nothing."""
+    return rows[0][0] if len(rows) == 1 and _sort(rows[0]) == "descend" else None
+
+
+_STEPS: Mapping[str, Callable[[Rows], Apply]] = MappingProxyType(
+    {"act": _act, "put": _put, "derive": _derive, "descend": _descend}
+)
 
 
 def under(path: str, rows: Rows) -> Rows:
@@ -68,4 +125,4 @@ def listed(*values: Any) -> Callable[[Tree], list[Any]]:
 
 def beside(field: str) -> Callable[[Tree], Any]:
     """A rule that copies the field next to it."""
-    return lambda parent: parent.get(field)
+    return lambda parent: deepcopy(parent.get(field))

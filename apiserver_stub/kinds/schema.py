@@ -13,6 +13,12 @@ Raw = Mapping[str, Any]
 Resolve = Callable[[str], "Node"]
 
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
+# What a value is in Python, by type: of those whose empty value may be the same as none.
+_PYTHON: Mapping[str, frozenset[type]] = MappingProxyType({
+    "string": frozenset({str}), "bytes": frozenset({str}), "boolean": frozenset({bool}), "integer": frozenset({int}),
+    "array": frozenset({list}), "object": frozenset({dict}),
+})  # fmt: skip
+_NOTHING: frozenset[type] = frozenset()
 
 
 class Node:
@@ -21,11 +27,14 @@ class Node:
     `type` is one of object (with `fields`, or a map with `values`), array (with `items`), string, integer, number,
     boolean, any, bytes (base64), int-or-string, quantity, time, micro-time. `fields`, `items` and `values` are
     resolved when first read, so that a graph may be recursive and only what is used costs anything. `exact` is the
-    Python type that alone makes a scalar right, None where more must be checked.
+    Python type that alone makes a scalar right, None where more must be checked. `default` is the value the field
+    always has when nobody gave one, None if it may be absent; `omits` are the Python types whose empty value
+    is left out (`omit`).
 
     The plain data has the keys `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`, `default`,
-    `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref` beside other keys is
-    the named definition with those keys laid over it.
+    `omit`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `preserve`; a `ref` beside other
+    keys is the named definition with those keys laid over it. The format `milli` is that of quantities which count
+    in thousandths at most.
     """
 
     def __init__(self, raw: Raw, resolve: Resolve) -> None:
@@ -36,6 +45,7 @@ class Node:
         self.required: tuple[str, ...] = tuple(raw.get("required", ()))
         self.enum: tuple[str, ...] = tuple(raw.get("enum", ()))
         self.default: Any = raw.get("default")
+        self.omits: frozenset[type] = _PYTHON[self.type] if raw.get("omit") else _NOTHING
         self.list_type: str = raw.get("listType", "")
         self.list_map_keys: tuple[str, ...] = tuple(raw.get("listMapKeys", ()))
         self.map_type: str = raw.get("mapType", "")

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 # A shape is a type, but one no type checker can follow.
 Shape = Any
 
-QUANTITY = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?"
+# Quantities that are certainly in their canonical form: most of those that are.
+_COUNT = r"-?[1-9][0-9]{0,17}(?<!000)"
+_BINARY = (
+    r"-?((?!(1024|2048|3072|4096|5120|6144|7168|8192|9216)[KMGT]i)[1-9][0-9]{0,3}[KMGT]i|[1-9][0-9]{0,2}Pi|[1-7]Ei)"
+)
 _DAY = r"(?!02-(29|3)|(04|06|09|11)-31)(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
 _MOMENT = rf"\A2[0-9]{{3}}-{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 
@@ -26,43 +30,71 @@ class Nothing:
     """What no value of a tree is; it stands where a schema leads back into itself."""
 
 
+class _Yes:
+    """A boolean that is true; types have no other word for it."""
+
+
 _LITERAL: Any = Literal
+_YES = _Yes()
 _NOT_TEXT: Shape = dict | list | int | float | bool
 _PRESENT: Shape = _NOT_TEXT | Annotated[str, Meta(min_length=1)]
 _INTEGERS: Mapping[str, Shape] = MappingProxyType({
     "int32": Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)],
     "int64": Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)],
 })  # fmt: skip
+_POSITIVE: Mapping[str, Shape] = MappingProxyType({
+    "int32": Annotated[int, Meta(ge=1, le=2**31 - 1)],
+    "int64": Annotated[int, Meta(ge=1, le=2**63 - 1)],
+})  # fmt: skip
 _FITTING: Mapping[str, Shape] = MappingProxyType({
     "any": _NOT_TEXT | str, "string": str, "boolean": bool, "number": int | float, "bytes": bytes,
     "int-or-string": _INTEGERS["int32"] | str,
-    "quantity": Annotated[str, Meta(pattern=rf"\A{QUANTITY}\Z")],
+    "quantity": Annotated[str, Meta(pattern=rf"\A(0|{_COUNT}[numkMGTPE]?|{_BINARY})\Z")],
     "time": Annotated[str, Meta(pattern=rf"{_MOMENT}Z\Z")],
     "micro-time": Annotated[str, Meta(pattern=rf"{_MOMENT}\.[0-9]{{6}}Z\Z")],
 })  # fmt: skip
+_MILLI: Shape = Annotated[str, Meta(pattern=rf"\A(0|{_COUNT}[mkMGTPE]?|{_BINARY})\Z")]
 
 
 def takes(shape: Shape, value: Any) -> bool:
     """Whether a value is of a shape, which makes it right; when it is not, it may be wrong."""
     try:
-        msgspec.convert(value, shape)
+        msgspec.convert(value, shape, dec_hook=_only_yes)
     except msgspec.ValidationError:
         return False
     return True
 
 
+def _only_yes(_type: type, value: Any) -> Any:
+    if value is not True:
+        raise TypeError
+    return _YES
+
+
 def fitting(node: "Node") -> Shape:
-    """The shape of values whose types are right, in their usual form, with neither nulls nor unknown fields."""
+    """The shape of values whose types are right, in their usual form, without nulls, unknown fields, and empty values
+    that are the same as none.
+    """
     if node.values is not None:
-        return GenericAlias(dict, (str, node.values.fitting))
+        return _full(node, GenericAlias(dict, (str, node.values.fitting)))
     if node.type == "object":
         fields = ((name, field.fitting, False) for name, field in node.fields.items())
         return _struct(fields, closed=not node.preserve)
     if node.type == "array":
-        return list if node.items is None else GenericAlias(list, (node.items.fitting,))
+        return _full(node, list if node.items is None else GenericAlias(list, (node.items.fitting,)))
     if node.type == "integer":
-        return _INTEGERS.get(node.format, _INTEGERS["int64"])
-    return _FITTING[node.type]
+        bounded = _POSITIVE if node.omits else _INTEGERS
+        return bounded.get(node.format, bounded["int64"])
+    if node.type == "quantity":
+        return _MILLI if node.format == "milli" else _FITTING["quantity"]
+    if node.type == "boolean" and node.omits:
+        return _Yes
+    return _full(node, _FITTING[node.type])
+
+
+def _full(node: "Node", shape: Shape) -> Shape:
+    """The shape without what the field leaves out."""
+    return Annotated[shape, Meta(min_length=1)] if node.omits else shape
 
 
 def complete(node: "Node") -> Shape:

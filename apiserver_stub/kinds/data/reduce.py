@@ -1,6 +1,7 @@
 """Reduces a folder of facts about the API (schemas, resources, columns, protobuf numbers) to what the server reads.
 
-Run as `python -m apiserver_stub.kinds.data.reduce FOLDER`; writes the JSON files beside this one.
+Run as `python -m apiserver_stub.kinds.data.reduce FOLDER`; writes the JSON files beside this one. What JSON schemas do
+not tell of a field, whether it is there when empty, comes from `presence.json` (`reduce_presence.py`).
 """
 
 import sys
@@ -46,9 +47,13 @@ _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},
 }
-# Defaults that are only the zero of their type, where the real one depends on more (kinds/defaults.py).
-_NO_DEFAULT = ("flowcontrol.v1.", "core.v1.ReplicationControllerSpec")
+# Zero is the same as absent here, and has a default that depends on more (kinds/defaults*.py).
+_NO_DEFAULT = (
+    "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
+    "batch.v1.PodFailurePolicyOnPodConditionsPattern",
+)  # fmt: skip
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+_LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")
 
 
 def main(folder: str) -> None:
@@ -62,7 +67,8 @@ def main(folder: str) -> None:
     _write(target / "columns.json", _read(source / "table-columns.json"))
     messages = {kind.removeprefix("/"): message_name(name) for kind, name in kinds.items()}
     extra, wire = _read(source / "proto-extra.json"), _read(target / "wire.json")
-    _write(target / "protobuf.json", protobuf(messages, definitions.values(), extra, wire))
+    presence = _read(target / "presence.json")
+    _write(target / "protobuf.json", protobuf(messages, definitions.values(), extra, wire, presence))
 
 
 def _kinds(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> dict[str, str]:
@@ -80,6 +86,9 @@ def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
         _short(name): _definition(_short(name), definitions[name], observed=name not in desired)
         for name in sorted(used)
     }
+    observed = {_short(name) for name in used - desired}
+    for name, presence in _read(Path(__file__).with_name("presence.json")).items():
+        lay_presence(reduced, name, presence, observed=name in observed)
     return {"kinds": {kind: _short(name) for kind, name in kinds.items()}, "definitions": reduced}
 
 
@@ -102,6 +111,30 @@ def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
         **({"required": demanded} if demanded else {}),
         "fields": fields,
     }
+
+
+def lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, observed: bool) -> None:
+    """Note which fields of a definition are always there and which are left out when empty, in place."""
+    for field, raw in definitions[name]["fields"].items():
+        if field in presence.get("amounts", ()):
+            raw["values"]["format"] = "milli"
+        if field in presence.get("pointers", ()) or field in definitions[name].get("required", ()):
+            continue
+        empty = _ZEROS.get(raw.get("type", ""))
+        if "ref" in raw:
+            if not (observed and _demands(definitions, raw["ref"])):
+                raw["default"] = {}
+        elif raw.get("type") == "quantity":
+            raw["default"] = "0"
+        elif field not in presence.get("kept", ()) or name.startswith(_NO_DEFAULT):
+            if raw.get("type") in _LEFT_OUT and ("default" not in raw or raw["default"] != empty):
+                raw["omit"] = True
+        elif empty is not None:
+            raw.setdefault("default", empty)
+
+
+def _demands(definitions: Mapping[str, Raw], name: str) -> bool:
+    return bool(definitions[name].get("required"))
 
 
 def _field(raw: Raw) -> Raw:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import DEEPEST, Report, clean, clean_tree
+from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.schema import Schemas
 
@@ -25,7 +26,8 @@ def _cleaned(tree: dict[str, Any]) -> tuple[dict[str, Any], Report]:
 
 
 def test_what_fits_is_left_alone() -> None:
-    pod = {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    container = {"name": "c", "image": "i", "resources": {}}
+    pod = {"metadata": {"name": "a", "labels": {"b": "c"}}, "spec": {"containers": [container]}, "status": {}}
     before = copy.deepcopy(pod)
     assert _cleaned(pod) == (before, Report())
 
@@ -37,21 +39,93 @@ def test_unknown_fields_go_and_are_named_with_their_path() -> None:
     }
     tree, report = _cleaned(pod)
     assert set(report.unknown) == {"spec.foo", "spec.containers[0].bar", "spec.containers[0].ports[0].x", "y"}
-    assert tree == {"spec": {"containers": [{"name": "c", "ports": [{"containerPort": 1, "protocol": "TCP"}]}]}}
+    container = {"name": "c", "ports": [{"containerPort": 1, "protocol": "TCP"}], "resources": {}}
+    assert tree == {"metadata": {}, "spec": {"containers": [container]}, "status": {}}
 
 
-def test_nulls_go() -> None:
+def test_a_null_field_is_an_absent_one_and_a_null_element_an_empty_one() -> None:
     tree, report = _cleaned(
-        {"metadata": {"creationTimestamp": None, "labels": {"a": None}}, "spec": {"containers": [None, {"name": "c"}]}}
+        {
+            "metadata": {"creationTimestamp": None, "labels": {"a": None}, "finalizers": [None]},
+            "spec": {"containers": [None], "overhead": {"cpu": None}},
+            "status": None,
+        }
     )
     assert report == Report()
-    assert tree == {"metadata": {"labels": {"a": ""}}, "spec": {"containers": [{"name": "c"}]}}
+    assert tree == {
+        "metadata": {"labels": {"a": ""}, "finalizers": [""]},
+        "spec": {"containers": [{"resources": {}}], "overhead": {"cpu": "0"}},
+        "status": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        ({"nodeName": "", "hostNetwork": False, "nodeSelector": {}, "volumes": []}, {}),
+        ({"priority": 0, "enableServiceLinks": False, "runtimeClassName": ""}, ...),
+        ({"securityContext": {}, "affinity": {"nodeAffinity": {}}}, ...),
+        ({"securityContext": {"supplementalGroups": [], "runAsUser": 0}}, {"securityContext": {"runAsUser": 0}}),
+        ({"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"items": []}}]},
+         {"volumes": [{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {}}]}),
+        ({"tolerations": [{}]}, ...),
+    ],
+)  # fmt: skip
+def test_empty_values_go_where_they_mean_nothing(spec: dict[str, Any], kept: Any) -> None:
+    before = copy.deepcopy(spec)
+    tree, report = _cleaned({"spec": spec})
+    assert report == Report()
+    assert tree["spec"] == (before if kept is ... else kept)
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "tree"),
+    [
+        ("rbac.authorization.k8s.io", "clusterroles", {"rules": []}),
+        ("networking.k8s.io", "networkpolicies", {"spec": {"podSelector": {}, "ingress": [{}]}}),
+        (
+            "apiextensions.k8s.io", "customresourcedefinitions",
+            {
+                "spec": {
+                    "group": "a.b", "names": {"kind": "A", "plural": "as"}, "scope": "Cluster",
+                    "versions": [{
+                        "name": "v1", "served": False, "storage": False,
+                        "schema": {"openAPIV3Schema": {"default": {}, "enum": [None, "", {}]}},
+                    }],
+                },
+                "status": {},
+            },
+        ),
+        ("apps", "controllerrevisions", {"data": {"a": [], "b": None}, "revision": 0}),
+    ],
+)  # fmt: skip
+def test_empty_values_stay_where_they_say_something(group: str, plural: str, tree: dict[str, Any]) -> None:
+    kind = KINDS.find(group, "v1", plural)
+    assert kind is not None
+    tree = {"metadata": {}, **tree}
+    before = copy.deepcopy(tree)
+    assert clean(tree, kind) == Report()
+    assert tree == before
+
+
+def test_what_other_clients_find_in_a_deployment_nobody_filled_in() -> None:
+    deployments = KINDS.find("apps", "v1", "deployments")
+    assert deployments is not None
+    tree: dict[str, Any] = {"spec": {"template": {"metadata": {"creationTimestamp": None}, "spec": {}}}, "status": {}}
+    assert clean(tree, deployments) == Report()
+    assert tree == {
+        "metadata": {},
+        "spec": {"strategy": {}, "template": {"metadata": {}, "spec": {}}},
+        "status": {},
+    }
 
 
 def test_fields_that_are_always_there_come_with_their_empty_value() -> None:
     tree, _ = _cleaned({"status": {"containerStatuses": [{"name": "c"}]}})
     status = tree["status"]["containerStatuses"][0]
-    assert status == {"name": "c", "image": "", "imageID": "", "ready": False, "restartCount": 0}
+    assert status == {
+        "name": "c", "image": "", "imageID": "", "ready": False, "restartCount": 0, "state": {}, "lastState": {},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -110,6 +184,15 @@ def test_times_take_their_usual_form(given_value: str, kept: str) -> None:
     assert (tree["metadata"]["creationTimestamp"], report) == (kept, Report())
 
 
+def test_the_time_that_stands_for_none_is_none() -> None:
+    assert LEASES is not None
+    tree, report = _cleaned({"metadata": {"creationTimestamp": "0001-01-01T00:00:00Z"}})
+    assert (tree["metadata"], report) == ({}, Report())
+    lease = {"metadata": {}, "spec": {"renewTime": "0001-01-01T00:00:00Z"}}
+    assert clean(lease, LEASES) == Report()
+    assert lease == {"metadata": {}, "spec": {}}
+
+
 def test_micro_times_have_six_digits() -> None:
     assert LEASES is not None
     lease = {"spec": {"renewTime": "2024-01-02T05:04:05.5+02:00", "acquireTime": "2024-01-02T03:04:05.000001Z"}}
@@ -132,20 +215,30 @@ def test_quantities_may_be_numbers_and_ports_either() -> None:
         }
     )
     assert report == Report()
-    assert tree["spec"]["overhead"] == {"cpu": "1", "memory": "0.5", "x": "1e3", "y": "-1.5Gi", "z": "100m"}
+    assert tree["spec"]["overhead"] == {"cpu": "1", "memory": "500m", "x": "1e3", "y": "-1536Mi", "z": "100m"}
+
+
+def test_amounts_of_resources_count_in_thousandths_and_other_quantities_in_billionths() -> None:
+    volume = {"name": "v", "emptyDir": {"sizeLimit": "1500u"}}
+    container = {"name": "c", "resources": {"limits": {"cpu": "1500u"}}}
+    tree, _ = _cleaned({"spec": {"volumes": [volume], "containers": [container]}})
+    assert tree["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] == "1500u"
+    assert tree["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "2m"
 
 
 def test_secrets_carry_base64() -> None:
     secrets = KINDS.find("", "v1", "secrets")
     assert secrets is not None
-    assert clean({"data": {"a": "aGk=", "b": ""}}, secrets) == Report()
+    secret = {"data": {"a": "aG\nk=", "b": ""}}
+    assert clean(secret, secrets) == Report()
+    assert secret["data"] == {"a": "aGk=", "b": ""}
     assert clean({"data": {"a": "aGk"}}, secrets).wrong == ("data.a: expected base64 text",)
 
 
 def test_what_has_no_schema_is_kept_whole() -> None:
     revisions = KINDS.find("apps", "v1", "controllerrevisions")
     assert revisions is not None
-    tree = {"data": {"spec": {"template": {"$patch": "replace", "x": None}}}, "revision": 1}
+    tree: dict[str, Any] = {"data": {"spec": {"template": {"$patch": "replace", "x": None}}}, "revision": 1}
     assert clean(tree, revisions) == Report()
     assert tree["data"] == {"spec": {"template": {"$patch": "replace", "x": None}}}
 
@@ -177,11 +270,10 @@ _trees = st.recursive(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.dictionaries(_names, _trees, max_size=5))
-def test_cleaning_twice_changes_nothing_more(tree: dict[str, Any]) -> None:
-    assert PODS is not None
-    first = clean(tree, PODS)
+@given(st.sampled_from(list(KINDS.all())), st.dictionaries(_names, _trees, max_size=5))
+def test_cleaning_twice_changes_nothing_more(kind: Kind, tree: dict[str, Any]) -> None:
+    first = clean(tree, kind)
     once = copy.deepcopy(tree)
-    second = clean(tree, PODS)
+    second = clean(tree, kind)
     assert tree == once
     assert second == Report(unknown=(), wrong=first.wrong)

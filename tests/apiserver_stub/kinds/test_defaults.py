@@ -69,12 +69,15 @@ def test_a_minimal_pod() -> None:
         ("nginx@sha256:abc", "IfNotPresent"),
         ("nginx:1@sha256:abc", "IfNotPresent"),
         ("nginx:latest@sha256:abc", "Always"),
-        ("", "Always"),
+        ("", "IfNotPresent"),
     ],
 )
 def test_the_pull_policy_follows_the_tag(image: str, policy: str) -> None:
     pod = _defaulted("v1", "pods", {"spec": {"containers": [{"name": "c", "image": image}]}})
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == policy
+    volume = {"name": "v", "image": {"reference": image}}
+    pod = _defaulted("v1", "pods", {"spec": {"containers": [], "volumes": [volume]}})
+    assert pod["spec"]["volumes"][0]["image"]["pullPolicy"] == policy
 
 
 def test_within_containers_and_volumes() -> None:
@@ -157,7 +160,19 @@ def test_what_is_given_is_kept() -> None:
             "apps/v1", "deployments", {"spec": {}}, "spec.strategy",
             {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}},
         ),
-        ("apps/v1", "replicasets", {"spec": {}}, "spec", {"replicas": 1}),
+        ("apps/v1", "replicasets", {"spec": {}}, "spec.replicas", 1),
+        (
+            "apps/v1", "statefulsets", {"spec": {}}, "spec.updateStrategy",
+            {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        ),
+        (
+            "apps/v1", "statefulsets", {"spec": {"updateStrategy": {"type": "RollingUpdate"}}}, "spec.updateStrategy",
+            {"type": "RollingUpdate"},
+        ),
+        (
+            "apps/v1", "statefulsets", {"spec": {"updateStrategy": {"type": "OnDelete"}}}, "spec.updateStrategy",
+            {"type": "OnDelete"},
+        ),
         (
             "apps/v1", "daemonsets", {"spec": {}}, "spec.updateStrategy",
             {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
@@ -165,7 +180,7 @@ def test_what_is_given_is_kept() -> None:
         (
             "apps/v1", "statefulsets", {"spec": {"volumeClaimTemplates": [{"spec": {}}]}}, "spec.volumeClaimTemplates",
             [{
-                "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {},
                 "spec": {"resources": {}, "volumeMode": "Filesystem"}, "status": {"phase": "Pending"},
             }],
         ),
@@ -218,7 +233,89 @@ def test_what_is_given_is_kept() -> None:
         ),
         (
             "v1", "persistentvolumeclaims", {"spec": {"accessModes": []}}, "spec",
-            {"accessModes": [], "resources": {}, "volumeMode": "Filesystem"},
+            {"resources": {}, "volumeMode": "Filesystem"},
+        ),
+        (
+            "v1", "persistentvolumeclaims", {"spec": {"dataSource": {"kind": "PersistentVolumeClaim", "name": "a"}}},
+            "spec.dataSourceRef", {"kind": "PersistentVolumeClaim", "name": "a"},
+        ),
+        (
+            "v1", "persistentvolumeclaims", {"spec": {"dataSourceRef": {"kind": "K", "name": "a", "namespace": "b"}}},
+            "spec.dataSource", None,
+        ),
+        (
+            "v1", "services", {"spec": {"externalIPs": ["192.0.2.1"]}}, "spec.externalTrafficPolicy", "Cluster",
+        ),
+        (
+            "v1", "services", {"spec": {"sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 1}}}},
+            "spec.sessionAffinityConfig", None,
+        ),
+        (
+            "v1", "services",
+            {"spec": {"type": "LoadBalancer"}, "status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}},
+            "status.loadBalancer.ingress", [{"ip": "192.0.2.1", "ipMode": "VIP"}],
+        ),
+        ("v1", "nodes", {"spec": {"podCIDR": "192.0.2.0/24"}}, "spec.podCIDRs", ["192.0.2.0/24"]),
+        (
+            "v1", "nodes", {"spec": {"podCIDRs": ["192.0.2.0/25", "2001:db8::/64"]}}, "spec",
+            {"podCIDRs": ["192.0.2.0/25", "2001:db8::/64"], "podCIDR": "192.0.2.0/25"},
+        ),
+        (
+            "v1", "nodes", {"status": {"capacity": {"cpu": "4"}}}, "status",
+            {
+                "capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"},
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": 0}},
+                "nodeInfo": {
+                    "architecture": "", "bootID": "", "containerRuntimeVersion": "", "kernelVersion": "",
+                    "kubeProxyVersion": "", "kubeletVersion": "", "machineID": "", "operatingSystem": "",
+                    "osImage": "", "systemUUID": "",
+                },
+            },
+        ),
+        (
+            "networking.k8s.io/v1", "ingressclasses", {"spec": {"parameters": {"kind": "K", "name": "n"}}},
+            "spec.parameters.scope", "Cluster",
+        ),
+        ("networking.k8s.io/v1", "ingresses", {"spec": {}}, "status", {"loadBalancer": {}}),
+        (
+            "policy/v1", "poddisruptionbudgets", {"spec": {"minAvailable": 0}}, None,
+            {
+                "metadata": {}, "spec": {"minAvailable": 0},
+                "status": {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0},
+            },
+        ),
+        (
+            "batch/v1", "jobs", {"spec": {"completionMode": "Indexed", "completions": 3}}, "spec.parallelism", 1,
+        ),
+        ("batch/v1", "jobs", {"spec": {"backoffLimitPerIndex": 0}}, "spec.backoffLimit", 2**31 - 1),
+        (
+            "batch/v1", "jobs", {"spec": {"podFailurePolicy": {"rules": [{"onPodConditions": [{"type": "A"}]}]}}},
+            "spec.podFailurePolicy.rules", [{"onPodConditions": [{"type": "A", "status": "True"}]}],
+        ),
+        (
+            "batch/v1", "jobs", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}, "metadata.labels",
+            {"a": "b"},
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io/v1", "flowschemas", {"spec": {"matchingPrecedence": 0}},
+            "spec.matchingPrecedence", 1000,
+        ),
+        (
+            "flowcontrol.apiserver.k8s.io/v1", "prioritylevelconfigurations",
+            {"spec": {"type": "Limited", "limited": {"limitResponse": {"type": "Queue", "queuing": {"queues": 0}}}}},
+            "spec.limited",
+            {
+                "nominalConcurrencyShares": 30, "lendablePercent": 0,
+                "limitResponse": {"type": "Queue", "queuing": {"queues": 64, "handSize": 8, "queueLengthLimit": 50}},
+            },
+        ),
+        ("rbac.authorization.k8s.io/v1", "rolebindings", {"roleRef": {"apiGroup": "", "kind": "Role", "name": "a"}},
+         "roleRef.apiGroup", "rbac.authorization.k8s.io"),
+        (
+            "resource.k8s.io/v1", "resourceclaims",
+            {"spec": {"devices": {"requests": [{"name": "a", "exactly": {"deviceClassName": "c", "count": 0}}]}}},
+            "spec.devices.requests",
+            [{"name": "a", "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}}],
         ),
         ("v1", "persistentvolumes", {"spec": {}}, "spec.persistentVolumeReclaimPolicy", "Retain"),
         (
@@ -259,8 +356,8 @@ def test_what_is_given_is_kept() -> None:
         ),
     ],
 )  # fmt: skip
-def test_defaults_by_kind(api_version: str, plural: str, tree: Tree, path: str, expected: Any) -> None:
-    assert get_in(_defaulted(api_version, plural, tree), path.split(".")) == expected
+def test_defaults_by_kind(api_version: str, plural: str, tree: Tree, path: str | None, expected: Any) -> None:
+    assert get_in(_defaulted(api_version, plural, tree), path.split(".") if path else ()) == expected
 
 
 def test_only_a_replication_controller_takes_labels_from_its_template() -> None:
@@ -270,7 +367,7 @@ def test_only_a_replication_controller_takes_labels_from_its_template() -> None:
     assert controller["metadata"]["labels"] == {"a": "b"}
     replica_set = _defaulted("apps/v1", "replicasets", {"spec": {"template": copy.deepcopy(template)}})
     assert "selector" not in replica_set["spec"]
-    assert "metadata" not in replica_set
+    assert replica_set["metadata"] == {}
 
 
 def test_defaults_are_never_shared_between_objects() -> None:
@@ -319,4 +416,6 @@ def test_defaulting_whatever_fits_the_schema_never_fails_and_settles(kind: Kind,
     apply_defaults(tree, kind)
     once = copy.deepcopy(tree)
     apply_defaults(tree, kind)
+    assert tree == once
+    assert clean(tree, kind) == Report()
     assert tree == once

@@ -24,7 +24,7 @@ GOOD: Mapping[str, tuple[Any, ...]] = {
     "number": (0, 1.5),
     "bytes": ("", "aGk="),
     "int-or-string": (80, "http", "25%"),
-    "quantity": ("1", "100m", "1.5Gi", "-.5e3"),
+    "quantity": ("0", "1", "100m", "1536Mi", "-7Ei", "9999Ti", "5n", "123456789012345678"),
     "time": ("2024-01-02T03:04:05Z", "2024-12-31T23:59:59Z", "2024-02-28T00:00:00Z"),
     "micro-time": ("2024-01-02T03:04:05.000000Z", "2025-04-30T03:04:05.123456Z"),
 }
@@ -32,8 +32,13 @@ ODD: tuple[Any, ...] = (
     None, "", "x", "1 core", "1\n", "٣", 1, 1.0, True, 2**31, 2**63, -(2**63) - 1, 2**70, [], {}, [None], {"a": None},
     "aGk", "aG\nk=", "a===", "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-04-31T00:00:00Z",
     "2024-01-02T03:04:05.5Z", "2024-01-02t03:04:05z", "2024-01-02T24:00:00Z", "2024-01-02T03:04:60Z",
+    "1000m", "1000", "0.5", "1024Ki", "8Ei", "2048Mi", "+1", "01", "-0", "0m", "1e3", "9000Pi",
+    "1234567890123456789", False, 0.0, -1, {"a": ""}, [""],
     "2024-01-02T03:04:05Z\n", "2024-01-02T03:04:05.123456+00:00", "0999-01-02T03:04:05Z", "2024-13-01T00:00:00Z",
 )  # fmt: skip
+
+
+OMITTED = ("string", "bytes", "boolean", "integer", "array")
 
 
 def _node(raw: Raw) -> Node:
@@ -45,15 +50,25 @@ def test_usual_values_are_taken(type_: str) -> None:
     assert all(takes(_node({"type": type_}).fitting, value) for value in GOOD[type_])
 
 
-@pytest.mark.parametrize("format_", ["", "int32", "int64"])
+@pytest.mark.parametrize("omit", [False, True])
+@pytest.mark.parametrize("format_", ["", "int32", "int64", "milli"])
 @pytest.mark.parametrize("type_", [*sorted(GOOD), "object", "array"])
-def test_what_is_taken_needs_no_cleaning(type_: str, format_: str) -> None:
-    node = _node({"type": "object", "fields": {"x": {"type": type_, "format": format_}}})
+def test_what_is_taken_needs_no_cleaning(type_: str, format_: str, omit: bool) -> None:
+    if omit and type_ not in OMITTED:
+        return
+    node = _node({"type": "object", "fields": {"x": {"type": type_, "format": format_, "omit": omit}}})
     for value in ODD:
         tree = {"x": copy.deepcopy(value)}
         if takes(node.fitting, tree):
             assert sweep(tree, node) == Report()
             assert tree == {"x": value}
+
+
+def test_empty_values_are_taken_only_where_they_stay() -> None:
+    labels = {"type": "object", "values": {"type": "string"}}
+    assert takes(_node({"type": "object", "fields": {"x": labels}}).fitting, {"x": {}})
+    assert not takes(_node({"type": "object", "fields": {"x": {**labels, "omit": True}}}).fitting, {"x": {}})
+    assert takes(_node({"type": "object", "fields": {"x": {"type": "boolean", "omit": True}}}).fitting, {"x": True})
 
 
 def test_unknown_fields_are_taken_only_where_they_stay() -> None:

@@ -215,7 +215,7 @@ def test_every_problem_has_the_reason_of_its_words() -> None:
 @pytest.mark.parametrize(
     ("pod", "fields"),
     [
-        ({}, ["spec"]),
+        ({}, ["spec.containers"]),
         ({"spec": {}}, ["spec.containers"]),
         ({"spec": {"containers": []}}, ["spec.containers"]),
         (_container(name="A"), ["spec.containers[0].name"]),
@@ -294,7 +294,7 @@ def _template(**spec: Any) -> Tree:
 @pytest.mark.parametrize(
     ("plural", "new", "old", "fields"),
     [
-        ("deployments", {}, None, ["spec"]),
+        ("deployments", {}, None, ["spec.selector", "spec.template"]),
         ("deployments", {"spec": {}}, None, ["spec.selector", "spec.template"]),
         ("deployments", _workload(replicas=-1), None, ["spec.replicas"]),
         ("deployments", _workload(selector={}), None, ["spec.selector"]),

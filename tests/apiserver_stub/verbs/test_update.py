@@ -209,7 +209,7 @@ async def test_racing_updates_of_one_version_happen_once(api) -> None:
 async def test_dry_runs_show_the_change_and_write_nothing(api) -> None:
     made = await api.config("a")
     before = api.store.revision
-    assert (await api.put(f"{CONFIGS}/a?dryRun=All", made | {"data": {}}))["data"] == {}
+    assert (await api.put(f"{CONFIGS}/a?dryRun=All", made | {"data": {"k": "new"}}))["data"] == {"k": "new"}
     assert (await api.patch(f"{CONFIGS}/a?dryRun=All", {"data": {"n": "1"}}))["data"] == {"k": "a", "n": "1"}
     assert api.store.revision == before
     assert await api.get(f"{CONFIGS}/a") == made

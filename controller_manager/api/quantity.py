@@ -1,0 +1,98 @@
+"""Quantities, the numbers with suffixes that resources are counted in: read, compared, and written in one form.
+
+A text is a decimal number with a suffix of one of three families: decimal (`100m`, `2k`, `5G`), binary (`64Mi`) or an
+exponent (`12e6`). Of the many texts for one number the canonical one has no fraction and the greatest suffix of its
+family that allows it; what no suffix can say exactly is rounded away from zero to billionths.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_UP, Context, Decimal
+from types import MappingProxyType
+from typing import NamedTuple
+
+_LARGEST = Decimal(2**63 - 1)
+_BILLIONTHS = -9
+_LONGEST = 128  # characters of a text; nobody counts further
+_EXACT = Context(prec=4 * _LONGEST, Emin=-9999, Emax=9999)
+_TEXT = re.compile(r"([+-]?)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_DECIMAL: Mapping[str, int] = MappingProxyType(
+    {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+)
+_BINARY: Mapping[str, int] = MappingProxyType({f"{letter}i": 1024**n for n, letter in enumerate("KMGTPE", 1)})
+_OF_EXPONENT: Mapping[int, str] = MappingProxyType({exponent: suffix for suffix, exponent in _DECIMAL.items()})
+
+
+class Quantity(NamedTuple):
+    """An exact number, and the family of suffixes it was written with: `decimal`, `binary` or `exponent`."""
+
+    number: Decimal
+    family: str = "decimal"
+
+    def __str__(self) -> str:
+        """The canonical text."""
+        if not self.number:
+            return "0"
+        if self.family == "binary" and abs(self.number) >= 1024 and _is_whole(self.number):
+            return _binary_text(int(self.number))
+        return _decimal_text(self.number, self.family == "exponent")
+
+
+def parse(text: str) -> Quantity:
+    """The quantity a text stands for. Raises `ValueError` when it is none."""
+    found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
+    if found is None:
+        raise ValueError(f"{text!r} is no quantity, such as 100m or 1.5Gi")
+    sign, digits, suffix = found.groups(default="")
+    number = Decimal(sign + digits)
+    if suffix in _BINARY:
+        number = _EXACT.multiply(number, _BINARY[suffix])
+        return Quantity(max(-_LARGEST, min(_LARGEST, round_up(number))), "binary")
+    if suffix in _DECIMAL:
+        return Quantity(round_up(_EXACT.scaleb(number, _DECIMAL[suffix])))
+    return Quantity(round_up(_EXACT.scaleb(number, int(suffix[1:]))), "exponent")
+
+
+def canonical(text: str, places: int = 9) -> str:
+    """The one text for all that stand for the same number, rounded up to `places` decimals; as `parse` it raises."""
+    quantity = parse(text)
+    return str(quantity._replace(number=round_up(quantity.number, -places)))
+
+
+def add(one: Quantity, other: Quantity) -> Quantity:
+    """The sum, in the family of the first that is not zero."""
+    return Quantity(_EXACT.add(one.number, other.number), one.family if one.number else other.family)
+
+
+def round_up(number: Decimal, exponent: int = _BILLIONTHS) -> Decimal:
+    """The number to a power of ten, rounded away from zero."""
+    found = number.as_tuple().exponent
+    if isinstance(found, int) and found >= exponent:
+        return number
+    return number.quantize(Decimal((0, (1,), exponent)), ROUND_UP, _EXACT)
+
+
+def _is_whole(number: Decimal) -> bool:
+    return number == number.to_integral_value()
+
+
+def _binary_text(whole: int) -> str:
+    suffix, factor = max(
+        ((suffix, factor) for suffix, factor in _BINARY.items() if whole % factor == 0),
+        key=lambda pair: pair[1],
+        default=("", 1),
+    )
+    return f"{whole // factor}{suffix}"
+
+
+def _decimal_text(number: Decimal, as_exponent: bool) -> str:
+    """Digits without trailing zeros, then the suffix; the exponent of the suffix is a multiple of three."""
+    sign, digits, found = number.as_tuple()
+    assert isinstance(found, int)
+    bare = "".join(map(str, digits)).rstrip("0")
+    exponent = found + len(digits) - len(bare)
+    nearest = exponent - exponent % 3
+    if not as_exponent:
+        nearest = min(nearest, _DECIMAL["E"])
+    suffix = (f"e{nearest}" if nearest else "") if as_exponent else _OF_EXPONENT[nearest]
+    return f"{'-' * sign}{bare}{'0' * (exponent - nearest)}{suffix}"

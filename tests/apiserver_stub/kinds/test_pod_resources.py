@@ -1,0 +1,71 @@
+"""What Pods and containers ask for when they only say their limits."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apiserver_stub.kinds.pod_resources import complete_resources, total
+
+
+def _container(requests: Any = None, limits: Any = None, **more: Any) -> dict[str, Any]:
+    resources = {"requests": requests, "limits": limits}
+    return {"name": "c", "resources": {name: value for name, value in resources.items() if value}, **more}
+
+
+def test_a_container_asks_for_its_limits_unless_it_says_less() -> None:
+    spec = {
+        "containers": [_container({"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"}), _container(), {"name": "d"}],
+        "initContainers": [_container(None, {"cpu": "2"})],
+    }
+    complete_resources(spec)
+    assert spec["containers"][0]["resources"]["requests"] == {"cpu": "100m", "memory": "1Gi"}
+    assert spec["containers"][1:] == [_container(), {"name": "d"}]
+    assert spec["initContainers"][0]["resources"]["requests"] == {"cpu": "2"}
+    assert "resources" not in spec
+
+
+@pytest.mark.parametrize(
+    ("said", "resources"),
+    [
+        ({"limits": {"cpu": "2", "memory": "1Gi"}},
+         {"limits": {"cpu": "2", "memory": "1Gi", "hugepages-2Mi": "4Mi"},
+          "requests": {"cpu": "1500m", "memory": "1Gi", "hugepages-2Mi": "4Mi"}}),
+        ({"limits": {"cpu": "2"}, "requests": {"cpu": "1800m", "hugepages-2Mi": "2Mi"}},
+         {"limits": {"cpu": "2"}, "requests": {"cpu": "1800m", "hugepages-2Mi": "2Mi"}}),
+    ],
+)  # fmt: skip
+def test_a_pod_asks_for_what_its_containers_ask_or_for_its_own_limits(said: Any, resources: Any) -> None:
+    """KEP-2837, defaulting."""
+    pages = {"hugepages-2Mi": "4Mi"}
+    spec = {
+        "containers": [_container({"cpu": "500m", **pages}, pages), _container({"cpu": "1"})],
+        "resources": copy.deepcopy(said),
+    }
+    complete_resources(spec)
+    once = copy.deepcopy(spec)
+    assert spec["resources"] == resources
+    complete_resources(spec)
+    assert spec == once
+
+
+@pytest.mark.parametrize(
+    ("init", "containers", "cpu"),
+    [
+        ((), ("1", "500m"), "1500m"),
+        ((("3", False),), ("1", "500m"), "3"),
+        ((("3", False), ("2", False)), ("1",), "3"),
+        ((("1", True),), ("1",), "2"),
+        ((("1", True), ("3", False)), ("2",), "4"),
+        ((("3", False), ("1", True)), ("2",), "3"),
+        ((("1", True), ("1", True)), ("1",), "3"),
+    ],
+)
+def test_sidecars_run_beside_all_that_comes_later(init: Any, containers: Any, cpu: str) -> None:
+    """KEP-753, resources calculation."""
+    always = {True: {"restartPolicy": "Always"}, False: {}}
+    spec = {
+        "initContainers": [_container({"cpu": amount}, **always[sidecar]) for amount, sidecar in init],
+        "containers": [_container({"cpu": amount}) for amount in containers],
+    }
+    assert total(spec, "requests") == {"cpu": cpu}
