@@ -52,7 +52,7 @@ class GroupCommit:
 async def serve(port: int, cert: str, key: str, folder: Path) -> None:
     single, listing = (folder / "object.json").read_bytes(), (folder / "list.json").read_bytes()
     line = (folder / "line.json").read_bytes()
-    commits = GroupCommit(str(folder / "ceiling.db"))
+    commits = GroupCommit(str(folder / f"ceiling-{port}.db"))
     watchers: set[web.StreamResponse] = set()
 
     async def get(_: web.Request) -> web.Response:

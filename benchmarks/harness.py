@@ -142,12 +142,19 @@ async def pair(folder: Path, *server_flags: str) -> AsyncIterator[Pair]:
         (folder / "object.json").write_bytes(single)
         (folder / "list.json").write_bytes(listing)
         (folder / "line.json").write_bytes(b'{"type":"MODIFIED","object":' + single + b"}\n")
-        data = folder / "data"
-        command = (sys.executable, "-m", "benchmarks.ceiling", f"--port={ceiling_port}", f"--folder={folder}")
-        command += (f"--cert={data / 'apiserver.crt'}", f"--key={data / 'apiserver.key'}")
-        with process(*command, log=folder / "ceiling.log"):
+        with ceiling(folder, ceiling_port):
             (await connect(ceiling_port, tls)).close()
             yield Pair(port, ceiling_port, tls)
+
+
+@contextlib.contextmanager
+def ceiling(folder: Path, port: int) -> Iterator[None]:
+    """A bare server of the bytes that are in the folder now, with the API server's certificate."""
+    data = folder / "data"
+    command = (sys.executable, "-m", "benchmarks.ceiling", f"--port={port}", f"--folder={folder}")
+    command += (f"--cert={data / 'apiserver.crt'}", f"--key={data / 'apiserver.key'}")
+    with process(*command, log=folder / f"ceiling-{port}.log"):
+        yield
 
 
 async def fill(connection: Connection, count: int) -> None:

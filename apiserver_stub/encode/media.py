@@ -16,7 +16,7 @@ RowFrame = Callable[[str, Row], bytes]
 @dataclass(frozen=True, slots=True, eq=False)
 class Medium:
     """How answers are written: `whole` one object from its JSON, `pieces` a listing, piece by piece and one at least
-    for each object, of which `breath` are made before others may run.
+    for each object that takes time, of which `breath` are made before others may run.
 
     `watch_type` is the media type of a watch whose events `frame` sets down, empty when there is none; `row_frame` is
     what sets down those of rows that keep what they were written as, whole or only their metadata. `knows` tells
@@ -40,11 +40,14 @@ def _message(data: bytes) -> bytes:
 
 
 def _messages(listing: Listing) -> Iterator[bytes]:
-    """Nothing for each object at first: a list begins with its size."""
+    """Nothing at first for each object that has to be written: a list begins with its size."""
     shown, raws = _shown(listing.kind, listing.show is not None), []
     for row in listing.rows:
-        raws.append(shown.of(row))
-        yield b""
+        raw = row.kept(shown.name)
+        if raw is None:
+            raw = shown.of(row)
+            yield b""
+        raws.append(raw)
     yield from protobuf.collection(shown.api_version, f"{shown.kind}List", listing.head["metadata"], raws)
 
 

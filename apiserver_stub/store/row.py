@@ -1,7 +1,7 @@
 """What the store holds: rows of bytes, and the changes that made them; only selectors look inside, at little."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -63,15 +63,17 @@ class Row(msgspec.Struct, gc=False, eq=False):
         self._fields = (*known, path, value)
         return value
 
-    def form(self, name: str, make: Callable[[bytes], bytes]) -> bytes:
-        """The object in another form, made of `data` when first asked for and then kept: few names, no huge forms."""
+    def kept(self, name: str) -> bytes | None:
+        """Another form of the object that was laid by under that name."""
         known = self._forms
         for at in range(0, len(known), 2):
             if known[at] == name:
                 return known[at + 1]  # type: ignore[return-value]
-        made = make(self.data)
-        self._forms = (*known, name, made)
-        return made
+        return None
+
+    def keep(self, name: str, form: bytes) -> None:
+        """Lay by another form of the object, for as long as the row is there: few names, and about as large."""
+        self._forms = (*self._forms, name, form)
 
 
 class CorruptRow(Row, gc=False, eq=False):

@@ -24,7 +24,11 @@ class Shown(NamedTuple):
 
     def of(self, row: Row) -> bytes:
         """The `raw` of a row."""
-        return row.form(self.name, self.make)
+        found = row.kept(self.name)
+        if found is None:
+            found = self.make(row.data)
+            row.keep(self.name, found)
+        return found
 
 
 def whole(kind: Kind) -> Shown:
