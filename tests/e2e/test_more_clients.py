@@ -74,13 +74,13 @@ def test_lightkube(server: Any, namespace: str) -> None:
     with pytest.raises(lightkube.ApiError) as refusal:
         client.apply(ConfigMap(metadata=ObjectMeta(name="b"), data={"other": "2"}), field_manager="somebody")
     assert (refusal.value.status.code, refusal.value.status.reason) == (409, "Conflict")
-    client.set(ConfigMap, "b", annotations={"by": "set"}) if hasattr(client, "set") else None
     assert [item.metadata.name for item in client.list(ConfigMap, labels={"seen": "yes"})] == ["a"]
     for kind, item in client.watch(ConfigMap, fields={"metadata.name": "a"}):
         if kind == "DELETED":
             break
-        client.delete(ConfigMap, item.metadata.name, cascade=CascadeType.FOREGROUND)
-        client.patch(ConfigMap, "a", {"metadata": {"finalizers": None}}, patch_type=PatchType.MERGE)
+        if kind == "ADDED":
+            client.delete(ConfigMap, item.metadata.name, cascade=CascadeType.FOREGROUND)
+            client.patch(ConfigMap, "a", {"metadata": {"finalizers": None}}, patch_type=PatchType.MERGE)
     with pytest.raises(lightkube.ApiError) as missing:
         client.get(Deployment, "nothing")
     assert missing.value.status.reason == "NotFound"
@@ -120,6 +120,6 @@ def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_s
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["replicas"] == [2, 4, 2]
-    assert [one["status"] for one in told["history"]] == ["superseded", "superseded", "deployed"]
+    assert [one["info"]["status"] for one in told["history"]] == ["superseded", "superseded", "deployed"]
     assert told["left"] == []
     assert "sh.helm.release" not in kubectl("get", "secrets", "-n", namespace, "-o", "name")

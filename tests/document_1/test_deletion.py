@@ -1,0 +1,190 @@
+"""States and transitions: finalization, then removal; delete options."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+HOLD = "example.org/hold"
+
+
+async def held(api: Any, *finalizers: str) -> Any:
+    body = {"metadata": {"name": "a", "finalizers": list(finalizers)}}
+    return (await api.ask("POST", CONFIGS, body)).tree
+
+
+async def pod(api: Any, grace: int = 30, **metadata: Any) -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "nodeName": "n", "terminationGracePeriodSeconds": grace}
+    made = await api.ask("POST", PODS, {"metadata": {"name": "p", **metadata}, "spec": spec})
+    assert made.status == 201
+
+
+async def test_without_finalizers_an_object_is_removed_at_once(api: Any) -> None:
+    """Table of states: live and nothing to wait for; the answer is a Status that names the object."""
+    made = (await api.config("a")).tree
+    answer = await api.delete(f"{CONFIGS}/a")
+    assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
+    assert answer.tree["details"] == {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]}
+    assert (await api.get(f"{CONFIGS}/a")).status == 404
+
+
+async def test_with_finalizers_it_waits_until_the_last_is_gone(api: Any) -> None:
+    """Table of states: live to finalizing to removed; rule 1: in any order."""
+    await held(api, "example.org/one", "example.org/two")
+    marked = (await api.delete(f"{CONFIGS}/a")).tree
+    assert marked["metadata"]["deletionTimestamp"]
+    assert (await api.get(f"{CONFIGS}/a")).tree["metadata"] == marked["metadata"]
+    again = (await api.delete(f"{CONFIGS}/a")).tree
+    assert again["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+    await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": ["example.org/two"]}})
+    assert (await api.get(f"{CONFIGS}/a")).status == 200
+    last = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": None}})
+    assert (last.status, (await api.get(f"{CONFIGS}/a")).status) == (200, 404)
+
+
+async def test_no_finalizer_is_added_once_deletion_has_begun(api: Any) -> None:
+    """Finalizing: only removal of finalizers leads on."""
+    await held(api, HOLD)
+    await api.delete(f"{CONFIGS}/a")
+    refused = await api.patch(f"{CONFIGS}/a", {"metadata": {"finalizers": [HOLD, "example.org/late"]}})
+    assert refused.status == 422
+    assert (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"still": "changes"}}})).status == 200
+
+
+async def test_deletion_timestamp_is_the_servers(api: Any) -> None:
+    """Object envelope: set on the first delete request, by nobody else."""
+    await held(api, HOLD)
+    moment = "2030-01-01T00:00:00Z"
+    await api.patch(f"{CONFIGS}/a", {"metadata": {"deletionTimestamp": moment}})
+    assert "deletionTimestamp" not in (await api.get(f"{CONFIGS}/a")).tree["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("options", "finalizers"),
+    [
+        ({}, None),
+        ({"propagationPolicy": "Background"}, None),
+        ({"propagationPolicy": "Foreground"}, ["foregroundDeletion"]),
+        ({"propagationPolicy": "Orphan"}, ["orphan"]),
+        ({"orphanDependents": True}, ["orphan"]),
+        ({"orphanDependents": False}, None),
+    ],
+)
+@pytest.mark.parametrize("place", ["body", "query"])
+async def test_propagation_policies_are_finalizers(api: Any, options: Any, finalizers: Any, place: str) -> None:
+    """Delete options: propagationPolicy and orphanDependents, for the garbage collector to read."""
+    await api.config("a")
+    query = "&".join(
+        f"{name}={str(value).lower() if value in (True, False) else value}" for name, value in options.items()
+    )
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+    await (api.delete(f"{CONFIGS}/a", body) if place == "body" else api.delete(f"{CONFIGS}/a?{query}"))
+    left = await api.get(f"{CONFIGS}/a")
+    assert left.status == (404 if finalizers is None else 200)
+    if finalizers:
+        assert left.tree["metadata"]["finalizers"] == finalizers
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"propagationPolicy": "Sideways"},
+        {"propagationPolicy": "Orphan", "orphanDependents": True},
+        {"gracePeriodSeconds": "soon"},
+        {"preconditions": "none"},
+        {"dryRun": ["Some"]},
+        {"kind": "ConfigMap"},
+    ],
+)
+async def test_options_that_mean_nothing_are_refused(api: Any, options: Any) -> None:
+    """Delete options and Errors: a 4xx, and the object stays."""
+    await api.config("a")
+    body = {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+    assert (await api.delete(f"{CONFIGS}/a", body)).status in (400, 422)
+    assert (await api.get(f"{CONFIGS}/a")).status == 200
+
+
+@pytest.mark.parametrize("what", ["uid", "resourceVersion"])
+async def test_preconditions(api: Any, what: str) -> None:
+    """Delete options: preconditions, 409 when they do not hold."""
+    metadata = (await api.config("a")).tree["metadata"]
+    wrong = {"preconditions": {what: "1"}}
+    refused = await api.delete(f"{CONFIGS}/a", wrong)
+    assert (refused.status, refused.tree["reason"]) == (409, "Conflict")
+    assert (await api.delete(f"{CONFIGS}/a", {"preconditions": {what: metadata[what]}})).status == 200
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("asked", "seconds"), [(None, 30), (5, 5), (0, None), (60, 60)], ids=["the pod's", "less", "none", "more"]
+)
+async def test_a_pod_is_given_its_grace(api: Any, asked: int | None, seconds: int | None) -> None:
+    """Delete options: gracePeriodSeconds; without, the Pod's own; 0 removes at once."""
+    await pod(api)
+    options = {} if asked is None else {"gracePeriodSeconds": asked}
+    answer = (await api.delete(f"{PODS}/p", options)).tree
+    assert answer["kind"] == "Pod"
+    assert (await api.get(f"{PODS}/p")).status == (404 if seconds is None else 200)
+    if seconds is not None:
+        assert answer["metadata"]["deletionGracePeriodSeconds"] == seconds
+
+
+@pytest.mark.virtual
+async def test_a_running_grace_can_only_become_shorter(api: Any) -> None:
+    """Delete options: a second request with less grace brings the end nearer, one with more changes nothing."""
+    await pod(api, grace=100)
+    first = (await api.delete(f"{PODS}/p")).tree["metadata"]
+    await asyncio.sleep(10)
+    longer = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 500})).tree["metadata"]
+    assert longer["deletionTimestamp"] == first["deletionTimestamp"]
+    shorter = (await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 5})).tree["metadata"]
+    assert shorter["deletionTimestamp"] < first["deletionTimestamp"]
+    await api.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert (await api.get(f"{PODS}/p")).status == 404
+
+
+async def test_a_collection_is_deleted_by_selection(api: Any) -> None:
+    """Verbs, rule 2: deletecollection takes selectors; what is held is only marked."""
+    for name in ("b", "c"):
+        await api.config(name)
+    await held(api, HOLD)
+    assert (await api.delete(f"{CONFIGS}?labelSelector=of=b")).status == 200
+    assert {"a", "c"} <= set((await api.get(CONFIGS)).names)
+    assert "b" not in (await api.get(CONFIGS)).names
+    assert (await api.delete(f"{CONFIGS}?fieldSelector=metadata.name!=c")).status == 200
+    assert (await api.get(CONFIGS)).names == ["a", "c"]
+    assert (await api.get(f"{CONFIGS}/a")).tree["metadata"]["deletionTimestamp"]
+
+
+async def test_a_namespace_is_finalized_by_its_controller(api: Any) -> None:
+    """Rule 2: the namespace waits, marked, for its content to be deleted; nothing new is made in it meanwhile."""
+    await api.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "gone"}})
+    assert (await api.delete("/api/v1/namespaces/gone")).tree["status"]["phase"] == "Terminating"
+    refused = await api.ask("POST", "/api/v1/namespaces/gone/configmaps", {"metadata": {"name": "late"}})
+    assert (refused.status, refused.tree["details"]["causes"][0]["reason"]) == (403, "NamespaceTerminating")
+    left = (await api.get("/api/v1/namespaces/gone")).tree
+    left["spec"]["finalizers"] = []
+    assert (await api.ask("PUT", "/api/v1/namespaces/gone/finalize", left)).status == 200
+    assert (await api.get("/api/v1/namespaces/gone")).status == 404
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"dryRun": ["All"]},
+        {"gracePeriodSeconds": 0},
+        {"orphanDependents": True},
+        {"preconditions": {"uid": "1"}},
+        {"propagationPolicy": "Background"},
+        {},
+    ],
+)
+async def test_the_unsafe_deletion_is_for_corrupt_objects_alone(serve: Any, more: Any) -> None:
+    """Delete options: it goes with no other option, and never removes an object that can be read."""
+    async with serve("--feature-gates=AllowUnsafeMalformedObjectDeletion=true") as api:
+        await api.config("a")
+        options = {"ignoreStoreReadErrorWithClusterBreakingPotential": True, **more}
+        assert 400 <= (await api.delete(f"{CONFIGS}/a", options)).status < 500
+        assert (await api.get(f"{CONFIGS}/a")).status == 200

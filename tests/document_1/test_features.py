@@ -1,0 +1,69 @@
+"""Versioning: the features and their stages; Limits; Authentication."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.flags import FLAGS, FeatureOptions
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.options import FlagError
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("gate", "on"),
+    [
+        ("CBORServingAndStorage", False),
+        ("APIResponseCompression", True),
+        ("AllowUnsafeMalformedObjectDeletion", False),
+    ],
+)
+def test_gates_and_their_defaults(gate: str, on: bool) -> None:
+    """Versioning, rule 3."""
+    options = FLAGS.parse([])[FeatureOptions]
+    assert gate in {found.name: found.default for found in _gates()}
+    assert {found.name: options.enabled(found) for found in _gates()}[gate] is on
+
+
+def _gates() -> Any:
+    from apiserver_stub import flags
+
+    return flags._GATES
+
+
+@pytest.mark.parametrize("said", ["Nonsense=true", "CBORServingAndStorage=perhaps", "CBORServingAndStorage"])
+def test_gates_that_are_none_are_refused(said: str) -> None:
+    """A flag that cannot mean anything stops the start with a sentence."""
+    with pytest.raises(FlagError, match="feature-gates"):
+        FLAGS.parse([f"--feature-gates={said}"])
+
+
+async def test_the_version_is_part_of_the_path(api: Any) -> None:
+    """Versioning, rules 1 and 2."""
+    assert (await api.get("/api")).tree["versions"] == ["v1"]
+    groups = {group["name"]: group["preferredVersion"]["version"] for group in (await api.get("/apis")).tree["groups"]}
+    assert (groups["events.k8s.io"], groups["apps"]) == ("v1", "v1")
+    assert (await api.get("/version")).tree["minor"].rstrip("+") == "36"
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/livez/ping"])
+async def test_health_needs_no_credentials(api: Any, path: str) -> None:
+    """Authentication, rule 4."""
+    assert (await api.server.handle(Request("GET", path))).status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/api", "/version", "/metrics", "/openapi/v3", CONFIGS])
+@pytest.mark.parametrize("header", ["", "Bearer forged", "Basic YWRtaW46YWRtaW4="])
+async def test_everything_else_does(api: Any, path: str, header: str) -> None:
+    """Authentication, rule 1: 401 Unauthorized."""
+    headers = {"authorization": header} if header else {}
+    answer = await api.server.handle(Request("GET", path, (), headers))
+    assert answer.status == 401
+    assert b"Unauthorized" in answer.body
+
+
+async def test_a_certificate_is_a_user(api: Any) -> None:
+    """Authentication: who is known may ask."""
+    jane = Certificate("jane", ("dev",))
+    assert (await api.server.handle(Request("GET", CONFIGS, certificate=jane))).status == 200

@@ -1,0 +1,221 @@
+"""Headers and media types, Response compression, Table representation, Protobuf envelope."""
+
+import gzip
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+CBOR = "--feature-gates=CBORServingAndStorage=true"
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("", "application/json"),
+        ("*/*", "application/json"),
+        ("application/json", "application/json"),
+        ("application/yaml", "application/yaml"),
+        (PROTOBUF, PROTOBUF),
+        (f"{PROTOBUF},application/json", PROTOBUF),
+        ("application/xml,application/yaml", "application/yaml"),
+        ("application/cbor,application/json", "application/json"),
+        (f"{TABLE},application/json", "application/json"),
+        ("application/yaml;q=0.5,application/json;q=0.9", "application/json"),
+    ],
+)
+@pytest.mark.parametrize("url", [CONFIGS, f"{CONFIGS}/a"])
+async def test_the_accepted_type_is_answered(api: Any, url: str, accept: str, content_type: str) -> None:
+    """Accept: one or several types, with fallback."""
+    await api.config("a")
+    answer = await api.get(url, accept=accept)
+    assert (answer.status, answer.headers["content-type"]) == (200, content_type)
+
+
+@pytest.mark.parametrize(
+    "accept", ["application/xml", "text/html", "application/cbor", f"{PROTOBUF};as=Table;g=meta.k8s.io;v=v1"]
+)
+async def test_what_cannot_be_served_is_not_acceptable(api: Any, accept: str) -> None:
+    """Errors: 406 when no type is supported; CBOR is gated."""
+    answer = await api.get(CONFIGS, accept=accept)
+    assert (answer.status, answer.tree["reason"]) == (406, "NotAcceptable")
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/xml", "application/cbor", "multipart/form-data"])
+async def test_a_body_of_another_type_is_refused(api: Any, content_type: str) -> None:
+    """Content-Type: the type of the request body."""
+    answer = await api.ask("POST", CONFIGS, b"{}", content_type=content_type)
+    assert (answer.status, answer.tree["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_request_and_response_types_may_differ(api: Any) -> None:
+    """Headers and media types: a response type may differ from the request type."""
+    text = b"metadata:\n  name: a\ndata:\n  k: v\n"
+    made = await api.ask("POST", CONFIGS, text, content_type="application/yaml", accept=PROTOBUF)
+    assert (made.status, made.headers["content-type"]) == (201, PROTOBUF)
+    read = await api.get(f"{CONFIGS}/a", accept="application/yaml")
+    assert yaml.safe_load(read.body) == (await api.get(f"{CONFIGS}/a")).tree
+    body = {"metadata": {"name": "b"}}
+    assert (await api.ask("POST", CONFIGS, body, accept="application/yaml")).headers[
+        "content-type"
+    ] == "application/yaml"
+
+
+async def test_the_protobuf_envelope(api: Any) -> None:
+    """Protobuf envelope: the prefix, then Unknown with typeMeta (1) and raw (2)."""
+    await api.config("a", k="v")
+    body = (await api.get(f"{CONFIGS}/a", accept=PROTOBUF)).body
+    assert body[:4] == b"\x6b\x38\x73\x00"
+    assert body[4:].startswith(b"\x0a\x0f\x0a\x02v1\x12\x09ConfigMap\x12")
+    made = await api.ask("PUT", f"{CONFIGS}/a", body, content_type=PROTOBUF)
+    assert (made.status, made.tree["data"]) == (200, {"k": "v"})
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("application/json", "application/json"),
+        ("application/json;stream=watch", "application/json;stream=watch"),
+        (PROTOBUF, f"{PROTOBUF};stream=watch"),
+        (f"{PROTOBUF};stream=watch,application/json", f"{PROTOBUF};stream=watch"),
+    ],
+)
+async def test_watches_are_framed_by_their_type(api: Any, accept: str, content_type: str) -> None:
+    """Watching, in protobuf: each event after its length."""
+    await api.delete(CONFIGS)
+    await api.config("a")
+    await api.config("b")
+    answer = await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1", accept=accept)
+    assert answer.status == 200
+    assert answer.headers["content-type"].partition(";")[0] == content_type.partition(";")[0]
+    if "protobuf" not in accept:
+        assert answer.events == [("ADDED", "a"), ("ADDED", "b")]
+        return
+    frames, data = [], answer.body
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        frames.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    assert len(frames) == 2
+    assert all(frame.startswith(b"\x0a\x05ADDED\x12") for frame in frames)
+    assert all(b"k8s\0" in frame for frame in frames)
+
+
+def text(value: Any) -> Any:
+    """The same with text where there were byte strings, which is how strings are written in CBOR here."""
+    if isinstance(value, dict):
+        return {text(name): text(found) for name, found in value.items()}
+    if isinstance(value, list):
+        return list(map(text, value))
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def test_cbor_is_served_behind_its_gate(serve: Any) -> None:
+    """application/cbor, application/apply-patch+cbor and application/cbor-seq, gated by CBORServingAndStorage."""
+    import cbor2
+
+    async with serve(CBOR) as api:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+        made = await api.ask(
+            "POST", CONFIGS, cbor2.dumps(body), content_type="application/cbor", accept="application/cbor"
+        )
+        assert (made.status, made.headers["content-type"]) == (201, "application/cbor")
+        assert made.body[:3] == b"\xd9\xd9\xf7"
+        assert text(cbor2.loads(made.body[3:])) == (await api.get(f"{CONFIGS}/a")).tree
+        body["data"] = {"k": "w"}
+        url = f"{CONFIGS}/a?fieldManager=me&force=true"
+        assert (await api.patch(url, cbor2.dumps(body), "apply-patch+cbor")).tree["data"] == {"k": "w"}
+        watched = await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1&labelSelector=x", accept="application/cbor")
+        assert watched.headers["content-type"] == "application/cbor-seq"
+        listed = text(cbor2.loads((await api.get(CONFIGS, accept="application/cbor")).body[3:]))
+        assert listed["kind"] == "ConfigMapList"
+        assert (await api.patch(f"{CONFIGS}/a", b"\xa0", "merge-patch+cbor")).status == 415
+
+
+async def test_large_answers_are_compressed_on_request(api: Any) -> None:
+    """Response compression: get and list, with `content-encoding: gzip`, the same bytes inside."""
+    for number in range(8):
+        await api.config(f"c{number}", text="lorem ipsum " * 4000)
+    for url in (CONFIGS, f"{CONFIGS}?limit=5"):
+        plain, packed = await api.get(url), await api.get(url, accept_encoding="gzip")
+        assert "content-encoding" not in plain.headers
+        assert packed.headers["content-encoding"] == "gzip"
+        assert len(packed.body) < len(plain.body) / 5
+        assert gzip.decompress(packed.body) == plain.body
+    small = await api.get(f"{CONFIGS}?limit=1&labelSelector=x", accept_encoding="gzip")
+    assert "content-encoding" not in small.headers
+    watched = await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1", accept_encoding="gzip")
+    assert "content-encoding" not in watched.headers
+
+
+async def test_compression_can_be_switched_off(serve: Any) -> None:
+    """Versioning: APIResponseCompression is on, and a gate."""
+    async with serve("--feature-gates=APIResponseCompression=false") as api:
+        await api.config("a", text="x" * 200_000)
+        assert "content-encoding" not in (await api.get(CONFIGS, accept_encoding="gzip")).headers
+
+
+async def test_a_table_of_a_kind_that_has_columns(api: Any) -> None:
+    """Table representation: column definitions with name and type, and a row per object."""
+    await api.config("a", k="v", m="w")
+    table = (await api.get(f"{CONFIGS}/a", accept=TABLE)).tree
+    assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
+    assert [(column["name"], column["type"]) for column in table["columnDefinitions"]] == [
+        ("Name", "string"),
+        ("Data", "string"),
+        ("Age", "string"),
+    ]
+    (row,) = table["rows"]
+    assert row["cells"][:2] == ["a", 2]
+    assert (row["object"]["kind"], row["object"]["metadata"]["name"]) == ("PartialObjectMetadata", "a")
+
+
+async def test_a_kind_without_columns_has_two(api: Any) -> None:
+    """Table representation: Name and Created At."""
+    url = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+    table = (await api.get("/api/v1/namespaces/default/limitranges", accept=TABLE)).tree
+    assert table["kind"] == "Table"
+    columns = [
+        (column["name"], column["type"]) for column in (await api.get(url, accept=TABLE)).tree["columnDefinitions"]
+    ]
+    assert columns in ([("Name", "string"), ("Created At", "date")], [("Name", "string"), ("Age", "string")])
+
+
+async def test_only_the_metadata(api: Any) -> None:
+    """PartialObjectMetadata and its list, in JSON and protobuf."""
+    made = await api.config("a", k="v")
+    accept = "as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    partial = (await api.get(f"{CONFIGS}/a", accept=f"application/json;{accept}")).tree
+    assert partial == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": made.tree["metadata"],
+    }
+    listed = await api.get(CONFIGS, accept=f"application/json;{accept.replace('Metadata', 'MetadataList')}")
+    assert listed.tree["kind"] == "PartialObjectMetadataList"
+    binary = await api.get(f"{CONFIGS}/a", accept=f"{PROTOBUF};{accept}")
+    assert b"PartialObjectMetadata" in binary.body
+
+
+@pytest.mark.parametrize("accept", ["application/yaml", PROTOBUF])
+async def test_refusals_are_statuses_in_any_type(api: Any, accept: str) -> None:
+    """Errors: every error is a Status."""
+    answer = await api.get(f"{CONFIGS}/nothing", accept=accept)
+    assert answer.status == 404
+    assert b"NotFound" in answer.body
+    if answer.headers["content-type"] == "application/json":
+        assert json.loads(answer.body)["kind"] == "Status"
+
+
+@pytest.mark.parametrize("pretty", ["pretty=1", "pretty=true"])
+async def test_pretty(api: Any, pretty: str) -> None:
+    """Query parameters: `pretty` indents."""
+    await api.config("a")
+    answer = await api.get(f"{CONFIGS}/a?{pretty}")
+    assert b'\n  "kind": "ConfigMap"' in answer.body
+    assert answer.tree == (await api.get(f"{CONFIGS}/a")).tree
