@@ -1,13 +1,14 @@
 """What must exist in every cluster: the system namespaces and the service through which pods find this server."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
 import msgspec
 
-from controller_manager.api.errors import AlreadyExists, NotFound, from_response
+from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
 from controller_manager.api.platform import ADMIN_GROUP, DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.wire import Certificate, Request, Response
 
@@ -47,6 +48,11 @@ class Bootstrap:
         await self._ensure(_SLICES, _NAME, endpoint_slice(self._address))
 
     async def _ensure(self, collection: str, name: str, wanted: Tree) -> None:
+        # What cannot be read must not keep the server from starting: it is removed through the server.
+        with suppress(InternalError):
+            await self._bring_about(collection, name, wanted)
+
+    async def _bring_about(self, collection: str, name: str, wanted: Tree) -> None:
         path = f"{collection}/{name}"
         try:
             found = await self._send("GET", path)

@@ -1,6 +1,7 @@
 """Cluster IPs and node ports: a Service is given those it asks for, or free ones, as the last step of its write."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -21,6 +22,7 @@ from apiserver_stub.kinds.service_spec import (
     needs_node_ports,
 )
 from apiserver_stub.kinds.trees import dicts
+from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import Change
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import Cause, InternalError, invalid
@@ -78,7 +80,8 @@ class ServiceAddresses:
             return
         self._follows = True
         for row in self._store.snapshot(_SERVICES).items():
-            self._ledger.note(row.key, held_by(_STORED.decode(row.data)))
+            with suppress(Corrupt):
+                self._ledger.note(row.key, held_by(_STORED.decode(row.data)))
         self._store.subscribe(self._changed)
 
     def _changed(self, changes: Sequence[Change]) -> None:

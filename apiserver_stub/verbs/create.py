@@ -43,6 +43,8 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
+    key = key_of(kind, call.namespace, metadata.get("name", ""))
+    await tools.store.turn(kind.storage, key)  # from here to the commit nothing else happens
     apply_defaults(tree, kind)
     if owners is None:
         sign_new(tools, call, tree)
@@ -58,8 +60,6 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     problems = validate(kind, tree, None)
     if problems:
         raise invalid(kind.group, kind.kind, name, problems)
-    key = key_of(kind, call.namespace, name)
-    await tools.store.turn(kind.storage, key)
     if tools.store.get(kind.storage, key) is not None:
         raise already_exists(kind.group, kind.plural, name)
     tools.settle(call, "create", tree, None)

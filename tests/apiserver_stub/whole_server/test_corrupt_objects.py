@@ -2,58 +2,22 @@
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import flaw_of
-from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import Cluster
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 UNSAFE = {"ignoreStoreReadErrorWithClusterBreakingPotential": True}
 ON = "--feature-gates=AllowUnsafeMalformedObjectDeletion=true"
-ADMIN = Certificate("admin", ("system:masters",))
 SOUND = b'{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","uid":"u"}}'
-
-Started = Callable[..., AbstractAsyncContextManager["Api"]]
-
-
-class Api:
-    """An administrator of a started server."""
-
-    def __init__(self, server: ApiServer) -> None:
-        self.server = server
-
-    async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
-        path, _, text = url.partition("?")
-        query = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in text.split("&") if pair)
-        data = b"" if body is None else json.dumps(body).encode()
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.server.handle(Request(method, path, query, named, data, ADMIN))
-
-    async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        response = await self.send(method, url, body, **headers)
-        assert isinstance(response.body, bytes)
-        return response.status, json.loads(response.body)
-
-    async def config(self, name: str, **metadata: Any) -> Any:
-        code, made = await self("POST", CONFIGS, {"metadata": {"name": name, **metadata}, "data": {"k": name}})
-        assert code == 201
-        return made
-
-    async def watch(self, query: str) -> list[Any]:
-        """The events of a watch that ends."""
-        response = await self.send("GET", f"{CONFIGS}?watch=1&{query}")
-        assert not isinstance(response.body, bytes)
-        return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
 
 
 async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken") -> None:
@@ -65,26 +29,7 @@ async def corrupt(backend: MemoryBackend, name: str, data: bytes = b"\x00broken"
 
 
 @pytest.fixture
-def backend() -> MemoryBackend:
-    return MemoryBackend()
-
-
-@pytest.fixture
-def started(backend: MemoryBackend) -> Started:
-    @asynccontextmanager
-    async def start(*flags: str) -> AsyncIterator[Api]:
-        flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
-        server = build(FLAGS.parse(flags), Runtime("test"), backend)
-        await server.start()
-        yield Api(server)
-        server.end_streams()
-        await server.stop()
-
-    return start
-
-
-@pytest.fixture
-async def broken(started: Started, backend: MemoryBackend) -> dict[str, Any]:
+async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
     """A log with the objects a, b and c, of which b cannot be read; the latter as it was."""
     async with started() as api:
         made = {name: await api.config(name, finalizers=["example.com/x"]) for name in "abc"}
@@ -127,7 +72,7 @@ def test_what_an_object_is(data: bytes, sound: bool) -> None:
     ],
 )
 async def test_one_object_is_refused_by_name(
-    started: Started, broken: Any, gate: Any, method: str, body: Any, headers: Any
+    started: Any, broken: Any, gate: Any, method: str, body: Any, headers: Any
 ) -> None:
     """States and transitions, the corrupt resource: a normal request fails with the error that says so."""
     async with started(*gate) as api:
@@ -141,7 +86,7 @@ async def test_one_object_is_refused_by_name(
 
 
 @pytest.mark.parametrize("query", ["", "?limit=2", "?labelSelector=x=y", "?fieldSelector=metadata.name=b"])
-async def test_a_list_never_leaves_one_out(started: Started, broken: Any, query: str) -> None:
+async def test_a_list_never_leaves_one_out(started: Any, broken: Any, query: str) -> None:
     """Without the gate the first is named, with it all of them as causes."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}{query}")
@@ -154,14 +99,14 @@ async def test_a_list_never_leaves_one_out(started: Started, broken: Any, query:
         assert (cause["reason"], cause["field"]) == ("UnexpectedServerResponse", "/configmaps/default/b")
 
 
-async def test_a_list_of_others_is_not_concerned(started: Started, broken: Any) -> None:
+async def test_a_list_of_others_is_not_concerned(started: Any, broken: Any) -> None:
     async with started(ON) as api:
         assert (await api("GET", f"{CONFIGS}?fieldSelector=metadata.name=a"))[0] == 200
         assert (await api("GET", "/api/v1/namespaces/kube-system/configmaps"))[0] == 200
         assert (await api("GET", "/api/v1/namespaces"))[0] == 200
 
 
-async def test_a_list_names_so_many_and_counts_the_rest(started: Started, backend: MemoryBackend) -> None:
+async def test_a_list_names_so_many_and_counts_the_rest(started: Any, backend: MemoryBackend) -> None:
     async with started() as api:
         for number in range(103):
             await api.config(f"a{number:03}")
@@ -176,7 +121,7 @@ async def test_a_list_names_so_many_and_counts_the_rest(started: Started, backen
 
 
 @pytest.mark.virtual
-async def test_a_watch_ends_with_the_error(started: Started, broken: Any) -> None:
+async def test_a_watch_ends_with_the_error(started: Any, broken: Any) -> None:
     """Synthetic events of the state cannot be complete; events from now on can."""
     async with started() as api:
         events = await api.watch("timeoutSeconds=1")
@@ -188,7 +133,7 @@ async def test_a_watch_ends_with_the_error(started: Started, broken: Any) -> Non
         assert [(event["type"], event["object"]["metadata"]["name"]) for event in events] == [("ADDED", "d")]
 
 
-async def test_history_begins_behind_the_corruption(started: Started, broken: Any) -> None:
+async def test_history_begins_behind_the_corruption(started: Any, broken: Any) -> None:
     """Watching, rule 4: what cannot be told any more is 410, which every client knows how to go on from."""
     async with started() as api:
         code, status = await api("GET", f"{CONFIGS}?watch=1&resourceVersion=1")
@@ -196,7 +141,7 @@ async def test_history_begins_behind_the_corruption(started: Started, broken: An
 
 
 @pytest.mark.virtual
-async def test_the_unsafe_deletion_removes_it(started: Started, broken: Any, backend: MemoryBackend) -> None:
+async def test_the_unsafe_deletion_removes_it(started: Any, broken: Any, backend: MemoryBackend) -> None:
     """States and transitions, the corrupt resource: finalizers and everything else are ignored."""
     async with started(ON) as api:
         version = api.server.store.revision
@@ -214,7 +159,7 @@ async def test_the_unsafe_deletion_removes_it(started: Started, broken: Any, bac
 
 
 @pytest.mark.virtual
-async def test_watchers_with_selectors_learn_that_something_went(started: Started, broken: Any) -> None:
+async def test_watchers_with_selectors_learn_that_something_went(started: Any, broken: Any) -> None:
     """Nobody knows whether it was selected: the error makes them list again, which works now."""
     async with started(ON) as api:
         version = api.server.store.revision
@@ -224,7 +169,7 @@ async def test_watchers_with_selectors_learn_that_something_went(started: Starte
         assert (await api("GET", f"{CONFIGS}?labelSelector=x=y"))[0] == 200
 
 
-async def test_what_is_left_of_it_is_told(started: Started, broken: Any, backend: MemoryBackend) -> None:
+async def test_what_is_left_of_it_is_told(started: Any, broken: Any, backend: MemoryBackend) -> None:
     data = json.dumps({"metadata": broken["metadata"]}).encode()
     await corrupt(backend, "b", data)
     async with started(ON) as api:
@@ -234,7 +179,7 @@ async def test_what_is_left_of_it_is_told(started: Started, broken: Any, backend
         assert json.loads(gone.row.data)["metadata"]["uid"] == broken["metadata"]["uid"]
 
 
-async def test_without_the_gate_the_option_is_not_there(started: Started, broken: Any) -> None:
+async def test_without_the_gate_the_option_is_not_there(started: Any, broken: Any) -> None:
     """States and transitions, the corrupt resource: only with AllowUnsafeMalformedObjectDeletion."""
     async with started() as api:
         assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 500
@@ -261,7 +206,7 @@ async def test_without_the_gate_the_option_is_not_there(started: Started, broken
         (f"{CONFIGS}/b?dryRun", {**UNSAFE, "dryRun": []}),
     ],
 )
-async def test_it_goes_alone_and_only_for_the_corrupt(started: Started, broken: Any, url: str, body: Any) -> None:
+async def test_it_goes_alone_and_only_for_the_corrupt(started: Any, broken: Any, url: str, body: Any) -> None:
     """Delete options: with it, dryRun and the others must be unset."""
     async with started(ON) as api:
         revision = api.server.store.revision
@@ -271,7 +216,7 @@ async def test_it_goes_alone_and_only_for_the_corrupt(started: Started, broken: 
         assert api.server.store.revision == revision
 
 
-async def test_a_collection_goes_but_for_the_corrupt(started: Started, broken: Any) -> None:
+async def test_a_collection_goes_but_for_the_corrupt(started: Any, broken: Any) -> None:
     async with started(ON) as api:
         code, status = await api("DELETE", CONFIGS, {})
         assert (code, "default/b" in status["message"]) == (500, True)
@@ -280,10 +225,10 @@ async def test_a_collection_goes_but_for_the_corrupt(started: Started, broken: A
 
 
 @pytest.mark.virtual
-async def test_the_namespace_controller_goes_on_once_it_is_removed() -> None:
+async def test_the_namespace_controller_goes_on_once_it_is_removed(speak: Any) -> None:
     cluster = Cluster([ON])
     async with cluster:
-        api = Api(cluster.api)
+        api = speak(cluster.api)
         for name in ("n", "other"):
             await api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
             for config in ("a", "b"):
@@ -294,7 +239,7 @@ async def test_the_namespace_controller_goes_on_once_it_is_removed() -> None:
         cluster._log.append([record._replace(data=b"{")], lambda _: None)
         await cluster.start_api()
         await cluster.manage()
-        api = Api(cluster.api)
+        api = speak(cluster.api)
         await api("DELETE", "/api/v1/namespaces/n")
         await api("DELETE", "/api/v1/namespaces/other")
         await cluster.sleep(30)
@@ -308,20 +253,44 @@ async def test_the_namespace_controller_goes_on_once_it_is_removed() -> None:
 
 
 @pytest.mark.parametrize("value", ["'not json'", "x'00ff'", "7", '\'{"kind":"ConfigMap"}\''])
-async def test_a_database_edited_by_hand_still_opens(tmp_path: Path, value: str) -> None:
+async def test_a_database_edited_by_hand_still_opens(speak: Any, tmp_path: Path, value: str) -> None:
     """Found at the next start, in whatever form the bytes were put there."""
     flags = FLAGS.parse((f"--data-dir={tmp_path}", "--advertise-address=192.0.2.1", ON))
     server = build(flags, Runtime("test"))
     await server.start()
-    await Api(server).config("b")
+    await speak(server).config("b")
     await server.stop()
     with sqlite3.connect(tmp_path / "apiserver.db") as database:
         database.execute(f"UPDATE log SET data = {value} WHERE key = 'default/b'")
     database.close()
     server = build(flags, Runtime("test"))
     await server.start()
-    api = Api(server)
+    api = speak(server)
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 500
     assert (await api("DELETE", f"{CONFIGS}/b", UNSAFE))[0] == 200
     assert (await api("GET", f"{CONFIGS}/b"))[0] == 404
     await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("key", "url"),
+    [
+        ("default/kubernetes", "/api/v1/namespaces/default/services/kubernetes"),
+        ("default", "/api/v1/namespaces/default"),
+    ],
+)
+async def test_what_every_cluster_has_may_be_corrupt_too(
+    started: Any, backend: MemoryBackend, key: str, url: str
+) -> None:
+    """The server starts and serves, or nobody could remove it; the next start makes it anew."""
+    async with started() as api:
+        await api.config("a")
+    async for records in backend.replay():
+        for record in records:
+            if record.key == key and record.resource in url:
+                backend.append([record._replace(data=b"[]")], lambda _: None)
+    async with started(ON) as api:
+        assert (await api("GET", url))[0] == 500
+        assert (await api("GET", f"{CONFIGS}/a"))[0] == 200
+        service = {"metadata": {"name": "s", "namespace": "kube-public"}, "spec": {"ports": [{"port": 80}]}}
+        assert (await api("POST", "/api/v1/namespaces/kube-public/services", service))[0] == 201

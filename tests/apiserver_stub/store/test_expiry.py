@@ -1,0 +1,180 @@
+"""Rows that live for a limited time: deleted within seconds after it, never while they change, and boundedly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.store.backend import Done
+from apiserver_stub.store.expiry import Ages
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.refusals import Stale
+from apiserver_stub.store.row import Record, flaw_of
+from apiserver_stub.store.store import Rules, Store
+
+HOUR = 3600.0
+RULES = Rules(flaw_of, {"events": HOUR, "kept": 0})
+
+Opened = Callable[..., AbstractAsyncContextManager[Store]]
+
+
+def body(revision: int) -> bytes:
+    metadata = b'{"name":"a","uid":"u","resourceVersion":"%d"}' % revision
+    return b'{"kind":"Event","apiVersion":"v1","metadata":%b}' % metadata
+
+
+class FailingBackend(MemoryBackend):
+    """A log that cannot be written while it is told so."""
+
+    full = False
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        if self.full:
+            done(OSError("no space left"))
+        else:
+            super().append(records, done)
+
+
+@pytest.fixture
+def backend() -> FailingBackend:
+    return FailingBackend()
+
+
+@pytest.fixture
+def opened(backend: FailingBackend) -> Opened:
+    @asynccontextmanager
+    async def start(rules: Rules = RULES) -> AsyncIterator[Store]:
+        store = Store(backend, rules=rules)
+        await store.start()
+        yield store
+        await store.close()
+
+    return start
+
+
+@pytest.mark.virtual
+async def test_a_row_goes_when_its_time_is_over(opened: Opened) -> None:
+    async with opened() as store:
+        for resource in ("events", "kept", "pods"):
+            await store.commit(resource, "ns/a", 0, body)
+        await asyncio.sleep(HOUR - 1)
+        assert store.get("events", "ns/a")
+        await asyncio.sleep(3)
+        assert store.get("events", "ns/a") is None
+        gone = store.history("events").since(store.history("events").end - 1)[0]
+        assert (gone.deleted, gone.row.data) == (True, body(store.revision))
+        await asyncio.sleep(10 * HOUR)
+        assert store.get("kept", "ns/a")
+        assert store.get("pods", "ns/a")
+
+
+@pytest.mark.virtual
+async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
+    async with opened() as store:
+        revision = 0
+        for _ in range(3):
+            revision = (await store.commit("events", "ns/a", revision, body)).revision
+            await asyncio.sleep(HOUR - 5)
+        assert store.get("events", "ns/a")
+        await asyncio.sleep(10)
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_a_write_on_its_way_wins(opened: Opened) -> None:
+    async with opened() as store:
+        first = await store.commit("events", "ns/a", 0, body)
+        await asyncio.sleep(HOUR - 0.001)
+        writing = asyncio.ensure_future(store.commit("events", "ns/a", first.revision, body))
+        await asyncio.sleep(0)
+        store._expire("events", "ns/a", first.revision)
+        written = await writing
+        assert store.get("events", "ns/a") is written
+        store._expire("events", "ns/a", first.revision)
+        assert store.get("events", "ns/a")
+
+
+@pytest.mark.virtual
+async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
+    async with opened() as store:
+        first = await store.commit("events", "ns/a", 0, body)
+        store._expire("events", "ns/a", first.revision)
+        with pytest.raises(Stale):
+            await store.commit("events", "ns/a", first.revision, body)
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
+    """The log knows when each record was written."""
+    async with opened() as store:
+        await store.commit("events", "ns/old", 0, body)
+        await asyncio.sleep(HOUR / 2)
+        await store.commit("events", "ns/new", 0, body)
+    await asyncio.sleep(HOUR / 2)
+    async with opened() as store:
+        await asyncio.sleep(2)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/new"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_a_full_disk_only_delays_it(opened: Opened, backend: FailingBackend) -> None:
+    async with opened() as store:
+        await store.commit("events", "ns/a", 0, body)
+        backend.full = True
+        await asyncio.sleep(HOUR + 10)
+        assert store.get("events", "ns/a")
+        assert store.trouble
+        backend.full = False
+        await asyncio.sleep(5)
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> None:
+    async with opened() as store:
+        sizes: list[int] = []
+        for number in range(3000):
+            await store.commit("events", f"ns/{number}", 0, body)
+        store.subscribe(lambda changes: sizes.append(len(changes)))
+        await asyncio.sleep(HOUR + 2)
+        assert len(store.snapshot("events")) == 0
+        assert sum(sizes) == 3000
+        assert max(sizes) <= 256
+
+
+@pytest.mark.virtual
+async def test_what_cannot_be_read_stays(opened: Opened, backend: FailingBackend) -> None:
+    async with opened() as store:
+        await store.commit("events", "ns/a", 0, lambda _: b"broken")
+        await store.commit("events", "ns/b", 0, body)
+    async with opened() as store:
+        await asyncio.sleep(HOUR + 5)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/a"]
+
+
+writes = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 40)), max_size=20)
+
+
+@settings(max_examples=150)
+@given(writes)
+def test_ages_agree_with_a_look_at_every_record(steps: list[tuple[str, bool, int]]) -> None:
+    ages, last, now = Ages({"events": 60}), dict[str, Any](), 0.0
+    for revision, (key, deleted, seconds) in enumerate(steps, 1):
+        now += seconds
+        record = Record(revision, "events", key, b"", deleted, now)
+        ages.note(record)
+        ages.note(record._replace(resource="others"))
+        last.pop(key, None)
+        if not deleted:
+            last[key] = record
+    due = [("events", record.key, record.revision) for record in last.values() if record.at <= now - 60]
+    assert list(ages.due(now, 10)) == due
+    assert list(ages.due(now, 1)) == due[:1]
+    assert ages.next() == min((record.at + 60 for record in last.values()), default=None)

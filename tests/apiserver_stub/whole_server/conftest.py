@@ -1,0 +1,74 @@
+"""A whole server in this process, on a log that outlives it, and an administrator who asks it."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.runtime import Runtime
+
+ADMIN = Certificate("admin", ("system:masters",))
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+Started = Callable[..., AbstractAsyncContextManager["Api"]]
+
+
+class Api:
+    """An administrator of a started server."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+
+    async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
+        path, _, text = url.partition("?")
+        query = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in text.split("&") if pair)
+        data = b"" if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.server.handle(Request(method, path, query, named, data, ADMIN))
+
+    async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        response = await self.send(method, url, body, **headers)
+        assert isinstance(response.body, bytes)
+        return response.status, json.loads(response.body)
+
+    async def config(self, name: str, **metadata: Any) -> Any:
+        code, made = await self("POST", CONFIGS, {"metadata": {"name": name, **metadata}, "data": {"k": name}})
+        assert code == 201
+        return made
+
+    async def watch(self, query: str, url: str = CONFIGS) -> list[Any]:
+        """The events of a watch that ends."""
+        response = await self.send("GET", f"{url}?watch=1&{query}")
+        assert not isinstance(response.body, bytes)
+        return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
+
+
+@pytest.fixture
+def speak() -> Callable[[ApiServer], Api]:
+    """Speaks to a server that was started elsewhere."""
+    return Api
+
+
+@pytest.fixture
+def backend() -> MemoryBackend:
+    return MemoryBackend()
+
+
+@pytest.fixture
+def started(backend: MemoryBackend) -> Started:
+    @asynccontextmanager
+    async def start(*flags: str) -> AsyncIterator[Api]:
+        flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
+        server = build(FLAGS.parse(flags), Runtime("test"), backend)
+        await server.start()
+        yield Api(server)
+        server.end_streams()
+        await server.stop()
+
+    return start

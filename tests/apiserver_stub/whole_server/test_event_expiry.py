@@ -1,0 +1,68 @@
+"""Events are kept for a limited time (document 1, Event resource)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+CORE = "/api/v1/namespaces/default/events"
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+
+
+def event(name: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "action": "Tested",
+        "reason": "Tested",
+        "type": "Normal",
+        "reportingController": "example.com/test",
+        "reportingInstance": "test-1",
+        "regarding": {"kind": "ConfigMap", "namespace": "default", "name": "a", "apiVersion": "v1"},
+    }
+
+
+async def names(api: Any, url: str = EVENTS) -> list[str]:
+    return [item["metadata"]["name"] for item in (await api("GET", url))[1]["items"]]
+
+
+@pytest.mark.virtual
+async def test_events_go_an_hour_after_their_last_write(started: Any) -> None:
+    """Event resource: retained for a limited time; watchers of either group are told."""
+    async with started() as api:
+        for name in ("quiet", "busy"):
+            assert (await api("POST", EVENTS, event(name)))[0] == 201
+        await api.config("a")
+        await asyncio.sleep(1800)
+        patch = {"note": "again"}
+        assert (await api("PATCH", f"{EVENTS}/busy", patch, content_type="application/merge-patch+json"))[0] == 200
+        version = api.server.store.revision
+        told = [await api.watch(f"timeoutSeconds=1810&resourceVersion={version}", CORE)]
+        assert [(one["type"], one["object"]["kind"], one["object"]["metadata"]["name"]) for one in told[0]] == [
+            ("DELETED", "Event", "quiet")
+        ]
+        assert told[0][0]["object"]["involvedObject"]["name"] == "a"
+        assert await names(api) == await names(api, CORE) == ["busy"]
+        await asyncio.sleep(1800)
+        assert await names(api) == []
+        assert await names(api, "/api/v1/namespaces/default/configmaps") == ["a"]
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("ttl", "left"), [("10s", []), ("2h", ["e"]), ("0", ["e"])])
+async def test_the_time_is_a_flag(started: Any, ttl: str, left: list[str]) -> None:
+    async with started(f"--event-ttl={ttl}") as api:
+        await api("POST", CORE, {"metadata": {"name": "e"}, "involvedObject": {"namespace": "default"}})
+        await asyncio.sleep(3700)
+        assert await names(api) == left
+
+
+@pytest.mark.virtual
+async def test_a_restart_forgets_nothing(started: Any) -> None:
+    async with started() as api:
+        await api("POST", EVENTS, event("e"))
+        await asyncio.sleep(3000)
+    async with started() as api:
+        assert await names(api) == ["e"]
+        await asyncio.sleep(603)
+        assert await names(api) == []
