@@ -146,7 +146,8 @@ def _float(loader: _Loader, node: yaml.ScalarNode) -> float:
 
 _Loader.yaml_implicit_resolvers = {}
 for _name, _pattern, _first in _PLAIN:
-    _Loader.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
+    for _one in (_Loader, _Dumper):  # which puts in quotes what would be read as another type
+        _one.add_implicit_resolver(_TAG + _name, re.compile(_pattern), _first)
 _Loader.add_constructor(f"{_TAG}map", _object)
 _Loader.add_constructor(f"{_TAG}int", _int)
 _Loader.add_constructor(f"{_TAG}float", _float)

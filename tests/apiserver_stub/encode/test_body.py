@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encode import json, yaml
-from apiserver_stub.encode.body import decode_body, decode_options
+from apiserver_stub.encode import cbor, json, yaml
+from apiserver_stub.encode.body import decode_body, decode_document, decode_options
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
@@ -160,6 +160,25 @@ def test_a_refusal_keeps_nothing_of_the_one_before() -> None:
             yaml.load(b"[" * 300)
         causes.append(refused.value.__context__)
     assert causes[0] is not causes[1]
+
+
+texts = st.text(st.characters(codec="utf-8"), max_size=8) | st.text("-+.0123eExobB_:~<>=yYnNtrue#\n ", max_size=5)
+numbers = st.integers(-(1 << 63), (1 << 63) - 1) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.recursive(
+    st.none() | st.booleans() | numbers | texts,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(texts, values, max_size=4))
+def test_an_object_is_the_same_in_every_medium(tree: dict[str, Any]) -> None:
+    spelt = plain_json.dumps(tree)
+    for media, write in {"json": bytes, "yaml": yaml.dump, "cbor": cbor.dump, "apply-patch+yaml": yaml.dump}.items():
+        body = decode_document(f"application/{media}", write(spelt.encode()))
+        assert plain_json.dumps(body.tree) == spelt
+        assert body.duplicates == ()
 
 
 def test_what_is_written_as_yaml_is_read_back() -> None:

@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.encode.protobuf.wire import fields
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent, bookmark
 from controller_manager.api.errors import (
     BadRequest,
     Details,
+    Expired,
     NotAcceptable,
     NotFound,
     TooManyRequests,
@@ -399,6 +401,21 @@ def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
     end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
     assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
+
+
+def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
+    """Document 1, Watching, rule 4, and Errors."""
+    refusal = Expired("too old resource version")
+    for accept in (JSON, AS_TABLE, AS_PARTIAL):
+        assert json.loads(opened(call(accept, "watch")).failure(refusal))["object"]["reason"] == "Expired"
+    item, _ = cbor.load(opened(call(CBOR, "watch")).failure(refusal))
+    assert (item["type"], item["object"]["code"]) == ("ERROR", 410)
+    frame = opened(call(PROTOBUF, "watch")).failure(refusal)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    told = dict(fields(frame[4:]))
+    assert told[1 << 3 | 2] == b"ERROR"
+    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])  # type: ignore[arg-type]
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
 
 
 def test_watches_share_their_lines_by_form_only() -> None:

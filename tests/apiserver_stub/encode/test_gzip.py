@@ -1,0 +1,95 @@
+"""Compression: who gets it, what is worth it, and that the bytes come back."""
+
+import asyncio
+import gzip as plain_gzip
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.encode import gzip
+from apiserver_stub.encode.negotiate import Forms
+from controller_manager.api.wire import Request, Response
+
+LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
+
+
+@pytest.mark.parametrize(
+    ("accepted", "wanted"),
+    [
+        ("gzip", True),
+        ("GZIP", True),
+        ("gzip, deflate, br", True),
+        ("gzip;q=1.0, identity;q=0.5, *;q=0", True),
+        ("gzip;q=0.001", True),
+        ("*", True),
+        ("identity;q=0, *;q=0.5", True),
+        ("", False),
+        ("identity", False),
+        ("deflate, br", False),
+        ("gzip;q=0", False),
+        ("*, gzip;q=0", False),
+        ("identity, gzip;q=0.5", False),
+        ("identity;q=0", False),
+        ("xgzip", False),
+    ],
+)
+def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
+    """Document 1, Response compression."""
+    request = Request("GET", "/", headers={"accept-encoding": accepted})
+    response = Forms().pack(request, Response(200, {"content-type": "application/json"}, LARGE))
+    assert ("content-encoding" in response.headers) is wanted
+    assert Forms(compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
+
+
+def test_only_large_answers_are_worth_it() -> None:
+    small = Response(200, {}, LARGE[: 128 * 1024])
+    assert gzip.compressed(small) is small
+    found = gzip.compressed(Response(200, {"etag": "x"}, LARGE))
+    assert found.headers == {"etag": "x", "content-encoding": "gzip", "vary": "Accept-Encoding"}
+    assert isinstance(found.body, bytes)
+    assert len(found.body) < len(LARGE) / 10
+    assert gzip.compressed(Response(200, {"vary": "Accept"}, LARGE)).headers["vary"] == "Accept, Accept-Encoding"
+
+
+def whole(response: Response) -> bytes:
+    async def read() -> bytes:
+        body = response.body
+        return body if isinstance(body, bytes) else b"".join([chunk async for chunk in body])
+
+    return asyncio.run(read())
+
+
+async def stream(chunks: list[bytes]) -> AsyncIterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.binary(min_size=1, max_size=50), st.integers(0, 30_000)), max_size=5))
+def test_the_bytes_come_back(pieces: list[tuple[bytes, int]]) -> None:
+    chunks = [piece * times for piece, times in pieces]
+    for body in (b"".join(chunks), stream(chunks)):
+        response = gzip.compressed(Response(200, {}, body))
+        found = whole(response)
+        plain = plain_gzip.decompress(found) if "content-encoding" in response.headers else found
+        assert plain == b"".join(chunks)
+
+
+async def test_compressing_much_lets_others_run() -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.ensure_future(others())
+    body = gzip.compressed(Response(200, {}, LARGE * 64)).body
+    assert not isinstance(body, bytes)
+    async for _ in body:
+        pass
+    running.cancel()
+    assert turns >= 16

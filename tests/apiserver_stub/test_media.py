@@ -1,0 +1,318 @@
+"""Media types over real HTTP: bodies and answers in each, compressed lists, and watches that tell the same in each."""
+
+import asyncio
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cbor2
+import pytest
+import yaml
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.encode import cbor, protobuf
+from apiserver_stub.encode.protobuf.wire import fields
+from apiserver_stub.flags import FLAGS
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving.site import Site
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
+AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+
+
+@dataclass
+class Answer:
+    """An answer as it came, its body put together from chunks."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Wire:
+    """A server behind a socket, asked with bytes."""
+
+    def __init__(self, api: ApiServer, site: Site) -> None:
+        self.api = api
+        self._site = site
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
+        reader = await self.send(method, target, body, **headers)
+        status, found = await head(reader)
+        if found.get("transfer-encoding") == "chunked":
+            return Answer(status, found, b"".join([chunk async for chunk in chunks(reader)]))
+        return Answer(status, found, await reader.readexactly(int(found["content-length"])))
+
+    async def send(self, method: str, target: str, body: bytes = b"", **headers: str) -> asyncio.StreamReader:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._site.port)
+        named = {"host": "x", "authorization": "Bearer s3cret", "connection": "close"}
+        named |= {name.replace("_", "-"): value for name, value in headers.items()}
+        if body:
+            named["content-length"] = str(len(body))
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items()), "", ""]
+        self._writers.append(writer)
+        writer.write("\r\n".join(lines).encode() + body)
+        return reader
+
+    async def config(self, name: str, text: str = "v") -> None:
+        body = json.dumps({"metadata": {"name": name}, "data": {"k": text}}).encode()
+        assert (await self.ask("POST", CONFIGS, body)).status == 201
+
+
+async def head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    status, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().strip().split("\r\n")
+    return int(status.split()[1]), {line.partition(": ")[0]: line.partition(": ")[2] for line in lines}
+
+
+async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    while size := int(await reader.readline(), 16):
+        yield await reader.readexactly(size)
+        await reader.readexactly(2)
+
+
+async def start(folder: Path, *flags: str) -> tuple[ApiServer, Site]:
+    tokens = folder / "tokens.csv"
+    tokens.write_text("s3cret,jane,42,system:masters\n")
+    given = ("--storage-backend=memory", "--advertise-address=192.0.2.1", f"--token-auth-file={tokens}", *flags)
+    api = build(FLAGS.parse(given), Runtime("test"))
+    site = Site(api.handle, "127.0.0.1", 0, None)
+    await api.start()
+    await site.start()
+    return api, site
+
+
+@pytest.fixture
+async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
+    """A server that knows CBOR."""
+    api, site = await start(tmp_path, "--feature-gates=CBORServingAndStorage=true")
+    yield Wire(api, site)
+    api.end_streams()
+    await site.stop()
+    await api.stop()
+
+
+@pytest.fixture
+async def plain(tmp_path: Path) -> AsyncIterator[Wire]:
+    """A server with the features everybody has."""
+    api, site = await start(tmp_path)
+    yield Wire(api, site)
+    api.end_streams()
+    await site.stop()
+    await api.stop()
+
+
+READ: dict[str, Callable[[bytes], Any]] = {
+    JSON: json.loads,
+    YAML: yaml.safe_load,
+    PROTOBUF: lambda data: protobuf.decode(data, "", ""),
+    CBOR: lambda data: cbor.load(data)[0],
+}
+
+
+def lines_of(data: bytes) -> Iterator[tuple[str, Any]]:
+    for line in data.splitlines():
+        event = json.loads(line)
+        yield event["type"], event["object"]
+
+
+def frames_of(data: bytes) -> Iterator[tuple[str, Any]]:
+    while data:
+        size = int.from_bytes(data[:4], "big")
+        event = dict(fields(data[4 : 4 + size]))
+        kind, embedded = event[1 << 3 | 2], event[2 << 3 | 2]
+        yield kind.decode(), protobuf.decode(dict(fields(embedded))[1 << 3 | 2], "", "")  # type: ignore[union-attr,arg-type]
+        data = data[4 + size :]
+
+
+def items_of(data: bytes) -> Iterator[tuple[str, Any]]:
+    source = io.BytesIO(data)
+    while source.tell() < len(data):
+        begin = source.tell()
+        cbor2.CBORDecoder(source).decode()
+        event = cbor.load(data[begin : source.tell()])[0]
+        yield event["type"], event["object"]
+
+
+Events = list[tuple[str, Any]]
+
+
+async def until(
+    reader: asyncio.StreamReader, decode: Callable[[bytes], Iterator[tuple[str, Any]]], enough: Callable[[Events], bool]
+) -> Events:
+    """The events of a watch until there are enough."""
+    body = b""
+    async for chunk in chunks(reader):
+        body += chunk
+        if enough(events := list(decode(body))):
+            return events
+    raise AssertionError(f"the watch ended after {body!r}")
+
+
+EVENTS = {JSON: lines_of, f"{PROTOBUF};stream=watch": frames_of, "application/cbor-seq": items_of}
+MARKS = "allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+
+
+async def test_a_watch_tells_the_same_in_every_medium(wire: Wire) -> None:
+    """Document 1, Headers and media types, and Watching, rule 2."""
+    await wire.config("a")
+    accepts = (JSON, f"{PROTOBUF};stream=watch", CBOR)
+    readers = [await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=a) for a in accepts]
+    heads = [await head(reader) for reader in readers]
+    await wire.config("b")
+    changed = await wire.ask(
+        "PATCH", f"{CONFIGS}/b", b'{"data":{"k":"w"}}', content_type="application/merge-patch+json"
+    )
+    assert changed.status == 200
+    await wire.ask("DELETE", f"{CONFIGS}/a")
+    told = {}
+    for (_, headers), reader in zip(heads, readers, strict=True):
+        medium = headers["content-type"]
+        told[medium] = await until(reader, EVENTS[medium], lambda events: events[-1][0] == "DELETED")
+    assert told.keys() == EVENTS.keys()
+    spoken = told[JSON]
+    kinds = [(kind, tree["metadata"].get("name")) for kind, tree in spoken if tree["kind"] == "ConfigMap"]
+    assert [kind for kind in kinds if kind[1] != "kube-root-ca.crt"] == [
+        ("ADDED", "a"), ("BOOKMARK", None), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "a"),
+    ]  # fmt: skip
+    for medium, events in told.items():
+        assert [(kind, without_nothing(tree)) for kind, tree in events] == [
+            (kind, without_nothing(tree)) for kind, tree in spoken
+        ], medium
+
+
+def without_nothing(tree: Any) -> Any:
+    """A tree without what protobuf does not tell from nothing."""
+    if isinstance(tree, dict):
+        return {key: without_nothing(child) for key, child in tree.items() if child not in (None, {}, [], "")}
+    return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
+
+
+async def test_only_the_first_table_of_a_stream_has_columns(wire: Wire) -> None:
+    await wire.config("a")
+    reader = await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=AS_TABLE)
+    await head(reader)
+    await wire.config("b")
+    events = await until(reader, lines_of, lambda events: len(events) == 3)
+    assert [kind for kind, _ in events] == ["ADDED", "BOOKMARK", "ADDED"]
+    assert [tree["columnDefinitions"] is None for _, tree in events] == [False, True, True]
+    assert [tree["rows"][0]["cells"][0] for _, tree in events] == ["a", "", "b"]
+
+
+@pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR, AS_TABLE])
+async def test_long_lists_come_compressed_and_are_the_same(wire: Wire, accept: str) -> None:
+    """Document 1, Response compression."""
+    for number in range(60):
+        await wire.config(str(number), "x" * 20_000)
+    target = f"{CONFIGS}?includeObject=Object"
+    identity = await wire.ask("GET", target, accept=accept)
+    found = await wire.ask("GET", target, accept=accept, accept_encoding="gzip")
+    assert "content-encoding" not in identity.headers
+    assert (found.headers["content-encoding"], found.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert found.headers["content-type"] == identity.headers["content-type"]
+    assert gzip.decompress(found.body) == identity.body
+    assert len(found.body) < len(identity.body) / 5
+
+
+async def test_what_is_small_or_has_no_end_is_not_compressed(wire: Wire) -> None:
+    await wire.config("large", "x" * 900_000)
+    large = await wire.ask("GET", f"{CONFIGS}/large", accept_encoding="gzip")
+    assert json.loads(gzip.decompress(large.body))["data"]["k"] == "x" * 900_000
+    body = json.dumps({"metadata": {"name": "another"}, "data": {"k": "x" * 900_000}}).encode()
+    made = await wire.ask("POST", CONFIGS, body, accept_encoding="gzip")
+    small = await wire.ask("GET", "/api/v1/namespaces/default", accept_encoding="gzip")
+    assert all("content-encoding" not in found.headers for found in (made, small))
+    reader = await wire.send("GET", f"{CONFIGS}?watch=1", accept_encoding="gzip")
+    assert "content-encoding" not in (await head(reader))[1]
+    assert (await until(reader, lines_of, bool))[0][0] == "ADDED"
+
+
+@pytest.mark.parametrize(
+    ("media", "write"),
+    [
+        (JSON, lambda tree: json.dumps(tree).encode()),
+        (YAML, lambda tree: yaml.safe_dump(tree).encode()),
+        (CBOR, lambda tree: b"\xd9\xd9\xf7" + cbor2.dumps(tree)),
+        (CBOR, lambda tree: cbor.dump(json.dumps(tree).encode())),
+        (
+            PROTOBUF,
+            lambda tree: protobuf.envelope(
+                "v1", "ConfigMap", protobuf.raw(json.dumps(tree).encode(), "v1", "ConfigMap")
+            ),
+        ),
+    ],
+)
+@pytest.mark.parametrize("accept", [JSON, YAML, CBOR, PROTOBUF])
+async def test_an_answer_may_be_in_another_medium_than_the_body(
+    wire: Wire, media: str, write: Callable[[Any], bytes], accept: str
+) -> None:
+    """Document 1, Headers and media types: a response type may differ from the request type."""
+    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "ü", "n": "1"}}
+    made = await wire.ask("POST", CONFIGS, write(tree), content_type=media, accept=accept)
+    assert (made.status, made.headers["content-type"]) == (201, accept)
+    assert READ[accept](made.body)["data"] == tree["data"]
+    found = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)
+    assert without_nothing(READ[accept](found.body)) == without_nothing(READ[accept](made.body))
+    gone = await wire.ask("DELETE", f"{CONFIGS}/a", accept=accept)
+    assert READ[accept](gone.body)["status"] == "Success"
+    missing = await wire.ask("GET", f"{CONFIGS}/a", accept=accept)
+    assert (missing.status, missing.headers["content-type"]) == (404, accept)
+    assert READ[accept](missing.body)["reason"] == "NotFound"
+
+
+async def test_what_is_applied_may_be_cbor(wire: Wire) -> None:
+    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
+    target, media = f"{CONFIGS}/a?fieldManager=me", "application/apply-patch+cbor"
+    made = await wire.ask("PATCH", target, cbor.dump(json.dumps(tree).encode()), content_type=media)
+    assert (made.status, json.loads(made.body)["data"]) == (201, {"k": "v"})
+    twice = await wire.ask("PATCH", target, bytes.fromhex("a2 6161 01 6161 02"), content_type=media)
+    assert (twice.status, json.loads(twice.body)["reason"]) == (400, "BadRequest")
+    merged = await wire.ask("PATCH", f"{CONFIGS}/a", b"\xa0", content_type=CBOR)
+    assert merged.status == 415
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "media"),
+    [
+        ("POST", CONFIGS, CBOR),
+        ("PUT", f"{CONFIGS}/a", CBOR),
+        ("DELETE", f"{CONFIGS}/a", CBOR),
+        ("PATCH", f"{CONFIGS}/a", "application/apply-patch+cbor"),
+        ("POST", CONFIGS, "text/plain"),
+        ("PATCH", f"{CONFIGS}/a", "application/json"),
+        ("POST", CONFIGS, "application/apply-patch+yaml"),
+    ],
+)
+async def test_bodies_that_are_not_read_are_refused(plain: Wire, method: str, target: str, media: str) -> None:
+    """Document 1, Versioning: CBOR is off until its feature is on."""
+    found = await plain.ask(method, target, b"\xa0", content_type=media)
+    status = json.loads(found.body)
+    assert (found.status, status["reason"]) == (415, "UnsupportedMediaType")
+    assert "accepted media types include: application/json" in status["message"]
+    assert "cbor" not in status["message"]
+
+
+@pytest.mark.parametrize("target", [CONFIGS, f"{CONFIGS}?watch=1", f"{CONFIGS}/kube-root-ca.crt", "/api/v1/nodes"])
+async def test_cbor_is_not_answered_either(plain: Wire, target: str) -> None:
+    found = await plain.ask("GET", target, accept=CBOR)
+    status = json.loads(found.body)
+    assert (found.status, status["reason"]) == (406, "NotAcceptable")
+    assert status["message"].startswith("only the following media types are accepted: application/json, ")
+
+
+def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cbor, "available", lambda: False)
+    flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", "--feature-gates=AllAlpha=true")
+    with pytest.raises(ValueError, match="needs the package cbor2"):
+        build(FLAGS.parse(flags), Runtime("test"))
+
+
+@pytest.mark.parametrize("accept", ["", AS_TABLE, PROTOBUF])
+async def test_pages_that_are_no_resources_are_what_they_are(plain: Wire, accept: str) -> None:
+    found = await plain.ask("GET", "/version", accept=accept)
+    assert (found.status, found.headers["content-type"]) == (200, JSON)
