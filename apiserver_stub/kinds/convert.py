@@ -1,21 +1,24 @@
 """Conversions between versions that share storage: the two Event groups, and the two autoscaler versions.
 
 Events are stored as the core group has them, autoscalers as autoscaling/v2. Every function returns a new tree;
-going there and back loses nothing.
+going there and back loses nothing. What autoscaling/v1 has no field for, its clients find in annotations: metrics as
+v1 tells them, conditions, and the behavior with capital letters, as it has always been written.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from apiserver_stub.kinds.autoscaler_metrics import MEASURED, TARGETS, to_v1, to_v2
 from apiserver_stub.kinds.schema import Tree
 
 _METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 _CURRENT = "autoscaling.alpha.kubernetes.io/current-metrics"
 _CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 _BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
+_USUAL_TARGET = 80  # percent
 
 # events.k8s.io -> core
 _EVENT_NAMES: Mapping[str, str] = MappingProxyType({
@@ -30,51 +33,56 @@ _EVENT_NAMES: Mapping[str, str] = MappingProxyType({
 _CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _EVENT_NAMES.items()})
 
 
+_UNSAID = ("reportingController", "reportingInstance")
+
+
 def event_to_core(event: Tree) -> Tree:
     """An Event of events.k8s.io/v1 as the core group has it."""
-    core = _renamed(event, _EVENT_NAMES, "v1")
-    core.setdefault("involvedObject", {})
-    return core
+    always: Tree = {"involvedObject": {}, "source": {}, "reportingComponent": "", "reportingInstance": ""}
+    return always | _renamed(event, _EVENT_NAMES, "v1")
 
 
 def event_from_core(event: Tree) -> Tree:
     """A core Event as events.k8s.io/v1 has it."""
-    return _renamed(event, _CORE_NAMES, "events.k8s.io/v1")
+    found: Tree = {"regarding": {}, "deprecatedSource": {}} | _renamed(event, _CORE_NAMES, "events.k8s.io/v1")
+    return {name: value for name, value in found.items() if value or name not in _UNSAID}
 
 
 def autoscaler_to_v2(old: Tree) -> Tree:
     """An autoscaler of autoscaling/v1 as v2 has it; what v1 can't say it carries in annotations."""
     metadata, annotations = _annotations(old)
     spec, status = dict(old.get("spec", {})), dict(old.get("status", {}))
-    metrics = _taken(annotations, _METRICS, [])
+    metrics = [to_v2(metric, TARGETS) for metric in _taken(annotations, _METRICS, [])]
     target = spec.pop("targetCPUUtilizationPercentage", None)
     if target is not None:
-        metrics = [_cpu(target), *metrics]
-    _put(spec, metrics=metrics, behavior=_taken(annotations, _BEHAVIOR, None))
-    current = _taken(annotations, _CURRENT, [])
+        metrics.append(_cpu(target))
+    behavior = _spelled(_taken(annotations, _BEHAVIOR, None), str.lower)
+    _put(spec, metrics=metrics or [_cpu(_USUAL_TARGET)], behavior=behavior)
+    current = [to_v2(metric, MEASURED) for metric in _taken(annotations, _CURRENT, [])]
     seen = status.pop("currentCPUUtilizationPercentage", None)
     if seen is not None and not any(map(_current_cpu, current)):
         current = [{"type": "Resource", "resource": {"name": "cpu", "current": {"averageUtilization": seen}}}, *current]
     _put(status, currentMetrics=current, conditions=_taken(annotations, _CONDITIONS, []))
+    if not status.get("currentReplicas"):
+        status.pop("currentReplicas", None)
     return _whole(old, "autoscaling/v2", _with_annotations(metadata, annotations), spec, status)
 
 
 def autoscaler_from_v2(new: Tree) -> Tree:
     """An autoscaler of autoscaling/v2 as v1 has it."""
     metadata, annotations = _annotations(new)
-    spec, status = dict(new.get("spec", {})), dict(new.get("status", {}))
+    spec, status = dict(new.get("spec", {})), {"currentReplicas": 0, "desiredReplicas": 0, **new.get("status", {})}
     metrics = list(spec.pop("metrics", ()))
     first = next((i for i, metric in enumerate(metrics) if _cpu_target(metric) is not None), None)
-    # Only a first metric can go back to where it was.
-    if first == 0:
-        spec["targetCPUUtilizationPercentage"] = _cpu_target(metrics.pop(0))
-    _kept(annotations, _METRICS, metrics)
-    _kept(annotations, _BEHAVIOR, spec.pop("behavior", None))
+    if first is not None:
+        spec["targetCPUUtilizationPercentage"] = _cpu_target(metrics.pop(first))
+    _kept(annotations, _METRICS, [to_v1(metric, TARGETS) for metric in metrics])
+    _kept(annotations, _BEHAVIOR, _spelled(spec.pop("behavior", None), str.upper))
     current = list(status.pop("currentMetrics", ()))
     seen = next((cpu for cpu in map(_current_cpu, current) if cpu is not None), None)
     if seen is not None:
         status["currentCPUUtilizationPercentage"] = seen
-    _kept(annotations, _CURRENT, current)
+    _kept(annotations, _CURRENT, [to_v1(metric, MEASURED) for metric in current])
     _kept(annotations, _CONDITIONS, status.pop("conditions", None))
     return _whole(new, "autoscaling/v1", _with_annotations(metadata, annotations), spec, status)
 
@@ -100,6 +108,13 @@ def _cpu_target(metric: Tree) -> Any:
 def _current_cpu(metric: Tree) -> Any:
     resource = metric.get("resource", {})
     return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
+
+
+def _spelled(value: Any, spell: Callable[[str], str]) -> Any:
+    """The value with the first letters of all field names spelled anew, and without nulls."""
+    if isinstance(value, dict):
+        return {spell(name[:1]) + name[1:]: _spelled(v, spell) for name, v in value.items() if v is not None}
+    return [_spelled(item, spell) for item in value] if isinstance(value, list) else value
 
 
 def _annotations(tree: Tree) -> tuple[Tree, dict[str, str]]:

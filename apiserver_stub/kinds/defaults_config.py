@@ -53,7 +53,7 @@ CSI_DRIVER: Rows = (
     ("volumeLifecycleModes", listed("Persistent")),
 )  # fmt: skip
 
-CPU_AT_80 = {
+_CPU_AT_80 = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
 }
@@ -61,7 +61,7 @@ _DOUBLE = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _FOUR_MORE = {"type": "Pods", "value": 4, "periodSeconds": 15}
 AUTOSCALER: Rows = (
     ("minReplicas", 1),
-    ("metrics", listed(CPU_AT_80)),
+    ("metrics", listed(_CPU_AT_80)),
     ("behavior", (
         ("scaleUp", empty),
         ("scaleUp", (

@@ -1,8 +1,11 @@
 """Conversions between versions that share storage lose nothing."""
 
 import copy
+import json
+import operator
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -36,8 +39,9 @@ def test_a_new_event_is_stored_under_the_old_names() -> None:
         "reportingComponent": "c",
         "reportingInstance": "c-0",
         "count": 2,
+        "source": {},
     }
-    assert event_from_core(core) == event
+    assert event_from_core(core) == {**event, "deprecatedSource": {}}
 
 
 def test_the_cpu_target_moves_and_the_rest_travels_in_annotations() -> None:
@@ -56,7 +60,7 @@ def test_the_cpu_target_moves_and_the_rest_travels_in_annotations() -> None:
     old = autoscaler_from_v2(new)
     assert new == before
     assert old["spec"] == {"maxReplicas": 5, "targetCPUUtilizationPercentage": 70}
-    assert old["status"] == {"desiredReplicas": 2, "currentCPUUtilizationPercentage": 33}
+    assert old["status"] == {"currentReplicas": 0, "desiredReplicas": 2, "currentCPUUtilizationPercentage": 33}
     assert set(old["metadata"]["annotations"]) == {
         "mine",
         "autoscaling.alpha.kubernetes.io/metrics",
@@ -64,7 +68,87 @@ def test_the_cpu_target_moves_and_the_rest_travels_in_annotations() -> None:
         "autoscaling.alpha.kubernetes.io/current-metrics",
         "autoscaling.alpha.kubernetes.io/conditions",
     }
+    new["spec"]["metrics"] = [MEMORY, CPU]
     assert autoscaler_to_v2(old) == new
+
+
+IDENTIFIED = {"name": "q", "selector": {"matchLabels": {"a": "b"}}}
+FIVE = {"type": "AverageValue", "averageValue": "5"}
+INGRESS = {"apiVersion": "networking.k8s.io/v1", "kind": "Ingress", "name": "i"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            {"type": "Resource", "resource": {"name": "memory", "targetAverageValue": "1Gi"}},
+            MEMORY,
+        ),
+        (
+            {
+                "type": "ContainerResource",
+                "containerResource": {"name": "cpu", "container": "c", "targetAverageUtilization": 5},
+            },
+            {
+                "type": "ContainerResource",
+                "containerResource": {
+                    "name": "cpu", "container": "c", "target": {"type": "Utilization", "averageUtilization": 5},
+                },
+            },
+        ),
+        (
+            {"type": "Pods", "pods": {"metricName": "q", "targetAverageValue": "5"}},
+            {"type": "Pods", "pods": {"metric": {"name": "q"}, "target": FIVE}},
+        ),
+        (
+            {"type": "Object", "object": {"metricName": "q", "target": INGRESS, "targetValue": "5"}},
+            {
+                "type": "Object",
+                "object": {
+                    "metric": {"name": "q"}, "describedObject": INGRESS, "target": {"type": "Value", "value": "5"},
+                },
+            },
+        ),
+        (
+            {
+                "type": "External",
+                "external": {"metricName": "q", "metricSelector": IDENTIFIED["selector"], "targetValue": "5"},
+            },
+            {"type": "External", "external": {"metric": IDENTIFIED, "target": {"type": "Value", "value": "5"}}},
+        ),
+    ],
+)  # fmt: skip
+def test_metrics_in_annotations_are_told_as_old_clients_tell_them(old: Any, new: Any) -> None:
+    scaler = autoscaler_from_v2({"apiVersion": "autoscaling/v2", "spec": {"metrics": [new]}})
+    annotation = scaler["metadata"]["annotations"]["autoscaling.alpha.kubernetes.io/metrics"]
+    assert json.loads(annotation) == [old]
+    assert autoscaler_to_v2(scaler)["spec"]["metrics"] == [new]
+
+
+def test_an_object_s_average_stands_beside_a_value_of_zero() -> None:
+    told = {"metricName": "q", "target": INGRESS, "targetValue": "0", "averageValue": "7"}
+    text = json.dumps([{"type": "Object", "object": told}])
+    old = {"metadata": {"annotations": {"autoscaling.alpha.kubernetes.io/metrics": text}}}
+    (metric,) = autoscaler_to_v2(old)["spec"]["metrics"]
+    assert metric["object"]["target"] == {"type": "AverageValue", "averageValue": "7"}
+
+
+def test_behavior_is_written_with_capitals_and_read_either_way() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}], "selectPolicy": "Max"}}
+    old = autoscaler_from_v2({"apiVersion": "autoscaling/v2", "spec": {"metrics": [CPU], "behavior": behavior}})
+    annotations = old["metadata"]["annotations"]
+    name = "autoscaling.alpha.kubernetes.io/behavior"
+    assert json.loads(annotations[name]) == {
+        "ScaleUp": {"Policies": [{"Type": "Pods", "Value": 4, "PeriodSeconds": 15}], "SelectPolicy": "Max"}
+    }
+    for text in (annotations[name], json.dumps(behavior), json.dumps({**behavior, "ScaleDown": None})):
+        annotations[name] = text
+        assert autoscaler_to_v2(old)["spec"]["behavior"] == behavior
+
+
+def test_an_autoscaler_without_a_target_aims_at_most_of_the_cpu() -> None:
+    old = autoscaler_to_v2({"apiVersion": "autoscaling/v1", "spec": {"maxReplicas": 3}})
+    assert autoscaler_from_v2(old)["spec"] == {"maxReplicas": 3, "targetCPUUtilizationPercentage": 80}
 
 
 def test_an_old_client_s_target_becomes_a_metric() -> None:
@@ -79,9 +163,11 @@ def test_text_that_is_no_metric_stays_an_annotation() -> None:
         assert autoscaler_to_v2(old)["metadata"]["annotations"] == {name: text}
 
 
-_metrics = st.lists(
-    st.sampled_from([CPU, MEMORY, {"type": "External", "external": {"metric": {"name": "q"}}}]), max_size=3
-)
+_OTHERS = st.lists(
+    st.sampled_from([MEMORY, {"type": "External", "external": {
+        "metric": {"name": "q"}, "target": {"type": "AverageValue", "averageValue": "1"}
+    }}]), max_size=3,
+)  # fmt: skip
 _autoscalers = st.fixed_dictionaries(
     {
         "apiVersion": st.just("autoscaling/v2"),
@@ -90,28 +176,28 @@ _autoscalers = st.fixed_dictionaries(
             optional={"annotations": st.dictionaries(st.text(max_size=3), st.text(max_size=3), min_size=1)},
         ),
         "spec": st.fixed_dictionaries(
-            {"maxReplicas": st.integers()},
-            optional={
-                "metrics": _metrics.filter(bool),
-                "behavior": st.just({"scaleUp": {"selectPolicy": "Max"}}),
+            {
+                "maxReplicas": st.integers(),
+                "metrics": st.builds(operator.add, _OTHERS, st.lists(st.just(CPU), max_size=1)).filter(bool),
             },
+            optional={"behavior": st.just({"scaleUp": {"selectPolicy": "Max"}})},
         ),
-    },
-    optional={
         "status": st.fixed_dictionaries(
             {"desiredReplicas": st.integers()},
             optional={
+                "currentReplicas": st.integers(1, 5),
                 "currentMetrics": st.lists(st.sampled_from([CURRENT, {"type": "Pods"}]), min_size=1, max_size=3),
                 "conditions": st.just([{"type": "AbleToScale", "status": "True"}]),
             },
-        )
-    },
+        ),
+    }
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(_autoscalers)
 def test_an_autoscaler_comes_back_whole(new: dict[str, Any]) -> None:
+    """A target for the CPU comes last, if it was not the last before."""
     assert autoscaler_to_v2(autoscaler_from_v2(new)) == new
 
 
@@ -130,5 +216,6 @@ _NAMES = [
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.sampled_from(_NAMES), st.text(max_size=4)))
 def test_an_event_comes_back_whole(fields: dict[str, Any]) -> None:
-    event = {"apiVersion": "events.k8s.io/v1", "metadata": {}, "regarding": {}, **fields}
+    always = {"apiVersion": "events.k8s.io/v1", "metadata": {}, "regarding": {}, "deprecatedSource": {}}
+    event = {**always, **{name: value for name, value in fields.items() if value or name != "reportingController"}}
     assert event_from_core(event_to_core(event)) == event
