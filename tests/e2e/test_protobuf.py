@@ -1,4 +1,6 @@
-"""kubectl's typed commands, which send protobuf: what they create is what the same object in JSON would have been."""
+"""kubectl's typed commands, which speak protobuf: what they create is what the same object in JSON would have been, and
+what they read of an answer is what its JSON says.
+"""
 
 import json
 from base64 import b64encode
@@ -21,11 +23,21 @@ GIVEN = ("uid", "resourceVersion", "creationTimestamp", "managedFields")
 ADDRESSES = ("clusterIP", "clusterIPs")
 
 
-def create(run: Any, *arguments: str) -> None:
-    """Create something, which must have been sent in protobuf."""
-    code, _, said = run("-v=8", "create", *arguments)
+def create(run: Any, *arguments: str) -> Any:
+    """Create something, which must have been sent and answered in protobuf; how kubectl understood the answer."""
+    code, found, said = run("-v=8", "create", "-o", "json", *arguments)
     assert code == 0, said
-    assert PROTOBUF in said.partition("POST ")[2].partition("Response")[0], said
+    sent, _, answered = said.partition("POST ")[2].partition("Response Headers")
+    assert PROTOBUF in sent, said
+    assert PROTOBUF in answered, said
+    return without_nulls(json.loads(found))
+
+
+def without_nulls(tree: Any) -> Any:
+    """Of what kubectl prints, what says something."""
+    if isinstance(tree, dict):
+        return {name: without_nulls(value) for name, value in tree.items() if value is not None}
+    return [without_nulls(value) for value in tree] if isinstance(tree, list) else tree
 
 
 def plain(found: str) -> dict[str, Any]:
@@ -76,7 +88,8 @@ def test_create(run: Any, kubectl: Kubectl, namespace: str, command: str) -> Non
         kubectl("delete", arguments[0], "made", "-n", namespace)
         return found
 
-    create(run, *arguments, "-n", namespace, *after)
+    answered = create(run, *arguments, "-n", namespace, *after)
+    assert answered == json.loads(kubectl("get", arguments[0], "made", "-n", namespace, "-o", "json"))
     sent_as_protobuf = read()
     in_json = kubectl("create", *arguments, "-n", namespace, "--dry-run=client", "-o", "json", *after)
     kubectl("create", "-f", "-", stdin=json.loads(in_json))
