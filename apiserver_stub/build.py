@@ -26,6 +26,7 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.openapi import Media
 from apiserver_stub.pages import Pages
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Desks, Gate, Server
@@ -37,6 +38,7 @@ from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs import Features, Limits, Tools, Verbs
+from apiserver_stub.verbs.incoming import read_object
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
@@ -71,8 +73,7 @@ class ApiServer:
     async def settle(self, port: int) -> None:
         """Bring about what every cluster has; clients reach this server at `port`."""
         serving = self._options[ServingOptions]
-        advertised = serving.advertise_address or reachable_address(serving.bind_address)
-        address = Address(self._options[NetworkOptions].first_service, advertised, port)
+        address = Address(self._options[NetworkOptions].first_service, _host(serving), port)
         await Bootstrap(self.handle, address).run()
         self._progress.settled = True
 
@@ -130,8 +131,8 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         Gate(health.answer, Who(authenticators), may),
         kinds,
         Desks(
-            Pages(kinds, runtime.registry).answer,
-            Reviews(reviews, verbs.answer).answer,
+            Pages(kinds, runtime.registry, Media(cbor=features.enabled(CBOR)), _address(serving)).answer,
+            Reviews(reviews, read_object, verbs.answer).answer,
             serving.request_timeout,
         ),
         _forms(options[FeatureOptions]),
@@ -149,6 +150,16 @@ def _forms(features: FeatureOptions) -> Forms:
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
     return Forms(cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
+
+
+def _host(serving: ServingOptions) -> str:
+    return serving.advertise_address or reachable_address(serving.bind_address)
+
+
+def _address(serving: ServingOptions) -> str:
+    """Where clients reach the server; empty when the port is chosen only when it starts."""
+    host = _host(serving)
+    return f"{f'[{host}]' if ':' in host else host}:{serving.secure_port}" if serving.secure_port else ""
 
 
 def _backend(options: StorageOptions) -> Backend:

@@ -6,8 +6,7 @@ from typing import TypeVar
 import msgspec
 
 from apiserver_stub.call import Call, Item, Reply, Tree
-from apiserver_stub.encode.body import decode_body
-from apiserver_stub.encode.json import encode
+from apiserver_stub.encode.json import encode, in_order
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
@@ -15,14 +14,17 @@ M = TypeVar("M", bound=Model)
 
 Review = Callable[[Call, Tree], Tree]
 """Answers a question with the status of the object."""
+Read = Callable[[Call], tuple[Tree, tuple[str, ...]]]
+"""The object a call carries, fitted to its schema, and what the caller is warned of."""
 Answer = Callable[[Call], Awaitable[Reply]]
 
 
 class Reviews:
     """Answers calls for virtual kinds from a table by group and plural, and passes all others on."""
 
-    def __init__(self, table: Mapping[tuple[str, str], Review], others: Answer) -> None:
+    def __init__(self, table: Mapping[tuple[str, str], Review], read: Read, others: Answer) -> None:
         self._table = table
+        self._read = read
         self._others = others
 
     async def answer(self, call: Call) -> Reply:
@@ -30,9 +32,9 @@ class Reviews:
         review = self._table.get((call.kind.group, call.kind.plural))
         if review is None:
             return await self._others(call)
-        tree = decode_body(call.request, call.kind.api_version, call.kind.kind).tree
-        answered = {**tree, "metadata": {"creationTimestamp": None}, "status": review(call, tree)}
-        return Reply(Item(encode(answered)), 201)
+        tree, warnings = self._read(call)
+        answered = in_order({**tree, "status": review(call, tree)})
+        return Reply(Item(encode(answered)), 201, warnings)
 
 
 def read(tree: Tree, model: type[M]) -> M:

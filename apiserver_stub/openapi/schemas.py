@@ -20,16 +20,15 @@ _EXTENSIONS = (
     ("preserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
     ("unions", "x-kubernetes-unions"),
 )
-_ALWAYS_THERE = frozenset({"metadata", "spec", "status"})
 _PLAIN = ("type", "format", "enum", "required")
-# What the fields every kind has are for.
-_SENTENCES: Mapping[str, str] = MappingProxyType({
-    "apiVersion": "The group and version of the schema this object follows, as group/version.",
-    "kind": "The name of the schema this object follows.",
-    "metadata": "Data about the object itself, such as its name and its version.",
-    "spec": "What is wanted.",
-    "status": "What was last observed.",
-    "items": "The objects of the list.",
+# What the fields every kind has are for, by name and type.
+_SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
+    ("apiVersion", "string"): "The group and version of the schema this object follows, as group/version.",
+    ("kind", "string"): "The name of the schema this object follows.",
+    ("metadata", "ref"): "Data about the object itself, such as its name and its version.",
+    ("spec", "ref"): "What is wanted.",
+    ("status", "ref"): "What was last observed.",
+    ("items", "array"): "The objects of the list.",
 })  # fmt: skip
 
 
@@ -55,10 +54,9 @@ class Dialect:
         if name in self.special:
             return self.special[name]
         raw = definitions[name]
-        required = frozenset(raw.get("required", ()))
-        about, there = (_SENTENCES, required | _ALWAYS_THERE) if "gvk" in raw else ({}, required)
+        required, about = raw.get("required", ()), _SENTENCES if "gvk" in raw else {}
         fields = {
-            field: self._field(definitions, found, about.get(field, ""), there=field in there)
+            field: self._field(definitions, found, about.get((field, _type(found)), ""), there=field in required)
             for field, found in raw.get("fields", {}).items()
         }
         schema = _described(raw)
@@ -75,7 +73,7 @@ class Dialect:
         if sentence:
             schema["description"] = sentence
         if self.defaults:
-            schema.update(_default(definitions, raw, there=there))
+            schema.update(_default(definitions, raw, there=there or bool(sentence and "ref" in raw)))
         if "ref" in raw:
             ref = self.ref(raw["ref"])
             schema.update({"allOf": [ref]} if schema and self.defaults else ref)
@@ -94,6 +92,10 @@ V3 = Dialect(
         _QUANTITY: {"oneOf": [{"type": "string"}, {"type": "number"}]},
     }),
 )  # fmt: skip
+
+
+def _type(raw: Raw) -> str:
+    return "ref" if "ref" in raw else raw.get("type", "")
 
 
 def _described(raw: Raw) -> Schema:

@@ -12,6 +12,7 @@ from apiserver_stub.call import Call, Item, Reply, User
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
+from apiserver_stub.verbs.incoming import read_object
 from controller_manager.api.errors import BadRequest, Invalid, NotFound
 from controller_manager.api.wire import Request
 
@@ -33,7 +34,7 @@ async def others(call: Call) -> Reply:
 
 
 TABLE = {**authentication_reviews({"token": JANE}.get), **AccessReviews(May([judge])).table()}
-REVIEWS = Reviews(TABLE, others)
+REVIEWS = Reviews(TABLE, read_object, others)
 
 
 async def ask(group: str, plural: str, spec: Any, namespace: str = "") -> Any:
@@ -109,3 +110,16 @@ async def test_what_may_i() -> None:
 async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, refusal: type[Exception]) -> None:
     with pytest.raises(refusal):
         await ask(group, plural, spec)
+
+
+async def test_unknown_fields_are_dropped_and_told_of() -> None:
+    """Document 1, Field validation, rules 2 and 3."""
+    kind = KINDS.find(AUTHN, "v1", "selfsubjectreviews")
+    assert kind is not None
+    request = Request("POST", "", body=b'{"bogus": 1}')
+    reply = await REVIEWS.answer(Call(request, JANE, "create", kind, "", "", None, {}))
+    assert isinstance(reply.body, Item)
+    assert msgspec.json.decode(reply.body.data).keys() == {"apiVersion", "kind", "metadata", "status"}
+    assert reply.warnings == ('unknown field "bogus"',)
+    with pytest.raises(BadRequest, match="bogus"):
+        await REVIEWS.answer(Call(request, JANE, "create", kind, "", "", None, {"fieldValidation": "Strict"}))

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
-from controller_manager.api.wire import Certificate, Request
+from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing.virtual import VirtualLoop
 
@@ -42,13 +42,18 @@ class Api:
 
     def send(self, request: Request) -> tuple[int, bytes]:
         """Code and whole body of the answer to any request; a watch ends by its timeout."""
+        answer, body = self.whole(request)
+        return answer.status, body
+
+    def whole(self, request: Request) -> tuple[Response, bytes]:
+        """The answer with its headers, and its whole body."""
         return self._runner.run(self._whole(request))
 
-    async def _whole(self, request: Request) -> tuple[int, bytes]:
+    async def _whole(self, request: Request) -> tuple[Response, bytes]:
         answer = await self.server.handle(request)
         if isinstance(answer.body, bytes):
-            return answer.status, answer.body
-        return answer.status, b"".join([chunk async for chunk in answer.body])
+            return answer, answer.body
+        return answer, b"".join([chunk async for chunk in answer.body])
 
     def close(self) -> None:
         """Stop the server."""

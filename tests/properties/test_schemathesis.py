@@ -1,0 +1,122 @@
+"""Requests made up from the published descriptions: whatever is asked, the answer is as described and never a 500.
+
+The same requests are made in each run. `make fuzz` makes many more: EXAMPLES of each operation, drawn from SEED.
+"""
+
+import json
+import os
+import random
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+import yaml
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.openapi.operations import root_of
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.serving.http import parse_target
+
+EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
+KINDS = {(kind.api_version, kind.kind): kind for kind in built_in().all()}
+ROOTS = sorted({root_of(kind.group, kind.version) for kind in KINDS.values()})
+MANIFESTS = Path(__file__).parent.parent / "manifests"
+ADMIN = Certificate("admin", ("system:masters",))
+HEAD = [not_a_server_error, status_code_conformance, content_type_conformance]
+
+Places = Mapping[str, list[tuple[str, str]]]
+
+
+def application(api: Any) -> Callable[..., Iterable[bytes]]:
+    """The server as something schemathesis can speak to without a socket."""
+
+    def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        path, query = parse_target(f"{environ['REQUEST_URI']}?{environ['QUERY_STRING']}")
+        headers = {name[5:].replace("_", "-").lower(): value for name, value in environ.items() if name[:5] == "HTTP_"}
+        headers["content-type"] = environ.get("CONTENT_TYPE", "")
+        body = environ["wsgi.input"].read()
+        response, data = api.whole(Request(environ["REQUEST_METHOD"], path, query, headers, body, ADMIN))
+        start(f"{response.status} -", list(response.headers.items()))
+        return [data]
+
+    return answer
+
+
+@pytest.fixture(scope="module")
+def places(api: Any) -> Places:
+    """The objects of real manifests, created: namespaces and names by resource."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for file in sorted(MANIFESTS.glob("*.yaml")):
+        for document in yaml.safe_load_all(file.read_text()):
+            for one in document["items"] if document["kind"] == "List" else [document]:
+                kind, metadata = KINDS[one["apiVersion"], one["kind"]], one["metadata"]
+                namespace = metadata.get("namespace", "default")
+                scope = f"/namespaces/{namespace}" if kind.namespaced else ""
+                code, data = api.ask("POST", f"/{root_of(kind.group, kind.version)}{scope}/{kind.plural}", one)
+                assert code == 201, data
+                found.setdefault(kind.plural, []).append((namespace, metadata["name"]))
+    return found
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None:
+    schema = schemathesis.openapi.from_wsgi(f"/openapi/v3/{root}", application(api))
+    operations = [found.ok() for found in schema.get_all_operations()]
+    if not EXAMPLES:
+        writes = [operation for operation in operations if operation.method in ("post", "put", "patch")]
+        operations = random.Random(root).sample(writes, min(2, len(writes)))
+    for operation in sorted(operations, key=lambda operation: operation.method == "delete"):
+        run(operation, places)
+
+
+def run(operation: Any, places: Places) -> None:
+    """Ask for an operation, now with whatever the description allows, now with what is likely to be taken."""
+
+    @seed(SEED)
+    @settings(
+        max_examples=EXAMPLES or 8, database=None, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+    @given(case=operation.as_strategy(), choice=st.integers(0, 3))
+    def asks(case: Any, choice: int) -> None:
+        case.query.pop("watch", None)
+        if "/watch/" in case.path:
+            case.query["timeoutSeconds"] = "2"
+        elif choice > 1:
+            case.query.clear()
+        if choice:
+            make_likely(case, places, choice)
+        response = case.call()
+        whole = "/watch/" not in case.path and not (case.method == "DELETE" and is_held(response))
+        case.validate_response(response, checks=[*HEAD, response_schema_conformance] if whole else HEAD)
+
+    asks()
+
+
+def make_likely(case: Any, places: Places, choice: int) -> None:
+    """Let a request be about an object that is there."""
+    known = next((places[part] for part in reversed(case.path.split("/")) if part in places), [("default", "some")])
+    namespace, name = known[choice % len(known)]
+    case.path_parameters.update(
+        {key: value for key, value in (("namespace", namespace), ("name", name)) if key in case.path_parameters}
+    )
+    about = case.operation.definition.raw.get("x-kubernetes-group-version-kind")
+    if about and isinstance(case.body, dict) and case.method in ("POST", "PUT"):
+        case.body["apiVersion"] = f"{about['group']}/{about['version']}".lstrip("/")
+        case.body["kind"] = about["kind"]
+        case.body["metadata"] = {"name": name if case.method == "PUT" else f"made-{choice}"}
+
+
+def is_held(response: Any) -> bool:
+    """Whether a deletion was answered with the object, which is there until its finalizers are gone."""
+    return response.status_code < 300 and json.loads(response.content).get("kind") != "Status"
