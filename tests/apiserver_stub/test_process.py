@@ -175,6 +175,8 @@ def test_readiness_fails_while_it_drains(tmp_path: Path) -> None:
     while (ready := process.get("/readyz")[0]) == 200:
         time.sleep(0.05)
     assert (ready, process.get("/livez")[0]) == (500, 200)
+    assert b"[-]shutdown failed: reason withheld\n" in process.get("/readyz")[1]
+    assert process.kubectl("create", "configmap", "late").strip() == "configmap/late created"
     process.child.communicate(timeout=20)
     assert process.child.returncode == 0
 

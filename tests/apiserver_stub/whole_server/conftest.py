@@ -28,7 +28,7 @@ class Api:
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
         path, _, text = url.partition("?")
         query = tuple((pair.partition("=")[0], pair.partition("=")[2]) for pair in text.split("&") if pair)
-        data = b"" if body is None else json.dumps(body).encode()
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return await self.server.handle(Request(method, path, query, named, data, ADMIN))
 

@@ -55,6 +55,19 @@ def test_a_failed_check_is_named_without_its_reason(health):
     assert ask(health, "/readyz", ("exclude", "store")) == (200, "ok")
 
 
+def test_a_check_answers_to_its_other_names(health):
+    health.add("datastore", lambda: "gone", also=("etcd",))
+    assert ask(health, "/readyz/etcd") == (500, "[-]datastore failed: reason withheld\netcd check failed\n")
+    for name in ("etcd", "datastore"):
+        status, text = ask(health, "/readyz", ("exclude", name), VERBOSE)
+        assert (status, "[+]datastore excluded: ok\n" in text, "warn" in text) == (200, True, False)
+
+
+def test_excludes_that_match_nothing_are_warned_of_together(health):
+    status, text = ask(health, "/livez", ("exclude", "b"), ("exclude", "a"), VERBOSE)
+    assert (status, 'no matches for "a","b"\n' in text) == (200, True)
+
+
 def test_only_changes_are_logged():
     with structlog.testing.capture_logs() as lines:
         health, why = Health(get_logger("test")), ["", "late", "late", "later", "", ""]

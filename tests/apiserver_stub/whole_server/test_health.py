@@ -1,0 +1,73 @@
+"""Which checks there are, and what fails them (document 1, Health check output and Health endpoints)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from apiserver_stub.store.backend import Done
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import Record
+
+
+class FullBackend(MemoryBackend):
+    """Can be read but not written once it is full."""
+
+    full = False
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        if self.full:
+            done(OSError("no space left"))
+        else:
+            super().append(records, done)
+
+
+@pytest.fixture
+def backend() -> FullBackend:
+    return FullBackend()
+
+
+async def ask(api: Any, url: str, method: str = "GET") -> tuple[int, str]:
+    response = await api.send(method, url)
+    assert response.headers["content-type"] == "text/plain; charset=utf-8"
+    return response.status, response.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        ("/healthz", ["ping", "log", "datastore", "poststarthook/bootstrap-controller"]),
+        ("/livez", ["ping", "log", "datastore", "poststarthook/bootstrap-controller"]),
+        ("/readyz", ["ping", "log", "datastore", "poststarthook/bootstrap-controller", "shutdown"]),
+    ],
+)
+async def test_the_names_of_the_document(started: Any, path: str, names: list[str]) -> None:
+    """Health check output: one line per check, those of the document that mean something here."""
+    async with started() as api:
+        lines = [*(f"[+]{name} ok" for name in names), f"{path[1:]} check passed", ""]
+        assert await ask(api, f"{path}?verbose") == (200, "\n".join(lines))
+        for name in names:
+            assert await ask(api, f"{path}/{name}") == (200, "ok")
+
+
+async def test_a_store_that_cannot_write_is_not_ready(started: Any, backend: FullBackend) -> None:
+    """Health endpoints, rules 1 and 3; nothing is said of the reason, and a restart would not help."""
+    async with started() as api:
+        backend.full = True
+        assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 503
+        status, text = await ask(api, "/readyz")
+        assert (status, "[-]datastore failed: reason withheld\n" in text, "space" in text) == (500, True, False)
+        assert text.endswith("readyz check failed\n")
+        assert (await ask(api, "/readyz/datastore"))[0] == 500
+        assert await ask(api, "/livez") == (200, "ok")
+        for name in ("datastore", "etcd", "etcd-readiness"):
+            assert await ask(api, f"/readyz?exclude={name}") == (200, "ok")
+        backend.full = False
+        assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 201
+        assert await ask(api, "/readyz") == (200, "ok")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_health_is_only_read(started: Any, method: str) -> None:
+    async with started() as api:
+        assert (await ask(api, "/livez", method))[0] == 405
