@@ -8,7 +8,6 @@ import structlog
 
 from controller_manager.base.log import configure, get_logger
 
-
 SECRET = "s3cret" * 3
 
 
