@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
-from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle, ServiceAddresses
+from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLifecycle, ServiceAddresses, part_rules
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import StaticTokens, read_token_file
-from apiserver_stub.authz.chain import May, always_allow
+from apiserver_stub.authz.chain import May, Opinion, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
+from apiserver_stub.call import User
 from apiserver_stub.credentials import reachable_address
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import Forms
@@ -28,6 +29,7 @@ from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.openapi import Media
 from apiserver_stub.pages import Pages
+from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Desks, Gate, Server
 from apiserver_stub.store.backend import Backend
@@ -108,11 +110,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     retention = Retention(storage.watch_cache_window)
     store = Store(backend or _backend(storage), retention, log=runtime.log("store"), rules=rules)
     hub = Hub(store)
-    network = options[NetworkOptions]
-    admission = Admission(
-        [NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)],
-        [ServiceAddresses(store, network.services, network.node_ports)],
-    )
+    admission = _admission(store, may, options[NetworkOptions])
     features = options[FeatureOptions]
     verbs = Verbs(
         Tools(
@@ -140,6 +138,16 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         runtime.log("server"),
     )
     return ApiServer(server, store, hub, progress, options)
+
+
+def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
+    def allows(user: User, verb: str, signer: str) -> bool:
+        signers = Route(verb, "", "certificates.k8s.io", "v1", "signers", name=signer)
+        return may.judge(user, signers).opinion is Opinion.ALLOW
+
+    requests = CertificateRequests(allows)
+    addresses = ServiceAddresses(store, network.services, network.node_ports)
+    return Admission([NamespaceLifecycle(store.get), requests.sender], [part_rules, requests.verdict, addresses])
 
 
 def _tokens(file: str) -> StaticTokens:

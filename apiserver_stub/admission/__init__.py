@@ -1,8 +1,12 @@
 """Plain functions that look at every write before it happens and may refuse or change it."""
 
+from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
-from apiserver_stub.admission.disruption import DisruptionBudgets
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
+from apiserver_stub.admission.parts import part_rules
 from apiserver_stub.admission.services import ServiceAddresses
 
-__all__ = ["Admission", "AdmissionRequest", "DisruptionBudgets", "NamespaceLifecycle", "ServiceAddresses", "Step"]
+__all__ = [
+    "Admission", "AdmissionRequest", "CertificateRequests", "NamespaceLifecycle", "ServiceAddresses", "Step",
+    "part_rules",
+]  # fmt: skip

@@ -36,7 +36,8 @@ class ScalePaths:
 class Kind:
     """A resource of the API. `storage` names its rows in the store; kinds that share it convert with `to_storage`
     and `from_storage` (both return a new tree). `fields` are the selectable paths beyond name and namespace, each
-    with its path in the stored object. `persisted` is false for kinds that are only ever answered, never stored.
+    with its path in the stored object. `persisted` is false for kinds that are only ever answered, never stored;
+    creating one that `acts_on` a plural and its subresource is the act itself.
     """
 
     group: str
@@ -57,6 +58,7 @@ class Kind:
     to_storage: Convert | None = None
     from_storage: Convert | None = None
     persisted: bool = True
+    acts_on: tuple[str, str] = ("", "")
 
     @property
     def api_version(self) -> str:

@@ -28,6 +28,8 @@ _VIEWS: Mapping[tuple[str, str, str], tuple[str, Convert, Convert]] = MappingPro
         "horizontalpodautoscalers.autoscaling", autoscaler_to_v2, autoscaler_from_v2,
     ),
 })  # fmt: skip
+# Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.
+_ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "v1", "bindings"): ("pods", "binding")})
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
         verbs=frozenset(raw["verbs"]),
         storage=storage,
         schema=schemas.node(bodies[f"{group}/{version}/{raw['kind']}"]),
-        strategy=strategy_of(name, group, subresources),
+        strategy=strategy_of(name, subresources),
         short_names=tuple(raw.get("shortNames", ())),
         categories=tuple(raw.get("categories", ())),
         subresources=subresources,
@@ -115,6 +117,7 @@ def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
         to_storage=inward,
         from_storage=outward,
         persisted="get" in raw["verbs"],
+        acts_on=_ACTS.get((group, version, plural), ("", "")),
     )
 
 

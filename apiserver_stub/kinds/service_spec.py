@@ -42,12 +42,16 @@ def _is_balanced(spec: Tree) -> bool:
     return spec.get("type") == _BALANCED
 
 
+def _is_exposed(spec: Tree) -> bool:
+    return may_have_node_ports(spec) or bool(spec.get("externalIPs"))
+
+
 # What a spec has only while it needs it. It goes with the need, unless the update says something new of it.
 _OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
     "allocateLoadBalancerNodePorts": _is_balanced,
     "clusterIP": needs_addresses,
     "clusterIPs": needs_addresses,
-    "externalTrafficPolicy": may_have_node_ports,
+    "externalTrafficPolicy": _is_exposed,
     "healthCheckNodePort": needs_health_port,
     "internalTrafficPolicy": needs_addresses,
     "ipFamilies": needs_addresses,
@@ -116,6 +120,6 @@ def service_born(service: Tree) -> None:
         service["spec"] = {**spec, "clusterIPs": [spec["clusterIP"]]}
 
 
-def service_changed(new: Tree, old: Tree) -> None:
+def service_changed(new: Tree, old: Tree, _part: str) -> None:
     """The step of an update."""
     new["spec"] = carried_over(new.get("spec") or {}, old.get("spec") or {})

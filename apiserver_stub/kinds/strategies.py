@@ -4,14 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+from apiserver_stub.kinds.certificate_request import REQUESTS, request_born, request_changed
+from apiserver_stub.kinds.pod_life import pod_born, pod_changed, pod_patience, resized
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_born, service_changed
-from apiserver_stub.kinds.strategy import NO_PARTS, STATUS, Path, Strategy
+from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Strategy
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
-_METADATA_OWNED = ("labels", "annotations", "finalizers", "ownerReferences")
-_USUAL_GRACE = 30
-_ENDED = frozenset({"Succeeded", "Failed"})
 _FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
     "status": (("status",),), "finalize": (("spec", "finalizers"),),
 })  # fmt: skip
@@ -22,45 +21,20 @@ _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
 
 
-def strategy_of(name: str, group: str, subresources: Iterable[str]) -> Strategy:
+def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
     """The strategy of the kind called `plural.group`."""
     row = _ROWS.get(name)
     if row is None:
         parts = STATUS if "status" in subresources else NO_PARTS
-        kept = ("ownerReferences",) if group in _OPEN_METADATA else _METADATA_OWNED
-        row = Strategy(parts, generation=name in _COUNTED, kept=kept, creates_on_update=name in _PUT_CREATES)
+        row = Strategy(parts, generation=name in _COUNTED, creates_on_update=name in _PUT_CREATES)
     return replace(
         row,
+        kept=row.kept or _KEPT.get(name, _NOTHING_KEPT),
+        unconditional_update=name not in _CONDITIONAL,
         shows_deleted=name in _SHOWN_WHEN_GONE,
         dependents=_DEPENDENTS.get(name, "Background"),
         fleeting=name in _FLEETING,
     )
-
-
-def _pod_born(pod: Tree) -> None:
-    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod.get("spec", {}))}
-
-
-def quality_of_service(spec: Tree) -> str:
-    """The class of a Pod: Guaranteed when each container limits what it requests, BestEffort when none asks."""
-    asks = [c.get("resources", {}) for key in ("initContainers", "containers") for _, c in dicts(spec.get(key))]
-    wanted = [(a.get("requests", {}).get(k), a.get("limits", {}).get(k)) for a in asks for k in ("cpu", "memory")]
-    if not any(request or limit for request, limit in wanted):
-        return "BestEffort"
-    return "Guaranteed" if all(limit and request in (None, limit) for request, limit in wanted) else "Burstable"
-
-
-def _pod_changed(new: Tree, old: Tree) -> None:
-    # The quality of service of a Pod is decided once.
-    put_in(new, ("status", "qosClass"), get_in(old, ("status", "qosClass")))
-
-
-def _pod_patience(pod: Tree, requested: int | None) -> int:
-    """A Pod on a node is given the time asked for; one that nobody runs goes at once."""
-    if not get_in(pod, ("spec", "nodeName")) or get_in(pod, ("status", "phase")) in _ENDED:
-        return 0
-    asked = get_in(pod, ("spec", "terminationGracePeriodSeconds")) if requested is None else requested
-    return _USUAL_GRACE if asked is None else 1 if asked < 0 else asked
 
 
 def _namespace_born(namespace: Tree) -> None:
@@ -74,10 +48,14 @@ def _namespace_marked(namespace: Tree) -> None:
 
 
 def _volume_born(volume: Tree) -> None:
-    volume["status"] = {"phase": "Pending"}
+    volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": volume["metadata"].get("creationTimestamp")}
 
 
-def _node_changed(new: Tree, old: Tree) -> None:
+def _claim_born(claim: Tree) -> None:
+    claim["status"] = {"phase": "Pending"}
+
+
+def _node_changed(new: Tree, old: Tree, _part: str) -> None:
     # What was given to a node stays with it.
     for name in ("podCIDR", "podCIDRs", "providerID"):
         if get_in(new, ("spec", name)) is None:
@@ -102,14 +80,25 @@ def _crd_born(definition: Tree) -> None:
     definition["status"] = {"storedVersions": stored}
 
 
-# Groups whose status writers may also change metadata, as their agents always did.
-_OPEN_METADATA = frozenset({"", "apps", "batch"})
+# Kinds of whose metadata the writers of a status may change nothing, or not all.
+_NOTHING_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_ALL_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
+_KEPT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
+    **dict.fromkeys((
+        "apiservices.apiregistration.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+        "flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+        "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
+        "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
+    ), _ALL_KEPT),
+    "deployments.apps": {"status": ("labels",)},
+    "pods": {"status": ("ownerReferences",), "ephemeralcontainers": METADATA, "resize": METADATA},
+})  # fmt: skip
 
 _COUNTED = frozenset({
     "cronjobs.batch", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
     "replicationcontrollers", "podtemplates", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io",
-    "networkpolicies.networking.k8s.io", "ipaddresses.networking.k8s.io", "servicecidrs.networking.k8s.io",
-    "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io", "flowschemas.flowcontrol.apiserver.k8s.io",
+    "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io",
+    "flowschemas.flowcontrol.apiserver.k8s.io",
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", "priorityclasses.scheduling.k8s.io",
     "mutatingwebhookconfigurations.admissionregistration.k8s.io",
     "validatingwebhookconfigurations.admissionregistration.k8s.io",
@@ -118,6 +107,20 @@ _COUNTED = frozenset({
     "validatingadmissionpolicies.admissionregistration.k8s.io",
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
     "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io", "csidrivers.storage.k8s.io",
+})  # fmt: skip
+
+# Kinds whose updates must say which version they change.
+_CONDITIONAL = frozenset({
+    "apiservices.apiregistration.k8s.io", "csidrivers.storage.k8s.io", "csinodes.storage.k8s.io",
+    "csistoragecapacities.storage.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
+    "flowschemas.flowcontrol.apiserver.k8s.io", "leases.coordination.k8s.io", "poddisruptionbudgets.policy",
+    "mutatingadmissionpolicies.admissionregistration.k8s.io",
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", "runtimeclasses.node.k8s.io",
+    "validatingadmissionpolicies.admissionregistration.k8s.io",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
 })  # fmt: skip
 
 _PUT_CREATES = frozenset({
@@ -147,7 +150,8 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
             "status": (("status",),),
             "ephemeralcontainers": (("spec", "ephemeralContainers"),),
         }),
-        generation=True, born=_pod_born, changed=_pod_changed, patience=_pod_patience,
+        MappingProxyType({"resize": resized}), generation=True, born=pod_born, changed=pod_changed,
+        patience=pod_patience,
     ),
     "namespaces": Strategy(
         _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
@@ -155,12 +159,11 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
     "nodes": Strategy(STATUS, changed=_node_changed, born_with_status=True),
     "services": Strategy(STATUS, born=service_born, changed=service_changed, creates_on_update=True),
     "persistentvolumes": Strategy(STATUS, born=_volume_born),
-    "persistentvolumeclaims": Strategy(STATUS, born=_volume_born),
+    "persistentvolumeclaims": Strategy(STATUS, born=_claim_born),
     "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),
-    "certificatesigningrequests.certificates.k8s.io": Strategy(_APPROVAL, kept=_METADATA_OWNED),
+    REQUESTS: Strategy(_APPROVAL, born=request_born, changed=request_changed),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
-        STATUS, generation=True, kept=_METADATA_OWNED, born=_crd_born, unconditional_update=False,
+        STATUS, generation=True, born=_crd_born,
     ),
-    "apiservices.apiregistration.k8s.io": Strategy(STATUS, kept=_METADATA_OWNED, unconditional_update=False),
-    "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
+    "servicecidrs.networking.k8s.io": Strategy(STATUS, born_with_status=True),
 })  # fmt: skip

@@ -11,9 +11,14 @@ from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in, same_but
 
 Path = tuple[str, ...]
+# From what the writer of a subresource sent, and the old object, to the new spec.
+Merge = Callable[[Tree, Tree], Tree]
 
 STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",),)})
 NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
+METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+_NONE_SHARED: Mapping[str, Merge] = MappingProxyType({})
+_NOTHING_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
 _FILLED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
@@ -23,7 +28,7 @@ def nothing(_tree: Tree) -> None:
     """The step of a kind that has none."""
 
 
-def nothing_owed(_new: Tree, _old: Tree) -> None:
+def nothing_owed(_new: Tree, _old: Tree, _part: str) -> None:
     """The step of a kind that has none."""
 
 
@@ -36,22 +41,25 @@ def immediately(_tree: Tree, _requested: int | None) -> int:
 class Strategy:
     """The rules of a kind.
 
-    `parts` names for each subresource the paths that only it may write. `generation` says whether
-    `metadata.generation` counts the changes outside metadata and status. `kept` are the fields of metadata a
-    subresource may not change. `born` fills what the server owns of a new object, `changed(new, old)` what it owns
-    of an update; `patience(tree, requested)` is the seconds a delete waits; `marked` notes the beginning of a
-    deletion; `finalizers` is the path of a second list that holds a deletion; `dependents` is the propagation policy
-    of a delete that names none, empty where objects have no dependents. `born_with_status` lets the creator
-    set the status; `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update`
-    whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is answered with the
-    object instead of a `Status`, `fleeting` whether objects expire that nobody writes any more.
+    `parts` names for each subresource the paths that only it may write, `shared` merges what a subresource writes
+    where updates of the whole reach too (and are held to other rules). `generation` says whether
+    `metadata.generation` counts the changes outside metadata and status. `kept` are, by subresource, the fields of
+    metadata it may not change. `born` fills what the server owns of a new object, `changed(new, old, part)` what it
+    owns of an update, with the subresource it comes through or none; `patience(tree, requested)` is the seconds a
+    delete waits; `marked` notes the beginning of a deletion; `finalizers` is the path of a second list that holds a
+    deletion; `dependents` is the propagation policy of a delete that names none, empty where objects have no
+    dependents. `born_with_status` lets the creator set the status; `creates_on_update` says whether a PUT of a
+    missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
+    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `fleeting` whether objects
+    expire that nobody writes any more.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
+    shared: Mapping[str, Merge] = field(default_factory=lambda: _NONE_SHARED)
     generation: bool = False
-    kept: tuple[str, ...] = ("ownerReferences",)
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING_KEPT)
     born: Callable[[Tree], None] = nothing
-    changed: Callable[[Tree, Tree], None] = nothing_owed
+    changed: Callable[[Tree, Tree, str], None] = nothing_owed
     patience: Callable[[Tree, int | None], int] = immediately
     marked: Callable[[Tree], None] = nothing
     finalizers: Path = ()
@@ -66,6 +74,10 @@ class Strategy:
     def graceful(self) -> bool:
         """Whether objects are given time to end."""
         return self.patience is not immediately
+
+    def serves(self, part: str) -> bool:
+        """Whether a subresource is a part of the object itself, read and written as the object is."""
+        return part in self.parts or part in self.shared
 
     def prepare_create(self, new: Tree) -> None:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
@@ -83,20 +95,22 @@ class Strategy:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
         for path in (path for paths in self.parts.values() for path in paths):
             put_in(new, path, get_in(old, path))
-        self.changed(new, old)
+        self.changed(new, old, "")
         self._own_metadata(new, old)
 
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
         written = [(path, get_in(new, path)) for path in self.parts.get(name, ())]
+        if name in self.shared:
+            written.append((("spec",), self.shared[name](new, old)))
         metadata = new.get("metadata", {})
-        for kept in self.kept:
+        for kept in self.kept.get(name, ()):
             put_in(metadata, (kept,), old["metadata"].get(kept))
         new.clear()
         new.update(old, metadata=metadata)
         for path, value in written:
             put_in(new, path, value)
-        self.changed(new, old)
+        self.changed(new, old, name)
         self._own_metadata(new, old)
 
     def mark_deleted(self, tree: Tree) -> None:

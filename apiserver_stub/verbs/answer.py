@@ -10,13 +10,14 @@ from apiserver_stub.verbs.delete_collection import delete_collection
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
-from apiserver_stub.verbs.subresources.binding import bind
+from apiserver_stub.verbs.subresources.binding import bind, bind_named
+from apiserver_stub.verbs.subresources.elsewhere import answer_elsewhere
 from apiserver_stub.verbs.subresources.eviction import evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
 from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch
-from controller_manager.api.errors import BadRequest, MethodNotAllowed
+from controller_manager.api.errors import MethodNotAllowed
 
 Verb = Callable[[Tools, Call], Awaitable[Reply]]
 
@@ -28,6 +29,9 @@ _ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
     ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
     ("binding", "create"): bind, ("eviction", "create"): evict,
 })  # fmt: skip
+
+
+_ACTS: Mapping[tuple[str, str], Verb] = MappingProxyType({("binding", "create"): bind_named})
 
 
 class Verbs:
@@ -42,18 +46,13 @@ class Verbs:
 
 
 def _verb(call: Call) -> Verb:
-    if not call.kind.persisted:
-        raise MethodNotAllowed("the server does not allow this method on the requested resource")
-    part = call.subresource
+    kind, part = call.kind, call.subresource
     if part is None:
-        return _VERBS[call.verb]
-    return _ON_PARTS.get((part.name, call.verb)) or (
-        _VERBS[call.verb] if part.name in call.kind.strategy.parts else _elsewhere
-    )
-
-
-async def _elsewhere(tools: Tools, call: Call) -> Reply:
-    """What only a node or another server could answer."""
-    await get(tools, call)
-    part = call.subresource.name if call.subresource else ""
-    raise BadRequest(f'the subresource "{part}" of {call.kind.plural} "{call.name}" is not served by this server')
+        found = _VERBS[call.verb] if kind.persisted else _ACTS.get((kind.acts_on[1], call.verb))
+    elif kind.strategy.serves(part.name):
+        found = _VERBS[call.verb]
+    else:
+        found = _ON_PARTS.get((part.name, call.verb), answer_elsewhere)
+    if found is None:
+        raise MethodNotAllowed("the server does not allow this method on the requested resource")
+    return found

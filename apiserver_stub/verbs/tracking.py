@@ -77,7 +77,7 @@ def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:
         for path in (path for paths in strategy.parts.values() for path in paths):
             put_in(found, path, None)
         return found
-    metadata = {name: value for name, value in tree["metadata"].items() if name not in strategy.kept}
+    metadata = {name: value for name, value in tree["metadata"].items() if name not in strategy.kept.get(part, ())}
     found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
     for path in paths:
         put_in(found, path, get_in(tree, path))

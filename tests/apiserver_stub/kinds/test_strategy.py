@@ -5,10 +5,10 @@ import copy
 import pytest
 
 from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.scale import from_scale, selector_text, to_scale
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.strategies import quality_of_service
 
 KINDS = built_in()
 
@@ -78,13 +78,27 @@ def test_a_status_update_changes_nothing_else() -> None:
     assert new["metadata"]["uid"] == "u"
 
 
-def test_the_status_writer_of_a_custom_like_kind_leaves_metadata_alone() -> None:
-    strategy = _kind("policy", "poddisruptionbudgets").strategy
-    old: Tree = {"metadata": {"name": "a", "labels": {"a": "1"}, "finalizers": ["x/y"]}, "spec": {}}
-    new: Tree = {"metadata": {"name": "a", "labels": {}, "annotations": {"b": "2"}}, "status": {"currentHealthy": 1}}
-    strategy.prepare_subresource("status", new, old)
-    assert new["metadata"] == old["metadata"]
-    assert new["status"] == {"currentHealthy": 1}
+@pytest.mark.parametrize(
+    ("group", "plural", "part", "kept"),
+    [
+        ("policy", "poddisruptionbudgets", "status", ()),
+        ("apps", "deployments", "status", ("labels",)),
+        ("", "pods", "status", ("ownerReferences",)),
+        ("", "pods", "resize", ("labels", "annotations", "finalizers", "ownerReferences")),
+        ("storage.k8s.io", "volumeattachments", "status", ("labels", "annotations", "finalizers", "ownerReferences")),
+    ],
+)
+def test_what_of_metadata_the_writer_of_a_part_leaves_alone(
+    group: str, plural: str, part: str, kept: tuple[str, ...]
+) -> None:
+    strategy = _kind(group, plural).strategy
+    before: Tree = {"labels": {"a": "1"}, "annotations": {}, "finalizers": ["x/y"], "ownerReferences": [{"name": "o"}]}
+    after: Tree = {"labels": {}, "annotations": {"b": "2"}, "finalizers": [], "ownerReferences": []}
+    old: Tree = {"metadata": {"name": "a", **before}, "spec": {}}
+    new: Tree = {"metadata": {"name": "a", **after}, "spec": {}, "status": {}}
+    strategy.prepare_subresource(part, new, old)
+    expected = {name: (before if name in kept else after)[name] for name in before}
+    assert {name: new["metadata"].get(name) for name in before} == expected
 
 
 def test_ending_a_status_removes_it() -> None:

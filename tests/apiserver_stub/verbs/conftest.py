@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import Admission, DisruptionBudgets, NamespaceLifecycle, ServiceAddresses, Step
+from apiserver_stub.admission import (
+    Admission,
+    CertificateRequests,
+    NamespaceLifecycle,
+    ServiceAddresses,
+    Step,
+    part_rules,
+)
 from apiserver_stub.call import Call, User
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds, built_in
@@ -43,7 +50,9 @@ class Api:
         self.hub = Hub(store)
         self.kinds = kinds
         self.forms = Forms()
-        admission = Admission([NamespaceLifecycle(store.get), DisruptionBudgets(store.snapshot)], last)
+        self.denied: list[tuple[str, str, str]] = []
+        requests = CertificateRequests(lambda user, *about: (user.name, *about) not in self.denied)
+        admission = Admission([NamespaceLifecycle(store.get), requests.sender], [part_rules, requests.verdict, *last])
         self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:

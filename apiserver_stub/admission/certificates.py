@@ -1,0 +1,59 @@
+"""A request for a certificate says who made it, and is judged and signed by those who may for its signer."""
+
+from collections.abc import Callable
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.call import Tree, User
+from apiserver_stub.kinds.certificate_request import REQUESTS, dated
+from apiserver_stub.kinds.trees import get_in, put_in
+from controller_manager.api.errors import forbidden
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+
+# Whether a user may do something (approve, sign) for the signer of that name.
+Allows = Callable[[User, str, str], bool]
+
+
+class CertificateRequests:
+    """Steps of admission: `sender` among the first, `verdict` among the last."""
+
+    def __init__(self, allows: Allows) -> None:
+        self._allows = allows
+
+    def sender(self, request: AdmissionRequest) -> None:
+        """Write down who asks, whatever the request itself says."""
+        if request.kind.storage != REQUESTS or request.operation != "create":
+            return
+        user, spec = request.user, dict(request.tree.get("spec") or {})
+        for name, value in (
+            ("username", user.name),
+            ("uid", user.uid),
+            ("groups", list(user.groups)),
+            ("extra", {key: list(values) for key, values in user.extra.items()}),
+        ):
+            put_in(spec, (name,), value or None)
+        request.tree["spec"] = spec
+
+    def verdict(self, request: AdmissionRequest) -> None:
+        """Hold approvers and signers to their signers, and date what they say. Raises `Forbidden`."""
+        old, part = request.old, request.subresource
+        if request.kind.storage != REQUESTS or old is None or part not in ("approval", "status"):
+            return
+        signer = get_in(old, ("spec", "signerName")) or ""
+        verb = "approve" if part == "approval" else "sign"
+        decides = part == "approval" or _signs(request.tree, old)
+        if decides and not self._may(request.user, verb, signer):
+            kind, why = request.kind, f"user not permitted to {verb} requests with signerName {signer!r}"
+            raise forbidden(kind.group, kind.plural, request.name, why)
+        conditions = get_in(request.tree, ("status", "conditions"))
+        if conditions:
+            known = get_in(old, ("status", "conditions")) or []
+            put_in(request.tree, ("status", "conditions"), dated(conditions, known, format_time(utc_now())))
+
+    def _may(self, user: User, verb: str, signer: str) -> bool:
+        domain = signer.partition("/")[0]
+        return self._allows(user, verb, signer) or self._allows(user, verb, f"{domain}/*")
+
+
+def _signs(new: Tree, old: Tree) -> bool:
+    return any(get_in(new, path) != get_in(old, path) for path in (("status", "certificate"), ("status", "conditions")))

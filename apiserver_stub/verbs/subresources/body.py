@@ -1,0 +1,21 @@
+"""The body of a request for a subresource that takes another kind than its object's."""
+
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.encode.body import decode_body
+from apiserver_stub.kinds.schema import ANYTHING
+from apiserver_stub.verbs.create import check_namespace
+from apiserver_stub.verbs.incoming import Warnings, fit
+from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.update import check_name
+
+
+def read_body(tools: Tools, call: Call) -> tuple[Tree, Warnings]:
+    """The body, always with metadata, in which a name or namespace is that of the URL. Raises `BadRequest`."""
+    part = call.subresource
+    assert part is not None
+    body = decode_body(call.request, f"{part.group}/{part.version}" if part.group else part.version, part.kind)
+    warnings = fit(call, body, tools.kinds.body(part.group, part.version, part.kind) or ANYTHING, part.kind)
+    metadata = body.tree.setdefault("metadata", {})
+    check_name(call, metadata)
+    check_namespace(call, metadata)
+    return body.tree, warnings

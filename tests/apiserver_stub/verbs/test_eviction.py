@@ -1,0 +1,164 @@
+"""Evictions on a real store: who may go, what a budget pays, what is refused and then changes nothing (document 1,
+Terminology: the eviction subresource triggers an API-initiated eviction).
+"""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+
+PODS = "/api/v1/namespaces/default/pods"
+BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+RUNNING = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+
+
+def eviction(name: str = "p", **options: Any) -> dict[str, Any]:
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, "deleteOptions": options}
+
+
+async def run(api, name: str = "p", **status: Any) -> dict[str, Any]:
+    """A pod that runs."""
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+    made = await api.post(PODS, {"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})
+    ran: dict[str, Any] = await api.put(f"{PODS}/{name}/status", made | {"status": RUNNING | status})
+    return ran
+
+
+async def allow(api, allowed: int, name: str = "b", **status: Any) -> None:
+    """A budget that its controller has looked at."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    made = await api.post(BUDGETS, {"metadata": {"name": name}, "spec": spec})
+    seen = {"disruptionsAllowed": allowed, "observedGeneration": made["metadata"]["generation"], "currentHealthy": 1,
+            "desiredHealthy": 1, "expectedPods": 1, **status}  # fmt: skip
+    await api.put(f"{BUDGETS}/{name}/status", made | {"status": seen})
+
+
+async def left(api) -> tuple[int, list[str]]:
+    status = (await api.get(f"{BUDGETS}/b"))["status"]
+    return status["disruptionsAllowed"], sorted(status.get("disruptedPods", ()))
+
+
+async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
+    await run(api)
+    await allow(api, 2)
+    answer = await api("POST", f"{PODS}/p/eviction", eviction())
+    assert (answer.status, answer.tree["status"]) == (201, "Success")
+    assert "deletionTimestamp" in (await api.get(f"{PODS}/p"))["metadata"]
+    assert await left(api) == (1, ["p"])
+
+
+async def test_who_is_going_already_is_free(api) -> None:
+    await run(api)
+    await allow(api, 2)
+    for _ in range(3):
+        await api.post(f"{PODS}/p/eviction", eviction())
+    assert await left(api) == (1, ["p"])
+
+
+@pytest.mark.parametrize("how", ["options", "query"])
+async def test_a_dry_run_takes_nothing_and_refuses_as_much(api, how: str) -> None:
+    """Document 1, Dry-run, rule 2."""
+    ran = await run(api)
+    await allow(api, 1)
+    url, body = (f"{PODS}/p/eviction", eviction(dryRun=["All"])) if how == "options" else (
+        f"{PODS}/p/eviction?dryRun=All", eviction())  # fmt: skip
+    for _ in range(2):
+        assert (await api.post(url, body))["status"] == "Success"
+    assert (await api.get(f"{PODS}/p"), await left(api)) == (ran, (1, []))
+    await api.delete(f"{BUDGETS}/b")
+    await allow(api, 0)
+    with pytest.raises(errors.TooManyRequests):
+        await api.post(url, body)
+
+
+async def test_a_budget_without_room_forbids_it(api) -> None:
+    ran = await run(api)
+    await allow(api, 0)
+    with pytest.raises(errors.TooManyRequests, match="would violate the pod's disruption budget") as caught:
+        await api.post(f"{PODS}/p/eviction", eviction())
+    assert caught.value.details is not None
+    assert [cause.reason for cause in caught.value.details.causes] == ["DisruptionBudget"]
+    assert await api.get(f"{PODS}/p") == ran
+    assert (await api.delete(f"{PODS}/p"))["kind"] == "Pod"
+
+
+async def test_a_budget_that_is_not_yet_looked_at_forbids_it_for_a_while(api) -> None:
+    await run(api)
+    await allow(api, 1, observedGeneration=0)
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await api.post(f"{PODS}/p/eviction", eviction())
+    assert caught.value.details is not None
+    assert caught.value.details.retry_after_seconds == 10
+
+
+async def test_many_at_once_take_no_more_than_there_is(api) -> None:
+    for number in range(8):
+        await run(api, f"p{number}")
+    await allow(api, 3)
+    tries = (api.post(f"{PODS}/p{n}/eviction", eviction(f"p{n}")) for n in range(8))
+    answers = await asyncio.gather(*tries, return_exceptions=True)
+    gone = {f"p{n}" for n, answer in enumerate(answers) if isinstance(answer, dict)}
+    assert all(isinstance(a, dict | errors.TooManyRequests) for a in answers)
+    assert await left(api) == (0, sorted(gone))
+    assert len(gone) == 3
+
+
+async def test_more_than_one_budget_is_not_supported(api) -> None:
+    ran = await run(api)
+    await allow(api, 1)
+    await allow(api, 1, "c")
+    with pytest.raises(errors.InternalError, match="has more than one PodDisruptionBudget"):
+        await api.post(f"{PODS}/p/eviction", eviction())
+    assert await api.get(f"{PODS}/p") == ran
+
+
+async def test_the_pending_and_the_unready_of_a_healthy_budget_are_free(api) -> None:
+    await run(api, "unready", conditions=[])
+    await run(api, "pending", phase="Pending")
+    await allow(api, 0)
+    for name in ("unready", "pending"):
+        assert await api.post(f"{PODS}/{name}/eviction", eviction(name))
+    assert await left(api) == (0, [])
+
+
+async def test_preconditions_are_held_to_and_then_nothing_is_paid(api) -> None:
+    ran = await run(api)
+    await allow(api, 1)
+    for presumed in ({"uid": "x"}, {"resourceVersion": "1"}):
+        with pytest.raises(errors.Conflict):
+            await api.post(f"{PODS}/p/eviction", eviction(preconditions=presumed))
+    assert (await api.get(f"{PODS}/p"), await left(api)) == (ran, (1, []))
+    known = {"uid": ran["metadata"]["uid"], "resourceVersion": ran["metadata"]["resourceVersion"]}
+    assert await api.post(f"{PODS}/p/eviction", eviction(preconditions=known))
+
+
+async def test_another_uid_of_a_pending_pod_is_a_conflict_at_once(api) -> None:
+    await run(api, phase="Pending")
+    with pytest.raises(errors.Conflict, match="UID in precondition"):
+        await api.post(f"{PODS}/p/eviction", eviction(preconditions={"uid": "x"}))
+
+
+async def test_the_options_within_are_those_of_the_delete(api) -> None:
+    await run(api)
+    await api.post(f"{PODS}/p/eviction", eviction(gracePeriodSeconds=7))
+    assert (await api.get(f"{PODS}/p"))["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+@pytest.mark.parametrize(
+    ("url", "body", "refusal"),
+    [
+        ("p", eviction("q"), errors.BadRequest),
+        ("q", eviction("q"), errors.NotFound),
+        ("p", eviction() | {"metadata": {"name": "p", "namespace": "other"}}, errors.BadRequest),
+        ("p", eviction() | {"kind": "Pod"}, errors.BadRequest),
+        ("p", eviction(gracePeriodSeconds="soon"), errors.BadRequest),
+        ("p", eviction(propagationPolicy="Sideways"), errors.Invalid),
+    ],
+)
+async def test_what_can_t_be_meant_is_refused(api, url: str, body: dict[str, Any], refusal: type) -> None:
+    ran = await run(api)
+    with pytest.raises(refusal):
+        await api.post(f"{PODS}/{url}/eviction", body)
+    assert await api.get(f"{PODS}/p") == ran

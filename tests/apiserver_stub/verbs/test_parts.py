@@ -1,0 +1,244 @@
+"""Subresources that are an act on their object, a part of it, or somebody else's to answer (document 1, Terminology:
+a subresource is a URI path below a resource).
+"""
+
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+
+PODS = "/api/v1/namespaces/default/pods"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+BINDING = {
+    "apiVersion": "v1",
+    "kind": "Binding",
+    "metadata": {"name": "p", "annotations": {"a": "b"}, "labels": {"zone": "1"}},
+    "target": {"kind": "Node", "name": "n"},
+}
+RESOURCES = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "200m"}}
+CONTAINERS = [{"name": "c", "image": "i", "resources": RESOURCES}]
+
+
+@pytest.fixture
+async def pod(api) -> dict[str, Any]:
+    spec = {"containers": CONTAINERS, "initContainers": [{"name": "i", "image": "i"}]}
+    made: dict[str, Any] = await api.post(PODS, {"metadata": {"name": "p", "labels": {"app": "a"}}, "spec": spec})
+    return made
+
+
+@pytest.mark.parametrize("url", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
+async def test_a_pod_is_bound_once(api, pod, url: str) -> None:
+    assert (await api.post(f"{url}?dryRun=All", BINDING))["status"] == "Success"
+    assert await api.get(f"{PODS}/p") == pod
+    answer = await api("POST", url, BINDING)
+    assert (answer.status, answer.tree["status"]) == (201, "Success")
+    bound = await api.get(f"{PODS}/p")
+    assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]) == ("n", {"a": "b"})
+    assert bound["metadata"]["labels"] == {"app": "a", "zone": "1"}
+    assert [(c["type"], c["status"]) for c in bound["status"]["conditions"]] == [("PodScheduled", "True")]
+    with pytest.raises(errors.Conflict, match='pods/binding "p": pod p is already assigned to node "n"'):
+        await api.post(url, BINDING)
+
+
+@pytest.mark.parametrize("url", [f"{PODS}/p/binding", "/api/v1/namespaces/default/bindings"])
+@pytest.mark.parametrize(
+    ("change", "refusal"),
+    [
+        ({"target": {}}, errors.Invalid),
+        ({"target": {"kind": "Pod", "name": "n"}}, errors.Invalid),
+        ({"metadata": {"name": "p", "uid": "x"}}, errors.Conflict),
+        ({"metadata": {"name": "p", "resourceVersion": "1"}}, errors.Conflict),
+        ({"kind": "Pod"}, errors.BadRequest),
+    ],
+)
+async def test_a_binding_that_is_wrong_binds_nothing(api, pod, url: str, change: Any, refusal: type) -> None:
+    with pytest.raises(refusal):
+        await api.post(url, BINDING | change)
+    assert await api.get(f"{PODS}/p") == pod
+
+
+async def test_a_binding_on_its_own_names_its_pod(api) -> None:
+    url = "/api/v1/namespaces/default/bindings"
+    with pytest.raises(errors.BadRequest, match="names the object to bind"):
+        await api.post(url, BINDING | {"metadata": {}})
+    with pytest.raises(errors.NotFound):
+        await api.post(url, BINDING)
+
+
+async def test_a_gated_pod_waits_and_says_so(api) -> None:
+    spec = {"containers": CONTAINERS, "schedulingGates": [{"name": "a.b/c"}]}
+    made = await api.post(PODS, {"metadata": {"name": "p"}, "spec": spec})
+    assert [(c["type"], c["reason"]) for c in made["status"]["conditions"]] == [("PodScheduled", "SchedulingGated")]
+    with pytest.raises(errors.Conflict, match="schedulingGates"):
+        await api.post(f"{PODS}/p/binding", BINDING)
+
+
+NODES, SERVICES = "/api/v1/nodes", "/api/v1/namespaces/default/services"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+@pytest.mark.parametrize(
+    "url",
+    [f"{PODS}/p/{part}" for part in ("log", "exec", "attach", "portforward", "proxy")]
+    + [f"{NODES}/p/proxy", f"{SERVICES}/p/proxy", f"{SERVICES}/https:p:80/proxy", f"{PODS}/p:80/proxy"]
+    + ["/api/v1/namespaces/default/serviceaccounts/p/token"],
+)
+async def test_what_others_answer_is_refused_in_one_sentence(api, pod, method: str, url: str) -> None:
+    spec = {"ports": [{"port": 80}]}
+    await api.post(NODES, {"metadata": {"name": "p"}})
+    await api.post(SERVICES, {"metadata": {"name": "p"}, "spec": spec})
+    await api.post("/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "p"}})
+    with pytest.raises((errors.BadRequest, errors.MethodNotAllowed)) as caught:
+        await api(method, url)
+    part = url.rpartition("/")[2]
+    if caught.value.code == 400:
+        assert f'the subresource "{part}" of ' in caught.value.message
+        with pytest.raises(errors.NotFound):
+            await api(method, url.replace("/p/", "/q/").replace("p:", "q:"))
+    else:
+        assert part in ("log", "exec", "attach", "portforward", "token")
+
+
+async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
+    url = f"{PODS}/p/ephemeralcontainers"
+    debug = {"name": "d", "image": "busybox"}
+    added = await api.patch(url, {"spec": {"ephemeralContainers": [debug]}}, "strategic-merge-patch")
+    assert [c["name"] for c in added["spec"]["ephemeralContainers"]] == ["d"]
+    assert added["metadata"]["generation"] == 2
+    assert await api.get(url) == added == await api.get(f"{PODS}/p")
+    ignored = added | {"metadata": {**added["metadata"], "labels": {}}}
+    ignored["spec"] = {**added["spec"], "nodeName": "elsewhere"}
+    assert await api.put(url, ignored) == added
+    for wrong, why in (
+        ([], 'existing ephemeral containers "d" may not be removed'),
+        ([{**added["spec"]["ephemeralContainers"][0], "image": "other"}], '"d" may not be changed'),
+    ):
+        with pytest.raises(errors.Invalid, match=why):
+            await api.put(url, added | {"spec": {**added["spec"], "ephemeralContainers": wrong}})
+    kept = await api.put(f"{PODS}/p", added | {"spec": {**added["spec"], "ephemeralContainers": []}})
+    assert kept["spec"] == added["spec"]
+
+
+async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
+    url = f"{PODS}/p/resize"
+    wanted = {"requests": {"cpu": "150m", "memory": "2Mi"}, "limits": {"cpu": "300m"}}
+    change = {
+        "metadata": {"labels": {"new": "label"}},
+        "spec": {"nodeName": "n", "containers": [{"name": "c", "image": "other", "resources": wanted}]},
+    }
+    changed = await api.patch(url, change, "strategic-merge-patch")
+    container = changed["spec"]["containers"][0]
+    assert (container["resources"], container["image"]) == (wanted, "i")
+    assert changed["metadata"]["labels"] == {"app": "a"}
+    assert ("nodeName" in changed["spec"], changed["metadata"]["generation"]) == (False, 2)
+    assert await api.get(url) == changed
+    with pytest.raises(errors.Invalid):
+        await api.patch(f"{PODS}/p", {"spec": {"containers": CONTAINERS}}, "strategic-merge-patch")
+
+
+@pytest.mark.parametrize(
+    ("name", "resources", "why"),
+    [
+        ("c", {"requests": {"memory": None}}, "resource requests cannot be removed"),
+        ("c", {"limits": {"cpu": None}}, "resource limits cannot be removed"),
+        ("c", {"limits": {"ephemeral-storage": "1Gi"}}, "only cpu and memory resources are mutable"),
+        ("i", {"requests": {"cpu": "1m"}}, "resources for non-sidecar init containers are immutable"),
+        ("z", {"requests": {"cpu": "1m"}}, "may not be added, removed, renamed or reordered on resize"),
+    ],
+)
+async def test_a_resize_keeps_its_rules(api, pod, name: str, resources: Any, why: str) -> None:
+    key = "initContainers" if name == "i" else "containers"
+    change = {"spec": {key: [{"name": name, "image": "i", "resources": resources}]}}
+    with pytest.raises(errors.Invalid, match=why):
+        await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
+    assert await api.get(f"{PODS}/p") == pod
+
+
+async def test_a_resize_keeps_the_quality_of_service(api) -> None:
+    await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": CONTAINERS}})
+    equal = {"limits": {"cpu": "100m", "memory": "1Mi"}}
+    change = {"spec": {"containers": [{"name": "c", "resources": equal}]}}
+    with pytest.raises(errors.Invalid, match="Pod QOS Class may not change as a result of resizing"):
+        await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
+
+
+async def request(api, **spec: Any) -> dict[str, Any]:
+    body = {"request": "LS0t", "signerName": "example.com/a", "usages": ["client auth"], **spec}
+    made: dict[str, Any] = await api.post(REQUESTS, {"metadata": {"name": "a"}, "spec": body})
+    return made
+
+
+async def test_a_certificate_request_says_who_made_it(api) -> None:
+    made = await request(api, username="somebody", uid="else", groups=["system:masters"], extra={"k": ["v"]})
+    assert made["spec"]["username"] == "tester"
+    assert not {"uid", "groups", "extra"} & set(made["spec"])
+    changed = await api.put(f"{REQUESTS}/a", made | {"spec": {**made["spec"], "username": "other", "request": "AAAA"}})
+    assert changed["spec"] == made["spec"]
+
+
+async def test_approval_writes_the_verdict_only(api) -> None:
+    made = await request(api)
+    verdict = {"type": "Approved", "status": "True", "reason": "R"}
+    body = made | {"spec": {**made["spec"], "request": "AAAA"}, "metadata": {**made["metadata"]}}
+    body["status"] = {"conditions": [verdict], "certificate": "LS0t"}
+    approved = await api.put(f"{REQUESTS}/a/approval", body)
+    assert (approved["spec"], "certificate" in approved["status"]) == (made["spec"], False)
+    condition = approved["status"]["conditions"][0]
+    assert condition.items() >= verdict.items()
+    assert condition["lastUpdateTime"] == condition["lastTransitionTime"]
+    assert await api.get(f"{REQUESTS}/a/approval") == approved
+    issued = approved | {"status": {"certificate": "LS0t", "conditions": [verdict | {"reason": "Mine"}]}}
+    signed = await api.put(f"{REQUESTS}/a/status", issued)
+    assert signed["status"] == {"certificate": "LS0t", "conditions": [condition]}
+
+
+@pytest.mark.parametrize(
+    ("part", "conditions", "why"),
+    [
+        ("approval", [{"type": "Approved", "status": "False"}], "Unsupported value"),
+        ("approval", [{"type": "Approved", "status": "True"}, {"type": "Denied", "status": "True"}], "exclusive"),
+        ("approval", [{"type": "Approved", "status": "True"}] * 2, "Duplicate value"),
+        ("approval", [], 'may not remove a condition of type "Denied"'),
+        ("status", [], 'may not remove a condition of type "Denied"'),
+    ],
+)
+async def test_verdicts_keep_their_rules(api, part: str, conditions: list[Any], why: str) -> None:
+    made = await request(api)
+    denied = await api.put(
+        f"{REQUESTS}/a/approval", made | {"status": {"conditions": [{"type": "Denied", "status": "True"}]}}
+    )
+    with pytest.raises(errors.Invalid, match=why):
+        await api.put(f"{REQUESTS}/a/{part}", denied | {"status": {"conditions": conditions}})
+    assert await api.get(f"{REQUESTS}/a") == denied
+
+
+async def test_signers_judge_nothing(api) -> None:
+    made = await request(api)
+    status = {"conditions": [{"type": "Approved", "status": "True"}]}
+    with pytest.raises(errors.Invalid, match='may not add a condition of type "Approved"'):
+        await api.put(f"{REQUESTS}/a/status", made | {"status": status})
+
+
+@pytest.mark.parametrize(("part", "verb"), [("approval", "approve"), ("status", "sign")])
+async def test_who_may_not_speak_for_a_signer_is_refused(api, part: str, verb: str) -> None:
+    made = await request(api)
+    condition = {"type": "Approved" if part == "approval" else "Failed", "status": "True"}
+    api.denied += [("tester", verb, "example.com/a"), ("tester", verb, "example.com/*")]
+    with pytest.raises(errors.Forbidden, match=f"not permitted to {verb} requests with signerName"):
+        await api.put(f"{REQUESTS}/a/{part}", made | {"status": {"conditions": [condition]}})
+    del api.denied[1]
+    assert await api.put(f"{REQUESTS}/a/{part}", made | {"status": {"conditions": [condition]}})
+
+
+async def test_a_namespace_is_finalized_by_put_alone(api) -> None:
+    url = "/api/v1/namespaces"
+    made = await api.post(url, {"metadata": {"name": "n"}})
+    assert made["spec"] == {"finalizers": ["kubernetes"]}
+    await api.delete(f"{url}/n")
+    for method in ("GET", "PATCH", "POST", "DELETE"):
+        with pytest.raises(errors.MethodNotAllowed):
+            await api(method, f"{url}/n/finalize", {})
+    await api.put(f"{url}/n/finalize", {"metadata": {"name": "n"}, "spec": {"finalizers": []}})
+    with pytest.raises(errors.NotFound):
+        await api.get(f"{url}/n")
