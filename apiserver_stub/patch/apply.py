@@ -18,7 +18,7 @@ from apiserver_stub.patch.managed_fields import (
     in_order,
 )
 from apiserver_stub.patch.of_schema import typed
-from apiserver_stub.patch.typed import Changes, IndistinctError
+from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.versions import UNTRACKED, Comparison, Versions, tracked
 from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
 
@@ -111,9 +111,12 @@ def _pruned(tree: Tree, mine: Entry, owners: Entries, versions: Versions) -> Tre
     left = last.back(last.typed.prune(last.into(tree), fields_of(mine), claimed))
     for api_version, claimed in owned.items():
         version = versions.find(api_version)
-        lost = Changes(None, None) if version is None else version.typed.compare(version.into(tree), version.into(left))
-        if version and lost.removed:
-            left = version.back(version.typed.prune(version.into(tree), lost.removed, claimed))
+        if version is not None:
+            there = version.into(tree)
+            changes = version.typed.compare(there, version.into(left))
+            lost = union(changes.changed or {}, changes.removed or {})
+            if intersection(lost, claimed):
+                left = version.back(version.typed.prune(there, lost, claimed))
     return left
 
 

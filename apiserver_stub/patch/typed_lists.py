@@ -29,6 +29,8 @@ class Elementwise(Typed):
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
+        if None in value:
+            raise IndistinctError("an element is null")
         found: Fields = {}
         for step, elements in self._by_step(value).items():
             self._check(step, elements)

@@ -1,0 +1,322 @@
+"""Server-side apply as a pure step: who owns what, who is in the way, and what becomes of fields nobody wants."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.patch import apply
+from apiserver_stub.patch.apply import Applied, Claim
+from apiserver_stub.patch.field_set import paths
+from apiserver_stub.patch.managed_fields import Author, Entry, fields_of, updated
+from apiserver_stub.patch.of_schema import typed
+from apiserver_stub.patch.versions import Comparison, Versions, tracked
+from controller_manager.api.errors import BadRequest, Conflict
+
+Tree = dict[str, Any]
+
+ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class World:
+    """One object and its record, changed by appliers and by updates; no step may change what it is given."""
+
+    def __init__(self, things: Any) -> None:
+        self.things = things
+        self.kind = Kind("", "v1", "Thing", "things", "thing", True, frozenset(), "things", things.node)
+        self.versions = Versions(Kinds([self.kind]), self.kind)
+        self.tree: Tree | None = None
+        self.entries: list[Entry] = []
+        self.ticks = 0
+
+    def apply(self, manager: str, config: Tree, *, force: bool = False) -> Tree:
+        claim = Claim(config, self.things.node, Author(manager, "Apply", "v1"), force)
+        given = copy.deepcopy((config, self.tree, self.entries))
+        try:
+            done = self._apply(claim)
+        finally:
+            assert (config, self.tree, self.entries) == given
+        self.tree, self.entries = done
+        return done.tree
+
+    def _apply(self, claim: Claim) -> Applied:
+        self.ticks += 1
+        time = f"2026-01-01T00:00:{self.ticks:02}Z"
+        if self.tree is None:
+            return apply.create(claim, time)
+        return apply.change(claim, self.tree, self.entries, self.versions, time)
+
+    def update(self, manager: str, spec: Tree) -> None:
+        assert self.tree is not None
+        self.ticks += 1
+        new = {**self.tree, "spec": spec}
+        seen = Comparison(self.versions, self.tree, new).seen_in
+        author = Author(manager, "Update", "v1")
+        self.tree, self.entries = new, updated(self.entries, author, seen, f"2026-01-01T00:00:{self.ticks:02}Z")
+
+    def disputes(self, manager: str, config: Tree) -> set[str]:
+        """The fields that are in the way of an apply, which is then not made."""
+        before = self.tree, self.entries
+        try:
+            self.apply(manager, config)
+        except Conflict as refusal:
+            return {cause.field for cause in refusal.details.causes} if refusal.details else set()
+        self.tree, self.entries = before
+        return set()
+
+    @property
+    def spec(self) -> Tree:
+        found: Tree = (self.tree or {}).get("spec", {})
+        return found
+
+    def owners(self, *path: str) -> list[str]:
+        return [e["manager"] for e in self.entries if path in set(paths(fields_of(e)))]
+
+
+@pytest.fixture
+def world(things) -> World:
+    return World(things)
+
+
+def spec(**members: Any) -> Tree:
+    return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "a"}, "spec": members}
+
+
+def test_a_new_object_belongs_to_its_applier(world: World) -> None:
+    world.apply("one", spec(replicas=1))
+    assert world.entries == [Author("one", "Apply", "v1").entry({"f:spec": {"f:replicas": {}}}, "2026-01-01T00:00:01Z")]
+
+
+def test_the_same_again_changes_nothing(world: World) -> None:
+    first = world.apply("one", spec(replicas=1))
+    entries = world.entries
+    assert (world.apply("one", spec(replicas=1)), world.entries) == (first, entries)
+
+
+def test_a_new_value_renews_the_time(world: World) -> None:
+    world.apply("one", spec(replicas=1))
+    world.apply("one", spec(replicas=2))
+    assert [found["time"] for found in world.entries] == ["2026-01-01T00:00:02Z"]
+
+
+def test_equal_values_are_shared(world: World) -> None:
+    world.apply("one", spec(replicas=1))
+    world.apply("two", spec(replicas=1))
+    assert world.owners("f:spec", "f:replicas") == ["one", "two"]
+
+
+def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: World) -> None:
+    world.apply("one", spec(replicas=1, settings={"a": "1"}))
+    world.update("two", {**world.spec, "mode": "x"})
+    with pytest.raises(Conflict) as refusal:
+        world.apply("three", spec(replicas=2, mode="y", settings={"a": "2", "b": "2"}))
+    assert refusal.value.message == (
+        'Apply failed with 3 conflicts: conflicts with "one":\n- .spec.replicas\n- .spec.settings.a\n'
+        'conflicts with "two" using v1:\n- .spec.mode'
+    )
+    details = refusal.value.details
+    assert details is not None
+    assert [(c.reason, c.field, c.message) for c in details.causes] == [
+        ("FieldManagerConflict", ".spec.replicas", 'conflict with "one"'),
+        ("FieldManagerConflict", ".spec.settings.a", 'conflict with "one"'),
+        ("FieldManagerConflict", ".spec.mode", 'conflict with "two" using v1'),
+    ]
+
+
+def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
+    world.apply("one", spec(replicas=1))
+    author = Author("two", "Update", "v1", "scale")
+    world.entries = [author.entry({"f:spec": {"f:replicas": {}}}, "")]
+    with pytest.raises(Conflict, match=r'^Apply failed with 1 conflict: conflict with "two" with subresource "scale" '
+                                       r"using v1: .spec.replicas$"):  # fmt: skip
+        world.apply("one", spec(replicas=2))
+
+
+def test_force_takes_over(world: World) -> None:
+    world.apply("one", spec(replicas=1, mode="a"))
+    world.apply("two", spec(replicas=2), force=True)
+    assert world.spec == {"replicas": 2, "mode": "a"}
+    assert world.owners("f:spec", "f:replicas") == ["two"]
+    assert world.owners("f:spec", "f:mode") == ["one"]
+
+
+def test_what_an_applier_leaves_out_goes_unless_others_own_it(world: World) -> None:
+    world.apply("one", spec(replicas=1, mode="a", args=["x"]))
+    world.apply("two", spec(mode="a"))
+    world.apply("one", spec(args=["x"]))
+    assert world.spec == {"args": ["x"], "mode": "a"}
+    assert world.owners("f:spec", "f:mode") == ["two"]
+
+
+def test_what_an_update_took_over_stays(world: World) -> None:
+    world.apply("one", spec(replicas=1, mode="a"))
+    world.update("hand", {"replicas": 5, "mode": "a"})
+    world.apply("one", spec(mode="a"))
+    assert world.spec == {"replicas": 5, "mode": "a"}
+
+
+def test_elements_of_lists_have_owners(world: World) -> None:
+    world.apply("one", spec(steps=[{"name": "web", "image": "1"}], colors=["a"]))
+    world.apply("two", spec(steps=[{"name": "db", "image": "1"}], colors=["b"]))
+    assert world.spec == {
+        "steps": [{"name": "web", "image": "1"}, {"name": "db", "image": "1"}],
+        "colors": ["a", "b"],
+    }
+    world.apply("one", spec(colors=["a", "b"]))
+    assert world.spec == {"steps": [{"name": "db", "image": "1"}], "colors": ["a", "b"]}
+    world.apply("two", spec())
+    assert world.spec == {"colors": ["a", "b"]}
+
+
+@pytest.mark.parametrize("name", ["args", "plain"])
+def test_an_atomic_list_has_one_owner(world: World, name: str) -> None:
+    world.apply("one", spec(**{name: ["a"]}))
+    with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
+        world.apply("two", spec(**{name: ["a", "b"]}))
+    world.apply("two", spec(**{name: ["b"]}), force=True)
+    assert world.spec == {name: ["b"]}
+
+
+@pytest.mark.parametrize(("name", "one", "two"), [("selector", "a", "b"), ("place", "zone", "rack")])
+def test_an_atomic_map_has_one_owner(world: World, name: str, one: str, two: str) -> None:
+    world.apply("one", spec(**{name: {one: "1"}}))
+    with pytest.raises(Conflict, match=rf"\.spec\.{name}$"):
+        world.apply("two", spec(**{name: {two: "1"}}))
+
+
+def test_an_object_without_a_record_was_somebodys_before(world: World) -> None:
+    """KEP-555: all an object has when it is first applied to belongs to `before-first-apply`."""
+    world.tree, world.entries = {**spec(replicas=1, mode="a")}, []
+    with pytest.raises(Conflict, match=r'conflict with "before-first-apply" using v1: \.spec\.replicas'):
+        world.apply("one", spec(replicas=2))
+    world.apply("one", spec(replicas=1))
+    assert [(e["manager"], fields_of(e)) for e in world.entries] == [
+        ("one", {"f:spec": {"f:replicas": {}}}),
+        ("before-first-apply", {"f:spec": {"f:replicas": {}, "f:mode": {}}}),
+    ]
+
+
+def test_identity_and_the_servers_own_metadata_are_nobodys(world: World) -> None:
+    world.apply("one", {**spec(), "metadata": {"name": "a", "namespace": "b", "uid": "c", "labels": {"x": "y"}}})
+    assert fields_of(world.entries[0]) == {"f:metadata": {"f:labels": {"f:x": {}}}, "f:spec": {}}
+
+
+def test_a_null_is_owned_and_takes_the_value_away(world: World) -> None:
+    world.apply("one", spec(mode="a", replicas=None))
+    assert "replicas" not in world.spec
+    world.update("two", {"mode": "a", "replicas": 3})
+    with pytest.raises(Conflict, match=r"\.spec\.replicas$"):
+        world.apply("one", spec(mode="b", replicas=4))
+    world.apply("one", spec(mode="b", replicas=None), force=True)
+    assert world.spec == {"mode": "b"}
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_ambiguous_elements_are_refused(world: World, create: bool) -> None:
+    if not create:
+        world.apply("one", spec(mode="a"))
+    with pytest.raises(BadRequest, match=r'\.spec\.colors: duplicate entries for key \[="a"\]'):
+        world.apply("one", spec(colors=["a", "a"]))
+
+
+class TestLastApplied:
+    """What `kubectl apply` once noted in an annotation is kubectl's own, as long as nobody changed it."""
+
+    def client_side(self, world: World, **members: Any) -> None:
+        annotation = json.dumps({**spec(**members), "metadata": {"name": "a", "annotations": {}}})
+        tree = spec(**members)
+        tree["metadata"] = {"name": "a", "annotations": {ANNOTATION: annotation}}
+        world.tree = tree
+        fields = typed(world.things.node).born({**tree, "metadata": {"annotations": {ANNOTATION: ""}}})
+        world.entries = [Author("kubectl-client-side-apply", "Update", "v1").entry(fields, "")]
+
+    def test_kubectl_takes_over_without_conflict(self, world: World) -> None:
+        self.client_side(world, replicas=1, mode="a")
+        assert world.apply("kubectl", spec(replicas=2, mode="a"))["spec"] == {"replicas": 2, "mode": "a"}
+        assert world.owners("f:spec", "f:replicas") == ["kubectl"]
+
+    def test_others_do_not(self, world: World) -> None:
+        self.client_side(world, replicas=1)
+        with pytest.raises(Conflict):
+            world.apply("other", spec(replicas=2))
+
+    def test_what_was_changed_since_is_a_conflict(self, world: World) -> None:
+        self.client_side(world, replicas=1, mode="a")
+        world.update("hand", {"replicas": 5, "mode": "a"})
+        with pytest.raises(
+            Conflict, match=r'^Apply failed with 1 conflict: conflict with "hand" using v1: \S+replicas$'
+        ):
+            world.apply("kubectl", spec(replicas=2, mode="b"))
+
+    def test_the_annotation_is_kept_true(self, world: World) -> None:
+        self.client_side(world, replicas=1)
+        tree = world.apply("kubectl", spec(replicas=2))
+        assert json.loads(tree["metadata"]["annotations"][ANNOTATION])["spec"] == {"replicas": 2}
+        assert world.apply("kubectl", spec(replicas=2)) == tree
+
+    @pytest.mark.parametrize("annotation", ["", "{", "[]", "{}", '{"apiVersion":"v1","spec":1}', '{"apiVersion":"v2"}'])
+    def test_an_annotation_of_something_else_means_nothing(self, world: World, annotation: str) -> None:
+        self.client_side(world, replicas=1)
+        assert world.tree is not None
+        world.tree["metadata"]["annotations"][ANNOTATION] = annotation
+        with pytest.raises(Conflict):
+            world.apply("kubectl", spec(replicas=2))
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_applying_twice_is_applying_once(things, data: st.DataObject) -> None:
+    world = World(things)
+    for manager, config in (("one", data.draw(things.drawn)), ("two", data.draw(things.drawn))):
+        tree = world.apply(manager, config, force=True)
+        entries = world.entries
+        assert (world.apply(manager, config), world.entries) == (tree, entries)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(things, data: st.DataObject) -> None:
+    world = World(things)
+    world.apply("one", data.draw(things.drawn))
+    config = data.draw(things.drawn)
+    disputed = world.disputes("two", config)
+    world.apply("two", config, force=True)
+    owned = {e["manager"]: {apply.render(path) for path in paths(fields_of(e))} for e in world.entries}
+    assert disputed.isdisjoint(owned.get("one", ()))
+    declared = paths(typed(things.node).declared({name: config[name] for name in config if name == "spec"}))
+    assert {apply.render(path) for path in declared} <= owned.get("two", set())
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_the_empty_configuration_takes_exactly_what_only_its_applier_owned(things, data: st.DataObject) -> None:
+    world = World(things)
+    world.apply("one", data.draw(things.drawn))
+    world.apply("two", data.draw(things.drawn), force=True)
+    kept = {path for e in world.entries if e["manager"] == "one" for path in paths(fields_of(e))}
+    world.apply("two", things.thing())
+    assert world.tree is not None
+    filled = {("f:metadata",), ("f:spec",)}  # as is the protocol of a port
+    left = {path for path in paths(typed(things.node).declared(tracked(world.tree))) if path[-1] != "f:protocol"}
+    assert left - filled == {path for path in kept if path[-1] != "f:protocol"}
+    assert all(entry["manager"] == "one" for entry in world.entries)
+
+
+@settings(max_examples=100)
+@given(st.data())
+def test_appliers_of_different_fields_commute(things, data: st.DataObject) -> None:
+    one, two = data.draw(things.drawn), data.draw(things.drawn)
+    two = {**two, "spec": {name: v for name, v in two.get("spec", {}).items() if name not in one.get("spec", {})}}
+    two["metadata"] = {"name": "a"}
+    there, back = World(things), World(things)
+    there.apply("one", one)
+    there.apply("two", two)
+    back.apply("two", two)
+    back.apply("one", one)
+    assert there.tree == back.tree
+    assert {e["manager"]: fields_of(e) for e in there.entries} == {e["manager"]: fields_of(e) for e in back.entries}

@@ -1,0 +1,126 @@
+"""The record of owners: what a client may send, what an update does to it, and its bounds."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from apiserver_stub.patch.field_set import difference, of, union
+from apiserver_stub.patch.managed_fields import Author, Entry, accepted, fields_of, updated
+from apiserver_stub.patch.typed import Changes
+
+A, B, C = (of(("f:spec", f"f:{name}")) for name in "abc")
+NOW = "2026-01-01T00:00:09Z"
+
+
+def entry(
+    manager: str, fields: Any, operation: str = "Update", version: str = "v1", time: int = 0, **more: str
+) -> Entry:
+    author = Author(manager, operation, version)
+    return {**author.entry(fields, f"2026-01-01T00:00:{time:02}Z"), **more}
+
+
+def owned(entries: list[Entry]) -> dict[str, Any]:
+    return {found["manager"]: fields_of(found) for found in entries}
+
+
+def write(entries: list[Entry], manager: str, changed: Any = None, removed: Any = None, part: str = "") -> list[Entry]:
+    before = copy.deepcopy(entries)
+    changes = Changes(changed, removed)
+    found = updated(entries, Author(manager, "Update", "v1", part), lambda v: changes if v == "v1" else None, NOW)
+    assert entries == before
+    return found
+
+
+LIVE = [entry("one", A)]
+SENT = [entry("two", B)]
+
+
+@pytest.mark.parametrize(
+    ("sent", "found"),
+    [
+        (None, LIVE),
+        (LIVE, LIVE),
+        (SENT, SENT),
+        ([], []),
+        ([{}], []),
+        ([{}, {}], LIVE),
+        ([entry("two", B, operation="Guess")], LIVE),
+        ([entry("two", B, version="")], LIVE),
+        ([entry("two", B, fieldsType="FieldsV2")], LIVE),
+        ([entry("two", {"spec": {}})], LIVE),
+        ([entry("x" * 129, B)], LIVE),
+        ([entry("a\n", B)], LIVE),
+        ([entry("two", B, subresource="x" * 257)], LIVE),
+        ([{"manager": "two"}], LIVE),
+        ([entry("two", {'k:{"b":1, "a":2}': {}})], [entry("two", {'k:{"a":2,"b":1}': {}})]),
+        ([entry("two", A), entry("two", B)], SENT),
+    ],
+)
+def test_what_a_client_sends_back(sent: Any, found: list[Entry]) -> None:
+    """Server-side apply (KEP-555): a record that can be read counts, an empty one starts over, all else is ignored."""
+    assert accepted(sent, LIVE) == found
+
+
+def test_nothing_changed_is_nothing_recorded() -> None:
+    assert write(LIVE, "one") is LIVE
+
+
+def test_what_is_changed_changes_hands() -> None:
+    after = write([entry("one", union(A, B)), entry("three", C, "Apply")], "two", union(A, C))
+    assert owned(after) == {"one": B, "two": union(A, C)}
+    assert [found["time"] for found in after] == ["2026-01-01T00:00:00Z", NOW]
+
+
+def test_what_is_removed_is_nobodys() -> None:
+    assert owned(write([entry("one", union(A, B)), entry("two", A)], "two", removed=A)) == {"one": B}
+
+
+def test_a_manager_has_one_entry_per_version_operation_and_subresource() -> None:
+    entries = [
+        entry("one", A),
+        entry("one", A, "Apply"),
+        entry("one", A, version="v0"),
+        entry("one", A, subresource="status"),
+    ]
+    after = write(entries, "one", B)
+    assert [(e["operation"], e["apiVersion"], e.get("subresource"), fields_of(e)) for e in after] == [
+        ("Apply", "v1", None, A),
+        ("Update", "v1", "status", A),
+        ("Update", "v1", None, union(A, B)),
+    ]
+    assert fields_of(write(entries, "one", B, part="status")[-1]) == union(A, B)
+
+
+def test_entries_of_versions_nobody_knows_go() -> None:
+    assert owned(write([entry("old", A, version="v0"), entry("one", A)], "two", B)) == {"one": A, "two": B}
+
+
+def test_the_oldest_updates_beyond_ten_are_joined() -> None:
+    """KEP-555: ten entries of updates are kept apart."""
+    fields = [of(("f:spec", f"f:{number}")) for number in range(14)]
+    entries = [entry("applier", of(("f:x",)), "Apply")]
+    entries += [entry(f"m{number}", fields[number], time=number) for number in range(10)]
+    after = write(entries, "m10", fields[10])
+    assert len(after) == 11
+    assert owned(after)["ancient-changes"] == union(fields[0], fields[1])
+    assert {"m2", "m9", "m10", "applier"} < owned(after).keys()
+    after = write(after, "m11", fields[11])
+    assert owned(after)["ancient-changes"] == union(union(fields[0], fields[1]), fields[2])
+    assert len(after) == 11
+
+
+def test_updates_are_joined_within_their_version() -> None:
+    entries = [entry(f"m{n}", of(("f:spec", f"f:{n}")), version="v1" if n % 2 else "v2", time=n) for n in range(10)]
+    changes = Changes(A, None)
+    after = updated(entries, Author("new", "Update", "v1"), lambda _: changes, NOW)
+    found = [(e["manager"], e["apiVersion"], fields_of(e)) for e in after if e["manager"] == "ancient-changes"]
+    assert found == [("ancient-changes", "v2", of(("f:spec", "f:0"), ("f:spec", "f:2")))]
+    assert len(after) == 10
+
+
+def test_appliers_come_first_and_then_the_oldest() -> None:
+    entries = [entry("b", A, time=3), entry("a", B, time=5), entry("z", C, "Apply", time=7)]
+    after = write(entries, "y", of(("f:y",)))
+    assert [found["manager"] for found in after] == ["z", "b", "a", "y"]
+    assert difference(owned(after)["b"], A) == {}

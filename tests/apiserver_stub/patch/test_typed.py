@@ -1,0 +1,225 @@
+"""What has an owner in a value of each type: declared, new, changed, merged and taken away."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.patch.field_set import of, paths
+from apiserver_stub.patch.of_schema import typed
+from apiserver_stub.patch.typed import IndistinctError
+
+Tree = dict[str, Any]
+
+WEB = 'k:{"name":"web"}'
+HTTP = 'k:{"number":80,"protocol":"TCP"}'
+
+# What is declared of each value of a field of `spec`, and what a new one has besides.
+OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
+    "scalar": ({"replicas": 1}, {"f:replicas": {}}, {"f:replicas": {}}),
+    "null": ({"replicas": None, "settings": None}, {"f:replicas": {}}, {}),
+    "atomic list": ({"args": ["a"], "plain": []}, {"f:args": {}, "f:plain": {}}, {"f:args": {}, "f:plain": {}}),
+    "atomic map": ({"selector": {"a": "b"}}, {"f:selector": {}}, {"f:selector": {}}),
+    "atomic struct": ({"place": {"zone": "z"}}, {"f:place": {}}, {"f:place": {}}),
+    "map": ({"settings": {"a": "1"}}, {"f:settings": {"f:a": {}}}, {"f:settings": {".": {}, "f:a": {}}}),
+    "empty map": ({"settings": {}}, {"f:settings": {}}, {"f:settings": {}}),
+    "struct": ({"strategy": {"type": "x"}}, {"f:strategy": {"f:type": {}}}, {"f:strategy": {".": {}, "f:type": {}}}),
+    "empty struct": ({"strategy": {}}, {"f:strategy": {}}, {"f:strategy": {}}),
+    "set": ({"colors": ["a"]}, {"f:colors": {'v:"a"': {}}}, {"f:colors": {".": {}, 'v:"a"': {}}}),
+    "empty set": ({"colors": []}, {}, {"f:colors": {}}),
+    "keyed list": (
+        {"steps": [{"name": "web", "image": "i"}]},
+        {"f:steps": {WEB: {".": {}, "f:name": {}, "f:image": {}}}},
+        {"f:steps": {".": {}, WEB: {".": {}, "f:name": {}, "f:image": {}}}},
+    ),
+    "key with a default": (
+        {"ports": [{"number": 80}]},
+        {"f:ports": {HTTP: {".": {}, "f:number": {}}}},
+        {"f:ports": {".": {}, HTTP: {".": {}, "f:number": {}}}},
+    ),
+    "no schema": (
+        {"free": {"a": {"b": 1, "c": [1]}}},
+        {"f:free": {"f:a": {".": {}, "f:b": {}, "f:c": {}}}},
+        {"f:free": {".": {}, "f:a": {".": {}, "f:b": {}, "f:c": {}}}},
+    ),
+    "any": ({"any": {"a": 1}}, {"f:any": {}}, {"f:any": {}}),
+    "unknown": ({"nonsense": 1}, {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", OWNED)
+def test_what_is_declared(things, name: str) -> None:
+    value, declared, _ = OWNED[name]
+    assert typed(things.node.fields["spec"]).declared(value) == declared
+
+
+@pytest.mark.parametrize("name", [name for name in OWNED if name not in ("null", "unknown")])
+def test_what_a_new_value_has(things, name: str) -> None:
+    value, _, new = OWNED[name]
+    kind = typed(things.node)
+    assert kind.born({"spec": value}) == {"f:spec": new}
+    assert kind.compare({"spec": {}}, {"spec": value}) == ({"f:spec": new}, None)
+    assert kind.compare({"spec": value}, {"spec": {}}) == (None, {"f:spec": new})
+
+
+# From one `spec` to another: what is changed, and what is removed.
+CHANGED: dict[str, tuple[Tree, Tree, list[str], list[str]]] = {
+    "scalar": ({"replicas": 1, "mode": "a"}, {"replicas": 2, "mode": "a"}, ["f:replicas"], []),
+    "atomic": ({"args": ["a"], "selector": {"a": "1"}}, {"args": ["b"], "selector": {}}, ["f:args", "f:selector"], []),
+    "map": ({"settings": {"a": "1", "b": "1"}}, {"settings": {"a": "2"}}, ["f:settings f:a"], ["f:settings f:b"]),
+    "set": ({"colors": ["a", "b"]}, {"colors": ["c", "a"]}, ['f:colors v:"c"'], ['f:colors v:"b"']),
+    "order": ({"colors": ["a", "b"]}, {"colors": ["b", "a"]}, [], []),
+    "element": (
+        {"steps": [{"name": "web", "image": "1"}]}, {"steps": [{"name": "web", "image": "2"}]},
+        [f"f:steps {WEB} f:image"], [],
+    ),
+    "element that came and went": (
+        {"steps": [{"name": "db"}]}, {"steps": [{"name": "web"}]},
+        [f"f:steps {WEB}", f"f:steps {WEB} f:name"], ['f:steps k:{"name":"db"}', 'f:steps k:{"name":"db"} f:name'],
+    ),
+    "elements that become ambiguous": (
+        {"steps": [{"name": "web"}]}, {"steps": [{"name": "web"}, {"name": "web"}]},
+        [f"f:steps {WEB}"], [f"f:steps {WEB}", f"f:steps {WEB} f:name"],
+    ),
+    "ambiguous elements that stay so": (
+        {"steps": [{"name": "web"}, {"name": "web"}]}, {"steps": [{"name": "web"}, {"name": "web", "image": "i"}]},
+        [f"f:steps {WEB}"], [],
+    ),
+    "elements no longer ambiguous": (
+        {"steps": [{"name": "web"}, {"name": "web"}]}, {"steps": [{"name": "web"}]},
+        [f"f:steps {WEB}", f"f:steps {WEB} f:name"], [],
+    ),
+    "another type": ({"free": {"a": {"b": 1}}}, {"free": {"a": 1}}, ["f:free f:a"], ["f:free f:a", "f:free f:a f:b"]),
+    "no schema": ({"free": {"a": {"b": 1}}}, {"free": {"a": {"b": 2}}}, ["f:free f:a f:b"], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_is_different(things, name: str) -> None:
+    old, new, changed, removed = CHANGED[name]
+    found = typed(things.node.fields["spec"]).compare(old, new)
+    assert [" ".join(path) for path in paths(found.changed or {})] == changed
+    assert [" ".join(path) for path in paths(found.removed or {})] == removed
+
+
+@pytest.mark.parametrize(
+    ("live", "applied", "merged"),
+    [
+        ("ab", "", "ab"),
+        ("ab", "c", "abc"),
+        ("abc", "b", "abc"),
+        ("ab", "ba", "ba"),
+        ("abc", "ca", "bca"),
+        ("abd", "ba", "bda"),
+        ("ab", "xb", "axb"),
+        ("ab", "bxa", "bxa"),
+        ("abcd", "dxb", "acdxb"),
+        ("", "ba", "ba"),
+    ],
+)
+def test_what_is_applied_keeps_its_order_and_the_rest_its_place(things, live: str, applied: str, merged: str) -> None:
+    spec = typed(things.node.fields["spec"])
+    colors = spec.merge({"colors": list(live)}, {"colors": list(applied)})["colors"]
+    steps = spec.merge({"steps": [{"name": n} for n in live]}, {"steps": [{"name": n} for n in applied]})["steps"]
+    assert "".join(colors) == "".join(step["name"] for step in steps) == merged
+
+
+def test_elements_merge_by_their_keys(things) -> None:
+    spec = typed(things.node.fields["spec"])
+    live = {"ports": [{"number": 1, "protocol": "TCP", "name": "a"}, {"number": 1, "protocol": "UDP"}]}
+    merged = spec.merge(live, {"ports": [{"number": 1, "name": "b"}, {"number": 1, "protocol": "UDP", "name": "c"}]})
+    assert merged["ports"] == [
+        {"number": 1, "protocol": "TCP", "name": "b"},
+        {"number": 1, "protocol": "UDP", "name": "c"},
+    ]
+
+
+def test_a_null_takes_a_value_away_and_leaves_a_container(things) -> None:
+    live = {"replicas": 1, "args": ["a"], "settings": {"a": "1"}}
+    merged = typed(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
+    assert merged == {"settings": {"a": "1"}}
+
+
+def test_ambiguous_elements_are_replaced_by_one(things) -> None:
+    live = {"steps": [{"name": "web", "image": "1"}, {"name": "db"}, {"name": "web", "image": "2"}]}
+    merged = typed(things.node.fields["spec"]).merge(live, {"steps": [{"name": "web"}]})
+    assert merged["steps"] == [{"name": "web"}, {"name": "db"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "why"),
+    [
+        ({"colors": ["a", "a"]}, ("f:colors",), 'duplicate entries for key [="a"]'),
+        ({"steps": [{"name": "web"}, {"name": "web"}]}, ("f:steps",), 'duplicate entries for key [name="web"]'),
+        ({"ports": [{"number": 1}, {"number": 1, "protocol": "TCP"}]}, ("f:ports",), "duplicate"),
+        ({"steps": [{"name": "web", "env": [{"name": "A"}, {"name": "A"}]}]}, ("f:steps", WEB, "f:env"), "duplicate"),
+        ({"steps": [{"image": "i"}]}, ("f:steps",), "omits all key fields: name"),
+        ({"steps": [None]}, ("f:steps",), "an element is null"),
+        ({"colors": ["a", None]}, ("f:colors",), "an element is null"),
+    ],
+)
+def test_elements_that_cannot_be_told_apart_are_not_declared(things, spec: Tree, path: tuple, why: str) -> None:
+    with pytest.raises(IndistinctError) as refusal:
+        typed(things.node.fields["spec"]).declared(spec)
+    assert refusal.value.path == path
+    assert why in refusal.value.why
+
+
+PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
+    "mine": ({"replicas": 1, "mode": "a"}, [("f:replicas",)], [], {"mode": "a"}),
+    "also another's": ({"replicas": 1}, [("f:replicas",)], [("f:replicas",)], {"replicas": 1}),
+    "absent": ({"mode": "a"}, [("f:replicas",)], [], {"mode": "a"}),
+    "entry": ({"settings": {"a": "1", "b": "1"}}, [("f:settings", "f:a")], [("f:settings", "f:b")],
+              {"settings": {"b": "1"}}),
+    "last entry": ({"settings": {"a": "1"}, "mode": "a"}, [("f:settings", "f:a")], [], {"mode": "a"}),
+    "element with defaults": (
+        {"steps": [{"name": "web", "image": "i"}, {"name": "db"}]},
+        [("f:steps", WEB), ("f:steps", WEB, "f:name")], [("f:steps", 'k:{"name":"db"}')],
+        {"steps": [{"name": "db"}]},
+    ),
+    "element another has a part of": (
+        {"steps": [{"name": "web", "image": "i"}]},
+        [("f:steps", WEB), ("f:steps", WEB, "f:name"), ("f:steps", WEB, "f:image")],
+        [("f:steps", WEB), ("f:steps", WEB, "f:name")], {"steps": [{"name": "web"}]},
+    ),
+    "struct with defaults": ({"strategy": {"type": "x", "limit": "default"}}, [("f:strategy", "f:type")], [], {}),
+    "struct another has a part of": (
+        {"strategy": {"type": "x", "limit": "l"}}, [("f:strategy", "f:type")], [("f:strategy", "f:limit")],
+        {"strategy": {"limit": "l"}},
+    ),
+    "scalar of a set": ({"colors": ["a", "b"]}, [("f:colors", 'v:"a"')], [("f:colors", 'v:"b"')], {"colors": ["b"]}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PRUNED)
+def test_what_nobody_claims_goes(things, name: str) -> None:
+    value, last, owned, left = PRUNED[name]
+    assert typed(things.node.fields["spec"]).prune(value, of(*last), of(*owned)) == left
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_comparing_says_all_that_is_different(things, data: st.DataObject) -> None:
+    """Owners of everything there was have, after an update, exactly what is there: nothing is lost or left over."""
+    old, new = data.draw(things.drawn), data.draw(things.drawn)
+    before = copy.deepcopy((old, new))
+    kind = typed(things.node)
+    changes = kind.compare(old, new)
+    owned = (set(paths(kind.whole(old))) - set(paths(changes.removed or {}))) | set(paths(changes.changed or {}))
+    assert owned == set(paths(kind.whole(new)))
+    assert kind.compare(old, copy.deepcopy(old)) == (None, None)
+    assert (old, new) == before
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_merging_brings_all_that_is_declared_and_is_idempotent(things, data: st.DataObject) -> None:
+    live, applied = data.draw(things.drawn), data.draw(things.drawn)
+    before = copy.deepcopy((live, applied))
+    kind = typed(things.node)
+    merged = kind.merge(live, applied)
+    assert set(paths(kind.declared(applied))) <= set(paths(kind.whole(merged)))
+    assert kind.merge(merged, applied) == merged
+    assert (live, applied) == before

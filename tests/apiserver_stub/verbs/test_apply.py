@@ -1,0 +1,391 @@
+"""Server-side apply and the record of owners through the verbs: what is stored, answered and refused."""
+
+import asyncio
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.patch.field_set import paths, render
+from controller_manager.api import errors
+
+Tree = dict[str, Any]
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+V1, V2 = (f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers" for version in ("v1", "v2"))
+
+
+def config(data: Any = None, **metadata: Any) -> Tree:
+    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", **metadata}}
+    return tree if data is None else {**tree, "data": data}
+
+
+def deployment(**spec: Any) -> Tree:
+    labels = {"app": "a"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    whole = {"selector": {"matchLabels": labels}, "template": pod, **spec}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": whole}
+
+
+def owners(tree: Tree) -> dict[tuple[str, str, str], list[str]]:
+    """The fields of each manager, operation and subresource."""
+    return {
+        (e["manager"], e["operation"], e.get("subresource", "")): [render(path) for path in paths(e["fieldsV1"])]
+        for e in tree["metadata"].get("managedFields", ())
+    }
+
+
+@pytest.fixture
+def apply(api) -> Callable[..., Any]:
+    """Apply an object as a manager; the answer."""
+
+    async def ask(url: str, tree: Any, manager: str = "one", query: str = "", media: str = "apply-patch+yaml") -> Any:
+        body = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
+        return await api("PATCH", f"{url}?fieldManager={manager}&{query}", body, content_type=f"application/{media}")
+
+    return ask
+
+
+async def test_applying_creates_and_then_changes(apply) -> None:
+    """Document 1, Update operations, rule 2: apply is a create when the object does not exist."""
+    made = await apply(f"{CONFIGS}/a", config({"k": "1"}))
+    assert (made.status, made.tree["data"]) == (201, {"k": "1"})
+    changed = await apply(f"{CONFIGS}/a", config({"m": "1"}))
+    assert (changed.status, changed.tree["data"]) == (200, {"m": "1"})
+    assert owners(changed.tree) == {("one", "Apply", ""): [".data.m"]}
+
+
+async def test_yaml_is_applied_too(apply) -> None:
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '1'}\n"
+    assert (await apply(f"{CONFIGS}/a", body)).tree["data"] == {"k": "1"}
+    flow = b"{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: '2'}}"
+    assert (await apply(f"{CONFIGS}/a", flow)).tree["data"] == {"k": "2"}
+
+
+async def test_applying_the_same_writes_nothing(api, apply) -> None:
+    made = await apply(f"{DEPLOYMENTS}/d", deployment())
+    before = api.store.revision
+    again = await apply(f"{DEPLOYMENTS}/d", deployment())
+    assert (again.tree, api.store.revision) == (made.tree, before)
+
+
+async def test_defaults_are_nobodys_and_go_with_their_element(api, apply) -> None:
+    made = (await apply(f"{DEPLOYMENTS}/d", deployment(strategy={"type": "Recreate"}))).tree
+    assert '.spec.template.spec.containers[name="c"].imagePullPolicy' not in owners(made)["one", "Apply", ""]
+    pod = copy.deepcopy(deployment()["spec"]["template"])
+    pod["spec"]["containers"][0]["name"] = "e"
+    changed = (await apply(f"{DEPLOYMENTS}/d", deployment(template=pod))).tree
+    assert [c["name"] for c in changed["spec"]["template"]["spec"]["containers"]] == ["e"]
+    assert changed["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
+async def test_conflicts_change_nothing_until_forced(api, apply) -> None:
+    """Document 1, Update operations, rule 5: conflicts are detected, and may be overridden."""
+    made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
+    with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
+        await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")
+    assert await api.get(f"{DEPLOYMENTS}/d") == made
+    taken = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two", "force=true")).tree
+    assert ".spec.replicas" in owners(taken)["two", "Apply", ""]
+    assert ".spec.replicas" not in owners(taken)["one", "Apply", ""]
+
+
+async def test_writers_of_all_kinds_own_what_they_write(api) -> None:
+    """Document 1, Update operations, rule 5: managed fields are tracked, whoever writes."""
+    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))
+    assert ".spec.replicas" in owners(made)["maker", "Update", ""]
+    assert not [path for path in owners(made)["maker", "Update", ""] if path.startswith((".status", ".metadata.name"))]
+    await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, user_agent="kubectl/v1.36.0 (linux)")
+    await api.patch(f"{DEPLOYMENTS}/d/status", {"status": {"replicas": 1}}, user_agent="controller")
+    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    await api.put(f"{DEPLOYMENTS}/d/scale?fieldManager=scaler", scale)
+    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
+    assert ".spec.replicas" not in found.pop(("maker", "Update", ""))
+    assert found == {
+        ("kubectl", "Update", ""): [".metadata.labels", ".metadata.labels.x"],
+        ("controller", "Update", "status"): [".status.replicas"],
+        ("scaler", "Update", "scale"): [".spec.replicas"],
+    }
+
+
+async def test_a_write_that_changes_nothing_records_nothing(api) -> None:
+    made = await api.config("a")
+    assert await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}}) == made
+
+
+@pytest.mark.virtual
+async def test_times_are_those_of_changes(api) -> None:
+    made = await api.config("a")
+    (first,) = made["metadata"]["managedFields"]
+    await asyncio.sleep(60)
+    changed = await api.patch(f"{CONFIGS}/a", {"data": {"m": "2"}})
+    (second,) = changed["metadata"]["managedFields"]
+    assert first["time"] < second["time"]
+    await asyncio.sleep(60)
+    third = await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"n": "3"}})
+    assert next(e["time"] for e in third["metadata"]["managedFields"]) == second["time"]
+    removed = await api.patch(f"{CONFIGS}/a", {"data": {"n": None}})
+    assert removed["metadata"]["managedFields"] == [second]
+
+
+@pytest.mark.parametrize(
+    ("agent", "manager"),
+    [("kubectl/v1.36 (linux/amd64)", "kubectl"), ("", "unknown"), ("a\x07b", "ab"), ("x" * 200, "x" * 128),
+     ("é" * 100, "é" * 64), ("/1", "unknown")],
+)  # fmt: skip
+async def test_a_program_is_a_manager_by_its_name(api, agent: str, manager: str) -> None:
+    made = await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)
+    assert [e["manager"] for e in made["metadata"]["managedFields"]] == [manager]
+
+
+@pytest.mark.parametrize(
+    ("manager", "why"),
+    [("x" * 129, "Too long: may not be more than 128 bytes"), ("a\x01", r"U\+0001 \(at position 1\)")],
+)
+async def test_names_of_managers_have_bounds(api, apply, manager: str, why: str) -> None:
+    with pytest.raises(errors.Invalid, match=rf"^CreateOptions\.meta\.k8s\.io .*fieldManager: .*{why}"):
+        await api.post(f"{CONFIGS}?fieldManager={manager}", config())
+    await api.config("a")
+    with pytest.raises(errors.Invalid, match=r"^UpdateOptions\.meta\.k8s\.io"):
+        await api.put(f"{CONFIGS}/a?fieldManager={manager}", config())
+    with pytest.raises(errors.Invalid, match=r"^PatchOptions\.meta\.k8s\.io"):
+        await apply(f"{CONFIGS}/a", config(), manager)
+
+
+@pytest.mark.parametrize("sent", [[], [{}]])
+@pytest.mark.parametrize("verb", ["PUT", "merge-patch", "json-patch"])
+async def test_an_empty_record_starts_over(api, apply, sent: Any, verb: str) -> None:
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    if verb == "PUT":
+        made["metadata"]["managedFields"] = sent
+        cleared = await api.put(f"{CONFIGS}/a", made)
+    else:
+        operations = [{"op": "replace", "path": "/metadata/managedFields", "value": sent}]
+        patch = operations if verb == "json-patch" else {"metadata": {"managedFields": sent}}
+        cleared = await api.patch(f"{CONFIGS}/a", patch, verb)
+    assert "managedFields" not in cleared["metadata"]
+    later = await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
+    assert "managedFields" not in later["metadata"]
+    with pytest.raises(errors.Conflict, match="before-first-apply"):
+        await apply(f"{CONFIGS}/a", config({"k": "3"}))
+
+
+@pytest.mark.parametrize("record", ["left out", "null", "as read", "nonsense"])
+async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -> None:
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    kept = made["metadata"]["managedFields"]
+    sent: dict[str, Any] = {"null": None, "as read": kept, "nonsense": [{"manager": "x", "operation": "Guess"}]}
+    wanted = copy.deepcopy(made)
+    wanted["metadata"].pop("managedFields")
+    if record in sent:
+        wanted["metadata"]["managedFields"] = sent[record]
+    assert await api.put(f"{CONFIGS}/a", wanted) == made
+
+
+async def test_a_client_may_write_the_record_itself(api, apply) -> None:
+    """As kubectl does to turn what it applied on its own side into what the server applies."""
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    (entry,) = made["metadata"]["managedFields"]
+    renamed = [{**entry, "manager": "other"}]
+    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": renamed}})
+    assert changed["metadata"]["managedFields"] == renamed
+    assert (await apply(f"{CONFIGS}/a", config(), "other")).tree.get("data") is None
+
+
+async def test_subresources_do_not_touch_the_record_of_others(api, apply) -> None:
+    made = (await apply(f"{DEPLOYMENTS}/d", deployment())).tree
+    wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
+    changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
+    assert owners(changed).keys() == {("one", "Apply", ""), ("c", "Update", "status")}
+
+
+async def test_applying_a_status(api, apply) -> None:
+    await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
+    said = {**deployment(replicas=9), "status": {"replicas": 1, "conditions": [{"type": "A", "status": "True"}]}}
+    done = (await apply(f"{DEPLOYMENTS}/d/status", said, "c")).tree
+    assert (done["spec"]["replicas"], done["status"]["replicas"]) == (1, 1)
+    assert (
+        owners(done)["c", "Apply", "status"]
+        == [
+            ".status.conditions",
+            '.status.conditions[type="A"]',
+            '.status.conditions[type="A"].status',
+            '.status.conditions[type="A"].type',
+            ".status.replicas",
+        ][1:]
+    )
+    done = (await apply(f"{DEPLOYMENTS}/d", {**deployment(replicas=1), "status": {"replicas": 7}})).tree
+    assert done["status"]["replicas"] == 1
+    gone = (await apply(f"{DEPLOYMENTS}/d/status", {**deployment(), "status": {}}, "c")).tree
+    assert not gone["status"].get("conditions")
+
+
+async def test_a_subresource_is_not_created_by_applying_it(apply) -> None:
+    for part in ("status", "scale"):
+        kind = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 1}}
+        with pytest.raises(errors.NotFound):
+            await apply(f"{DEPLOYMENTS}/d/{part}", kind if part == "scale" else deployment())
+
+
+async def test_applying_a_scale(api, apply) -> None:
+    await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
+    scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    with pytest.raises(errors.Conflict, match=r'conflict with "one": \.spec\.replicas'):
+        await apply(f"{DEPLOYMENTS}/d/scale", scale, "scaler")
+    done = (await apply(f"{DEPLOYMENTS}/d/scale", scale, "scaler", "force=true")).tree
+    assert (done["kind"], done["spec"]) == ("Scale", {"replicas": 3})
+    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
+    assert found["scaler", "Apply", "scale"] == [".spec.replicas"]
+    assert ".spec.replicas" not in found["one", "Apply", ""]
+
+
+async def test_versions_of_a_kind_share_one_record(api, apply) -> None:
+    target = {"type": "Utilization", "averageUtilization": 50}
+    metric = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    spec = {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
+    tree = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": "a"}}
+    old = {**tree, "apiVersion": "autoscaling/v1", "spec": {**spec, "targetCPUUtilizationPercentage": 50}}
+    new = {**tree, "apiVersion": "autoscaling/v2", "spec": {**spec, "metrics": [metric]}}
+    await apply(f"{V1}/a", old)
+    other = copy.deepcopy(new)
+    other["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] = 80
+    with pytest.raises(errors.Conflict, match=r"\.spec\.targetCPUUtilizationPercentage"):
+        await apply(f"{V2}/a", other, "two")
+    await apply(f"{V2}/a", new, "two")
+    left = {**old, "spec": spec}
+    assert (await apply(f"{V1}/a", left)).tree["spec"]["targetCPUUtilizationPercentage"] == 50
+    moved = (await apply(f"{V2}/a", {**new, "spec": spec}, "two")).tree
+    assert {e["manager"]: e["apiVersion"] for e in moved["metadata"]["managedFields"]} == {
+        "one": "autoscaling/v1", "two": "autoscaling/v2",
+    }  # fmt: skip
+    assert metric not in moved["spec"].get("metrics", [])
+
+
+async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply) -> None:
+    """Document 1, Dry-run, rule 1."""
+    shown = await apply(f"{CONFIGS}/a", config({"k": "1"}), query="dryRun=All")
+    assert (shown.status, list(owners(shown.tree).values())) == (201, [[".data.k"]])
+    with pytest.raises(errors.NotFound):
+        await api.get(f"{CONFIGS}/a")
+    await apply(f"{CONFIGS}/a", config({"k": "1"}))
+    before = api.store.revision
+    assert (await apply(f"{CONFIGS}/a", config({"k": "2"}), query="dryRun=All")).tree["data"] == {"k": "2"}
+    with pytest.raises(errors.Conflict):
+        await apply(f"{CONFIGS}/a", config({"k": "2"}), "two", "dryRun=All")
+    assert api.store.revision == before
+
+
+@pytest.mark.parametrize("level", ["Ignore", "Warn", "Strict"])
+async def test_field_validation(apply, level: str) -> None:
+    """Document 1, Field validation, rule 3: the levels hold for apply too, for unknown fields and repeated ones."""
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nodd: 1\ndata: {k: '1', k: '2'}\n"
+    if level == "Strict":
+        with pytest.raises(errors.BadRequest, match=r'unknown field "odd", duplicate field "data\.k"'):
+            await apply(f"{CONFIGS}/a", body, query="fieldValidation=Strict")
+        return
+    for status in (201, 200):
+        done = await apply(f"{CONFIGS}/a", body, query=f"fieldValidation={level}")
+        assert (done.status, done.tree["data"], list(owners(done.tree).values())) == (status, {"k": "2"}, [[".data.k"]])
+        assert ('unknown field \\"odd\\"' in done.headers.get("warning", "")) == (level == "Warn")
+
+
+REFUSED: dict[str, tuple[Any, type[errors.ApiError], str]] = {
+    "no object": ([], errors.BadRequest, "not an object"),
+    "nothing": (b"", errors.BadRequest, "not an object"),
+    "not YAML": (b"{", errors.BadRequest, "not valid YAML"),
+    "no version": ({"kind": "ConfigMap"}, errors.BadRequest, "invalid object type: /, Kind=ConfigMap"),
+    "no kind": ({"apiVersion": "v1"}, errors.BadRequest, "invalid object type: v1, Kind="),
+    "another version": ({**config(), "apiVersion": "v2"}, errors.BadRequest, "invalid object type: v2, Kind=ConfigMap"),
+    "another kind": ({**config(), "kind": "Pod"}, errors.BadRequest, "invalid object type: v1, Kind=Pod"),
+    "no metadata": ({**config(), "metadata": []}, errors.BadRequest, "metadata"),
+    "another name": (config(name="b"), errors.BadRequest, "does not match the name on the URL"),
+    "another namespace": (config(namespace="b"), errors.BadRequest, "namespace"),
+    "a record": (config(managedFields=[{"manager": "x"}]), errors.BadRequest, "metadata.managedFields must be nil"),
+    "a wrong type": (config({"k": 1}), errors.BadRequest, "data.k: expected string"),
+    "a stale version": (config(resourceVersion="1"), errors.Conflict, "cannot be fulfilled"),
+    "another uid": (config(uid="x"), errors.Conflict, "cannot be fulfilled"),
+    "ambiguous": (config(finalizers=["a/b", "a/b"]), errors.BadRequest, r"\.metadata\.finalizers: duplicate entries"),
+    "a broken rule": (config({"not a key": "1"}), errors.Invalid, "data"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("existing", [True, False])
+@pytest.mark.parametrize("name", REFUSED)
+async def test_what_cannot_be_applied(api, apply, name: str, existing: bool) -> None:
+    body, refusal, why = REFUSED[name]
+    if existing:
+        await apply(f"{CONFIGS}/a", config({"k": "1"}))
+    before = api.store.revision
+    with pytest.raises(refusal, match=why):
+        await apply(f"{CONFIGS}/a", body)
+    assert api.store.revision == before
+
+
+async def test_an_empty_record_may_be_applied(apply) -> None:
+    assert (await apply(f"{CONFIGS}/a", config(managedFields=None))).status == 201
+
+
+async def test_a_name_is_needed_only_to_create(api, apply) -> None:
+    nameless = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"k": "1"}}
+    with pytest.raises(errors.BadRequest, match="name"):
+        await apply(f"{CONFIGS}/a", nameless)
+    await api.config("a")
+    assert (await apply(f"{CONFIGS}/a", nameless, query="force=true")).tree["data"] == {"k": "1"}
+
+
+async def test_an_apply_says_who_applies_and_no_other_patch_may_force(api) -> None:
+    """As kube-apiserver: `PatchOptions` are refused with 422."""
+    media = "application/apply-patch+yaml"
+    with pytest.raises(
+        errors.Invalid, match=r'^PatchOptions\.meta\.k8s\.io "" is invalid: fieldManager: Required value'
+    ):
+        await api("PATCH", f"{CONFIGS}/a", config(), content_type=media)
+    await api.config("a")
+    with pytest.raises(errors.Invalid, match="force: Forbidden: may not be specified for non-apply patch"):
+        await api.patch(f"{CONFIGS}/a?force=false", {})
+
+
+async def test_applying_to_nowhere(apply) -> None:
+    with pytest.raises(errors.NotFound, match='namespaces "nowhere" not found'):
+        await apply("/api/v1/namespaces/nowhere/configmaps/a", config(namespace="nowhere"))
+
+
+async def test_two_who_apply_at_once_both_have_their_way(api, apply) -> None:
+    """One creates, the other changes what was created meanwhile."""
+    done = await asyncio.gather(
+        apply(f"{CONFIGS}/a", config({"k": "1"}), "one"), apply(f"{CONFIGS}/a", config({"m": "1"}), "two")
+    )
+    assert sorted(answer.status for answer in done) == [200, 201]
+    assert (await api.get(f"{CONFIGS}/a"))["data"] == {"k": "1", "m": "1"}
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.text(max_size=3) | st.sampled_from(["1Gi", "TCP", "c"])
+_NAMES = st.sampled_from(["name", "image", "ports", "env", "protocol", "containerPort", "resources", "limits", "x"])
+_VALUES = st.recursive(
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=4), max_leaves=12
+)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(containers=_VALUES, labels=_VALUES, force=st.booleans())
+async def test_whatever_is_applied_is_done_or_refused(api, containers: Any, labels: Any, force: bool) -> None:
+    """No body makes the server fail, and what was refused changed nothing."""
+    tree = deployment()
+    tree["metadata"]["labels"] = labels
+    tree["spec"]["template"]["spec"]["containers"] = containers
+    for manager in ("one", "two"):
+        before = api.store.revision
+        url = f"{DEPLOYMENTS}/d?fieldManager={manager}" + ("&force=true" if force else "")
+        try:
+            await api("PATCH", url, tree, content_type="application/apply-patch+yaml")
+        except errors.ApiError as refusal:
+            refused = refusal.code
+        else:
+            continue
+        assert (refused < 500, api.store.revision) == (True, before)

@@ -1,0 +1,184 @@
+"""Update operations, rules 1 to 5."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def web(**more: Any) -> dict[str, Any]:
+    labels = {"app": "web"}
+    containers = [{"name": "web", "image": "web:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    spec = {"selector": {"matchLabels": labels}, "template": template, **more}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+
+
+async def test_a_put_replaces_the_whole_and_a_stale_one_is_refused(api: Any) -> None:
+    """Rule 1 and Errors: 409 Conflict for a stale resourceVersion."""
+    read = (await api.config("a", k="1", m="2")).tree
+    await api.patch(f"{CONFIGS}/a", {"data": {"k": "3"}})
+    stale = await api.ask("PUT", f"{CONFIGS}/a", read)
+    assert (stale.status, stale.tree["reason"]) == (409, "Conflict")
+    read = (await api.get(f"{CONFIGS}/a")).tree
+    read["data"] = {"n": "4"}
+    assert (await api.ask("PUT", f"{CONFIGS}/a", read)).tree["data"] == {"n": "4"}
+
+
+@pytest.mark.parametrize(
+    ("form", "patch"),
+    [
+        ("json-patch+json", [{"op": "replace", "path": "/data/k", "value": "2"}]),
+        ("merge-patch+json", {"data": {"k": "2"}}),
+        ("strategic-merge-patch+json", {"data": {"k": "2"}}),
+    ],
+)
+async def test_each_patch_changes_what_it_names(api: Any, form: str, patch: Any) -> None:
+    """Rule 2 and Headers and media types: three patch forms; one of a missing object is not found."""
+    await api.config("a", k="1", m="1")
+    assert (await api.patch(f"{CONFIGS}/a", patch, form)).tree["data"] == {"k": "2", "m": "1"}
+    assert (await api.patch(f"{CONFIGS}/b", patch, form)).status == 404
+
+
+async def test_apply_creates_or_patches(api: Any) -> None:
+    """Rule 2: server-side apply is a create when the object does not exist, a patch otherwise."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "1"}}
+    url = f"{CONFIGS}/a?fieldManager=me"
+    assert [(await api.patch(url, body, "apply-patch+yaml")).status for _ in range(2)] == [201, 200]
+    text = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  k: '2'\n"
+    assert (await api.patch(url, text, "apply-patch+yaml")).tree["data"] == {"k": "2"}
+
+
+async def test_a_json_patch_may_demand(api: Any) -> None:
+    """Rule 3: a `test` that does not hold makes the operation fail, and nothing is changed."""
+    before = await api.config("a", k="1")
+    patch = [{"op": "replace", "path": "/data/k", "value": "2"}, {"op": "test", "path": "/data/k", "value": "1"}]
+    assert (await api.patch(f"{CONFIGS}/a", patch, "json-patch+json")).status == 422
+    assert (await api.get(f"{CONFIGS}/a")).tree == before.tree
+    assert (await api.patch(f"{CONFIGS}/a", patch[::-1], "json-patch+json")).status == 200
+
+
+@pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json"])
+async def test_a_patch_may_be_conditional(api: Any, form: str) -> None:
+    """Rule 4: on the resourceVersion it names."""
+    old = (await api.config("a", k="1")).version
+    await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
+    patch = {"metadata": {"resourceVersion": old}, "data": {"k": "3"}}
+    assert (await api.patch(f"{CONFIGS}/a", patch, form)).status == 409
+    patch["metadata"]["resourceVersion"] = (await api.get(f"{CONFIGS}/a")).version
+    assert (await api.patch(f"{CONFIGS}/a", patch, form)).status == 200
+
+
+@pytest.mark.virtual
+async def test_many_who_retry_lose_no_update(api: Any) -> None:
+    """Rule 4: with retries on conflict, every writer's change is there in the end."""
+    await api.config("a")
+
+    async def add(name: str) -> None:
+        while True:
+            tree = (await api.get(f"{CONFIGS}/a")).tree
+            await asyncio.sleep(0)
+            tree.setdefault("data", {})[name] = "here"
+            if (await api.ask("PUT", f"{CONFIGS}/a", tree)).status == 200:
+                return
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(20):
+            group.create_task(add(f"w{number}"))
+    assert len((await api.get(f"{CONFIGS}/a")).tree["data"]) == 20
+
+
+async def test_apply_owns_and_conflicts_and_may_be_forced(api: Any) -> None:
+    """Rule 5: managed fields are tracked, conflicts detected, and overridden by `force`."""
+    url = f"{DEPLOYMENTS}/web?fieldManager="
+    assert (await api.patch(f"{url}one", web(replicas=1), "apply-patch+yaml")).status == 201
+    refused = await api.patch(f"{url}two", web(replicas=2), "apply-patch+yaml")
+    assert (refused.status, refused.tree["reason"]) == (409, "Conflict")
+    cause = refused.tree["details"]["causes"][0]
+    assert (cause["reason"], cause["field"]) == ("FieldManagerConflict", ".spec.replicas")
+    assert 'conflict with "one"' in cause["message"]
+    forced = await api.patch(f"{url}two&force=true", web(replicas=2), "apply-patch+yaml")
+    assert forced.tree["spec"]["replicas"] == 2
+    owners = {
+        entry["manager"]
+        for entry in forced.tree["metadata"]["managedFields"]
+        if "f:replicas" in entry["fieldsV1"].get("f:spec", {})
+    }
+    assert owners == {"two"}
+
+
+async def test_apply_takes_back_what_it_no_longer_says(api: Any) -> None:
+    """Rule 5: a field its only owner leaves out is removed; one that others own stays."""
+    url = f"{CONFIGS}/a?fieldManager="
+    say = lambda **data: {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data}  # noqa: E731
+    await api.patch(f"{url}one", say(mine="1", ours="1"), "apply-patch+yaml")
+    await api.patch(f"{url}two", say(ours="1", yours="2"), "apply-patch+yaml")
+    left = await api.patch(f"{url}one", say(), "apply-patch+yaml")
+    assert left.tree["data"] == {"ours": "1", "yours": "2"}
+
+
+async def test_ordinary_writers_own_what_they_write(api: Any) -> None:
+    """Rule 5: managed fields are kept for create, update and patch; the manager is named by the client."""
+    made = await api.ask("POST", f"{CONFIGS}?fieldManager=maker", {"metadata": {"name": "a"}, "data": {"k": "1"}})
+    (entry,) = made.tree["metadata"]["managedFields"]
+    assert (entry["manager"], entry["operation"], entry["apiVersion"]) == ("maker", "Update", "v1")
+    assert entry["fieldsV1"] == {"f:data": {".": {}, "f:k": {}}}
+    patched = await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}}, user_agent="kubectl/v1.36 (linux)")
+    owners = {entry["manager"]: entry["fieldsV1"] for entry in patched.tree["metadata"]["managedFields"]}
+    assert owners == {"maker": {"f:data": {".": {}}}, "kubectl": {"f:data": {"f:k": {}}}}
+
+
+async def test_apply_needs_a_manager_and_a_whole_name(api: Any) -> None:
+    """Rule 5: what an apply must say."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    assert (await api.patch(f"{CONFIGS}/a", body, "apply-patch+yaml")).status == 422
+    assert (await api.patch(f"{CONFIGS}/b?fieldManager=me", body, "apply-patch+yaml")).status == 400
+    assert (await api.patch(f"{CONFIGS}/a?fieldManager=me", {"data": {}}, "apply-patch+yaml")).status == 400
+
+
+@pytest.mark.parametrize(
+    ("patch", "names"),
+    [
+        ({"containers": [{"name": "more", "image": "m"}]}, ["more", "web"]),
+        ({"containers": [{"name": "web", "$patch": "delete"}, {"name": "only", "image": "o"}]}, ["only"]),
+        ({"containers": [{"$patch": "replace"}, {"name": "new", "image": "n"}]}, ["new"]),
+        (
+            {
+                "$setElementOrder/containers": [{"name": "web"}, {"name": "more"}],
+                "containers": [{"name": "more", "image": "m"}],
+            },
+            ["web", "more"],
+        ),
+    ],
+)
+async def test_strategic_merge_knows_the_lists_of_built_in_kinds(api: Any, patch: Any, names: list[str]) -> None:
+    """Headers and media types: strategic merge, with its directives."""
+    await api.ask("POST", DEPLOYMENTS, web())
+    body = {"spec": {"template": {"spec": patch}}}
+    patched = await api.patch(f"{DEPLOYMENTS}/web", body, "strategic-merge-patch+json")
+    assert sorted(c["name"] for c in patched.tree["spec"]["template"]["spec"]["containers"]) == sorted(names)
+
+
+@pytest.mark.parametrize("form", ["json", "json-patch+yaml", "x-yaml", "strategic-merge-patch+cbor"])
+async def test_other_forms_of_patch_are_not_taken(api: Any, form: str) -> None:
+    """Headers and media types: there is no other form; 415 names those there are."""
+    await api.config("a")
+    answer = await api.patch(f"{CONFIGS}/a", {}, form)
+    assert (answer.status, answer.tree["reason"]) == (415, "UnsupportedMediaType")
+    assert "application/merge-patch+json" in answer.tree["message"]
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"text"', b"null", json.dumps({"metadata": {"name": "b"}}).encode()]
+)
+@pytest.mark.parametrize("form", ["json-patch+json", "merge-patch+json", "strategic-merge-patch+json"])
+async def test_a_patch_that_is_none_changes_nothing(api: Any, form: str, body: bytes) -> None:
+    """Errors: bad input is a 4xx, and the object stays as it is (an empty list of operations does nothing)."""
+    before = await api.config("a", k="1")
+    status = (await api.patch(f"{CONFIGS}/a", body, form)).status
+    assert status in (400, 422) or (form, body) == ("json-patch+json", b"[]")
+    assert (await api.get(f"{CONFIGS}/a")).tree == before.tree
