@@ -12,6 +12,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from kubernetes import config
+
+from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode
+from apiserver_stub.encode.protobuf.wire import fields
 
 pytestmark = pytest.mark.e2e
 
@@ -144,3 +148,36 @@ def test_what_is_wrong_in_protobuf_is_named(refused: Kubectl, namespace: str) ->
     assert 'metadata.name: Invalid value: "Bad_Name"' in said
     said = refused("create", "quota", "made", "-n", "nowhere", "--hard=pods=1")
     assert said.endswith('namespaces "nowhere" not found')
+
+
+@pytest.fixture
+def ask(server: Any) -> Callable[..., Any]:
+    """GET over HTTP as the admin: the answer, not yet read."""
+    client = config.new_client_from_config(str(server.kubeconfig))
+
+    def get(path: str, accept: str, **query: str) -> Any:
+        headers = {"Accept": accept, "Accept-Encoding": "gzip"}
+        url = client.configuration.host + path
+        return client.rest_client.pool_manager.request("GET", url, fields=query, headers=headers, preload_content=False)
+
+    return get
+
+
+def test_a_list_and_a_watch_that_follows_it(ask: Any, kubectl: Kubectl, namespace: str) -> None:
+    """As an informer does; the events of a watch come as soon as they happen, each with its size before it."""
+    path = f"/api/v1/namespaces/{namespace}/configmaps"
+    for name in ("a", "b"):
+        kubectl("create", "configmap", name, "-n", namespace)
+    listed = decode(ask(path, MEDIA_TYPE).data, "", "")
+    assert listed["kind"] == "ConfigMapList"
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a", "b"]
+    version = listed["metadata"]["resourceVersion"]
+    stream = ask(path, f"{MEDIA_TYPE};stream=watch", watch="1", resourceVersion=version, timeoutSeconds="20")
+    for name in ("first", "second"):
+        kubectl("create", "configmap", name, "-n", namespace)
+        size = int.from_bytes(stream.read(4), "big")
+        event = dict(fields(stream.read(size)))
+        [(_, told)] = fields(event[2 << 3 | 2])  # type: ignore[arg-type]
+        assert event[1 << 3 | 2] == b"ADDED"
+        assert decode(told, "", "")["metadata"]["name"] == name  # type: ignore[arg-type]
+    stream.close()
