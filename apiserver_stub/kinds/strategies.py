@@ -71,6 +71,8 @@ def _job_born(job: Tree) -> None:
     ours = {**dict.fromkeys(_UID_LABELS, uid), **dict.fromkeys(_NAME_LABELS, name)}
     labels = get_in(job, ("spec", "template", "metadata", "labels")) or {}
     put_in(job, ("spec", "template", "metadata", "labels"), {**labels, **ours})
+    if metadata.get("labels", {}) == labels:  # it has none of its own, and so those of its Pods
+        metadata["labels"] = {**labels, **ours}
     if get_in(job, ("spec", "selector")) is None:
         put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
 

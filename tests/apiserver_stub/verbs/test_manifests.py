@@ -1,0 +1,68 @@
+"""Real manifests are in their normal form once they are written: writing back what was read changes nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiserver_stub.kinds.clean import Report, clean
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import Kinds
+
+FILES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
+
+
+def _documents(file: Path) -> Iterator[dict[str, Any]]:
+    for document in yaml.safe_load_all(file.read_text()):
+        if document is not None:
+            yield from document["items"] if document["kind"] == "List" else [document]
+
+
+def _kind(kinds: Kinds, document: dict[str, Any]) -> Kind:
+    of = (document["apiVersion"], document["kind"])
+    return next(kind for kind in kinds.all() if (kind.api_version, kind.kind) == of)
+
+
+def _url(kind: Kind, metadata: dict[str, Any]) -> str:
+    root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+    inner = f"/namespaces/{metadata.get('namespace', 'default')}" if kind.namespaced else ""
+    return f"{root}{inner}/{kind.plural}"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+async def test_what_is_read_is_written_back_unchanged(api, file: Path) -> None:
+    for document in _documents(file):
+        kind = _kind(api.kinds, document)
+        made = await api.post(url := _url(kind, document["metadata"]), document)
+        found = await api.get(f"{url}/{made['metadata']['name']}")
+        assert found == made
+        assert clean(found, kind) == Report()
+        apply_defaults(found, kind)
+        assert found == made
+        assert await api.put(f"{url}/{made['metadata']['name']}", made) == made
+
+
+async def test_a_status_that_a_create_takes_away_begins_with_what_is_always_there(api) -> None:
+    spec = {"selector": {"matchLabels": {"a": "b"}}}
+    url = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    made = await api.post(url, {"metadata": {"name": "a"}, "spec": spec, "status": {"expectedPods": 7}})
+    assert made["status"] == {"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0}
+
+
+@pytest.mark.parametrize(
+    ("labels", "of_template", "expected"),
+    [({}, {}, set()), ({}, {"a": "b"}, {"a"}), ({"own": "1"}, {"a": "b"}, {"own"})],
+)
+async def test_a_job_without_labels_has_those_of_its_pods(api, labels, of_template, expected) -> None:
+    template = {
+        "metadata": {"labels": of_template},
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    }
+    job = {"metadata": {"name": "j", "labels": labels}, "spec": {"template": template}}
+    made = await api.post("/apis/batch/v1/namespaces/default/jobs", job)
+    ours = {"controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"}
+    assert made["metadata"]["labels"].keys() == (expected if labels else expected | ours)
+    assert await api.put("/apis/batch/v1/namespaces/default/jobs/j", made) == made
