@@ -15,6 +15,7 @@ import schemathesis
 import yaml
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
+from openapi_schema_validator import OAS30Validator, oas30_format_checker
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
@@ -23,12 +24,14 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.openapi.definitions import built_in as definitions
 from apiserver_stub.openapi.operations import root_of
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving.http import parse_target
 
 EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
 KINDS = {(kind.api_version, kind.kind): kind for kind in built_in().all()}
+DEFINITIONS = definitions()
 ROOTS = sorted({root_of(kind.group, kind.version) for kind in KINDS.values()})
 MANIFESTS = Path(__file__).parent.parent / "manifests"
 ADMIN = Certificate("admin", ("system:masters",))
@@ -77,6 +80,23 @@ def test_the_answer_is_as_described(api: Any, places: Places, root: str) -> None
         operations = random.Random(root).sample(writes, min(2, len(writes)))
     for operation in sorted(operations, key=lambda operation: operation.method == "delete"):
         run(operation, places)
+
+
+@pytest.mark.usefixtures("places")
+def test_what_is_stored_is_as_described(api: Any) -> None:
+    """Every object there is, of manifests and the server's own, fits the definition of its kind."""
+    checked = set()
+    for kind in KINDS.values():
+        if "list" not in kind.verbs:
+            continue
+        root = root_of(kind.group, kind.version)
+        description = json.loads(api.ask("GET", f"/openapi/v3/{root}")[1])
+        for item in json.loads(api.ask("GET", f"/{root}/{kind.plural}")[1])["items"]:
+            name = DEFINITIONS.name(kind.group, kind.version, kind.kind)
+            schema = {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
+            OAS30Validator(schema, format_checker=oas30_format_checker).validate(item)
+            checked.add(kind.kind)
+    assert len(checked) > 25
 
 
 def run(operation: Any, places: Places) -> None:

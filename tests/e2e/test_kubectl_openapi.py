@@ -1,0 +1,80 @@
+"""What kubectl and the dynamic client take from descriptions and discovery."""
+
+from collections.abc import Callable
+from typing import Any
+
+import kubernetes
+import pytest
+from kubernetes.dynamic import DynamicClient
+
+pytestmark = pytest.mark.e2e
+
+Kubectl = Callable[..., str]
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "odd"},
+    "spec": {"containers": [{"name": "c", "image": "i", "bogus": 1}]},
+}
+COMPLAINT = 'unknown field "spec.containers[0].bogus"'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (("pod",), {"KIND: Pod", "VERSION: v1", "spec <PodSpec>", "apiVersion <string>"}),
+        (("pod.spec.containers.ports",), {"FIELD: ports <[]ContainerPort>", "containerPort <integer> -required-"}),
+        (("pod.spec.restartPolicy",), {"FIELD: restartPolicy <string>", "Always", "Never", "OnFailure"}),
+        (("deployment", "--recursive"), {"GROUP: apps", "maxSurge <IntOrString>", "matchLabels <map[string]string>"}),
+        (("hpa", "--api-version=autoscaling/v1"), {"GROUP: autoscaling", "VERSION: v1"}),
+        (("hpa.spec", "--api-version=autoscaling/v1"), {"targetCPUUtilizationPercentage <integer>"}),
+        (("hpa.spec",), {"metrics <[]MetricSpec>"}),
+        (("svc.spec.ports.targetPort",), {"FIELD: targetPort <IntOrString>"}),
+        (("cj", "--output=plaintext-openapiv2"), {"KIND: CronJob", "VERSION: batch/v1", "spec <Object> -required-"}),
+        (("cj.spec", "--output=plaintext-openapiv2"), {"RESOURCE: spec <Object>", "schedule <string> -required-"}),
+    ],
+)
+def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) -> None:
+    told = {" ".join(line.split()) for line in kubectl("explain", *arguments).splitlines()}
+    assert lines <= told
+
+
+def test_explain_of_what_is_not_there(refused: Kubectl) -> None:
+    assert 'field "bogus" does not exist' in refused("explain", "pod.spec.bogus")
+
+
+@pytest.mark.parametrize("level", ["true", "strict"])
+@pytest.mark.parametrize("command", ["apply", "create"])
+def test_unknown_fields_are_refused(refused: Kubectl, namespace: str, command: str, level: str) -> None:
+    """Document 1, Field validation, rule 3."""
+    said = refused(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
+    assert f"strict decoding error: {COMPLAINT}" in said
+
+
+@pytest.mark.parametrize(("level", "warned"), [("warn", True), ("ignore", False), ("false", False)])
+def test_unknown_fields_are_dropped(run: Any, namespace: str, level: str, warned: bool) -> None:
+    """Document 1, Field validation, rules 2 and 3."""
+    code, out, err = run("create", "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
+    assert (code, out) == (0, "pod/odd created\n")
+    assert (COMPLAINT in err) == warned
+
+
+def test_wide_resources(kubectl: Kubectl) -> None:
+    rows = [" ".join(line.split()) for line in kubectl("api-resources", "-o", "wide").splitlines()]
+    verbs = "create,delete,deletecollection,get,list,patch,update,watch"
+    assert f"deployments deploy apps/v1 true Deployment {verbs} all" in rows
+
+
+def test_the_paths_of_the_server(kubectl: Kubectl) -> None:
+    assert '"/apis/apps/v1"' in kubectl("get", "--raw", "/")
+
+
+def test_the_dynamic_client_finds_every_resource(server: Any) -> None:
+    api = kubernetes.config.new_client_from_config(str(server.kubeconfig))
+    found = DynamicClient(api).resources
+    assert {len(found.search(kind=kind)) for kind in ("Pod", "Deployment", "Lease")} == {1}
+    scalers = found.search(kind="HorizontalPodAutoscaler")
+    assert {one.api_version for one in scalers} == {"v1", "v2"}
+    assert [one.api_version for one in scalers if one.preferred] == ["v2"]
+    nodes = found.get(api_version="v1", kind="Node")
+    assert nodes.get().kind == "NodeList"
