@@ -24,7 +24,7 @@ COMPLAINT = 'unknown field "spec.containers[0].bogus"'
     [
         (("pod",), {"KIND: Pod", "VERSION: v1", "spec <PodSpec>", "apiVersion <string>"}),
         (("pod.spec.containers.ports",), {"FIELD: ports <[]ContainerPort>", "containerPort <integer> -required-"}),
-        (("pod.spec.restartPolicy",), {"FIELD: restartPolicy <string>", "Always", "Never", "OnFailure"}),
+        (("pod.spec.restartPolicy",), {"FIELD: restartPolicy <string>"}),
         (("deployment", "--recursive"), {"GROUP: apps", "maxSurge <IntOrString>", "matchLabels <map[string]string>"}),
         (("hpa", "--api-version=autoscaling/v1"), {"GROUP: autoscaling", "VERSION: v1"}),
         (("hpa.spec", "--api-version=autoscaling/v1"), {"targetCPUUtilizationPercentage <integer>"}),
