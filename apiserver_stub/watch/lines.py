@@ -1,12 +1,12 @@
 """Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 
-from apiserver_stub.store.row import Change, Row
+from apiserver_stub.store.row import Change, Row, as_of
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN
 
@@ -65,7 +65,7 @@ class Lines:
         if change.lines is not None and (known := change.lines.get(at)) is not None:
             return known
         if kind == "DELETED" and not change.deleted and change.before is not None:
-            line = represent.event(kind, _as_of(change.before.data, change.revision))
+            line = represent.event(kind, as_of(change.before.data, change.revision))
         else:
             line = represent.event_of(kind, change.row)
         self._keep(change, at, line)
@@ -89,12 +89,3 @@ def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = Fal
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
     return msgspec.json.encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
-
-
-_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def _as_of(data: bytes, revision: int) -> bytes:
-    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
-    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
-    return msgspec.json.encode({**parts, "metadata": metadata})

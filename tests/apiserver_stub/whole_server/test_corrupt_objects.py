@@ -99,6 +99,22 @@ async def test_a_list_never_leaves_one_out(started: Any, broken: Any, query: str
         assert (cause["reason"], cause["field"]) == ("UnexpectedServerResponse", "/configmaps/default/b")
 
 
+@pytest.mark.parametrize(
+    "accept",
+    [
+        "application/vnd.kubernetes.protobuf",
+        "application/yaml",
+        "application/json;as=Table;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json",
+    ],
+)
+async def test_no_other_form_shows_one(started: Any, broken: Any, accept: str) -> None:
+    async with started(ON) as api:
+        for url in (CONFIGS, f"{CONFIGS}/b"):
+            assert (await api.send("GET", url, accept=accept)).status == 500
+        assert (await api.send("GET", f"{CONFIGS}/a", accept=accept)).status == 200
+
+
 async def test_a_list_of_others_is_not_concerned(started: Any, broken: Any) -> None:
     async with started(ON) as api:
         assert (await api("GET", f"{CONFIGS}?fieldSelector=metadata.name=a"))[0] == 200

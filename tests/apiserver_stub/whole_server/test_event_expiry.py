@@ -34,7 +34,7 @@ async def test_events_go_an_hour_after_their_last_write(started: Any) -> None:
             assert (await api("POST", EVENTS, event(name)))[0] == 201
         await api.config("a")
         await asyncio.sleep(1800)
-        patch = {"note": "again"}
+        patch = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:30:00.000000Z"}}
         assert (await api("PATCH", f"{EVENTS}/busy", patch, content_type="application/merge-patch+json"))[0] == 200
         version = api.server.store.revision
         told = [await api.watch(f"timeoutSeconds=1810&resourceVersion={version}", CORE)]
