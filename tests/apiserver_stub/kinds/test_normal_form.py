@@ -1,0 +1,85 @@
+"""Whatever fits its schema comes to a normal form, which is its own and is recognized in microseconds."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.kinds.clean import Report, clean
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.shapes import takes
+
+KINDS = built_in()
+DEEPEST = 10
+# By type: what clients write, usual or not; a null is any value.
+VALUES: Mapping[str, tuple[Any, ...]] = {
+    "any": (1, "", {}, {"a": None}),
+    "string": ("", "x", "Always", "RollingUpdate", "Container"),
+    "boolean": (True, False),
+    "integer": (0, 1, 443),
+    "number": (0, 1.5),
+    "bytes": ("", "aGk=", "aG\nk="),
+    "int-or-string": (0, 80, "http", "25%"),
+    "quantity": ("0", "1000m", "0.5", "64Mi", "1024Ki", 2, 0.1, "1e3"),
+    "time": ("2024-01-02T03:04:05Z", "2024-01-02T05:04:05.5+02:00", "0001-01-01T00:00:00Z"),
+    "micro-time": ("2024-01-02T03:04:05.000000Z", "2025-04-30T03:04:05Z"),
+}
+
+
+@st.composite
+def _objects(draw: st.DrawFn) -> tuple[Kind, Any]:
+    """An object of some kind that fits its schema."""
+    kind = draw(st.sampled_from(list(KINDS.all())))
+
+    def grow(node: Node, depth: int) -> Any:
+        if depth and draw(st.integers(0, 20)) == 20:
+            return None
+        if node.values is not None:
+            return {key: grow(node.values, depth + 1) for key in draw(st.sampled_from(["", "a", "ab"]))}
+        if node.type == "object":
+            names = draw(st.lists(st.sampled_from(sorted(node.fields)), max_size=5)) if node.fields else []
+            return {name: grow(node.fields[name], depth + 1) for name in names if depth < DEEPEST}
+        if node.type == "array":
+            return [grow(node.items, depth + 1) for _ in range(draw(st.integers(0, 2)))] if node.items else []
+        return draw(st.sampled_from(node.enum or VALUES[node.type]))
+
+    return kind, grow(kind.schema, 0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(_objects())
+def test_a_normal_form_is_its_own(drawn: tuple[Kind, Any]) -> None:
+    kind, tree = drawn
+    assert clean(tree, kind) == Report()
+    apply_defaults(tree, kind)
+    once = copy.deepcopy(tree)
+    assert clean(tree, kind) == Report(), "a default has a name or a type of its own"
+    apply_defaults(tree, kind)
+    assert tree == once
+
+
+@settings(max_examples=100, deadline=None)
+@given(_objects())
+def test_a_normal_form_needs_no_closer_look(drawn: tuple[Kind, Any]) -> None:
+    kind, tree = drawn
+    clean(tree, kind)
+    apply_defaults(tree, kind)
+    text = repr(tree)
+    if "e3" not in text and "None" not in text:  # exponents and what has no schema are looked at closely
+        assert takes(kind.schema.fitting, tree) or _leads_back(kind.schema, tree)
+
+
+def _leads_back(node: Node | None, tree: Any) -> bool:
+    """Whether a schema within a schema is used, which no type follows."""
+    if isinstance(tree, list):
+        return any(_leads_back(node.items if node else None, item) for item in tree)
+    if not isinstance(tree, dict) or node is None:
+        return False
+    return any(name in ("not", "allOf", "anyOf", "oneOf", "properties") for name in tree) or any(
+        _leads_back(node.fields.get(name) or node.values, value) for name, value in tree.items()
+    )
