@@ -1,27 +1,62 @@
-"""The forms names, labels, keys and addresses may have; each check returns what is wrong, or an empty text."""
+"""The forms names, labels and keys may have; each check returns what is wrong, or an empty text."""
 
 import re
-from ipaddress import ip_address
 
 LABEL_LIMIT = 63
 SUBDOMAIN_LIMIT = 253
-PORT_RANGE = "must be between 1 and 65535, inclusive"
+_PORT_NAME_LIMIT = 15
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_OLD_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
-_LABEL_RULE = "must be an RFC 1123 label: lower-case letters, digits and '-', with a letter or digit at either end"
-_OLD_LABEL_RULE = (
-    "must be an RFC 1035 label: lower-case letters, digits and '-', beginning with a letter, no '-' at the end"
-)
-_SUBDOMAIN_RULE = (
-    "must be an RFC 1123 subdomain: labels of lower-case letters, digits and '-', joined by '.', "
-    "with a letter or digit at either end"
-)
+_LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_OLD_LABEL_FORM = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN_FORM = rf"{_LABEL_FORM}(\.{_LABEL_FORM})*"
+_KEY_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_DATA_KEY_FORM = "[-._a-zA-Z0-9]+"
+
+_LABEL = re.compile(_LABEL_FORM, re.ASCII)
+_OLD_LABEL = re.compile(_OLD_LABEL_FORM, re.ASCII)
+_SUBDOMAIN = re.compile(_SUBDOMAIN_FORM, re.ASCII)
+_LOOSE_SUBDOMAIN = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
-_KEY = re.compile(r"[-._a-zA-Z0-9]+", re.ASCII)
+_DATA_KEY = re.compile(_DATA_KEY_FORM, re.ASCII)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-_SCHEDULE = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every \S+)|\S+( +\S+){4}", re.ASCII)
+_ENV_NAME = re.compile(r"[ -<>-~]+")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+def _rule(what: str, example: str, form: str) -> str:
+    return f"{what} (e.g. '{example}', regex used for validation is '{form}')"
+
+
+_LABEL_RULE = _rule(
+    "a lowercase RFC 1123 label must have only lower case letters, digits or '-', and a letter or digit at either end",
+    "my-name", _LABEL_FORM,
+)  # fmt: skip
+_OLD_LABEL_RULE = _rule(
+    "a DNS-1035 label must have only lower case letters, digits or '-', begin with a letter, "
+    "and end with a letter or digit",
+    "my-name", _OLD_LABEL_FORM,
+)  # fmt: skip
+_SUBDOMAIN_RULE = _rule(
+    "a lowercase RFC 1123 subdomain must have only lower case letters, digits, '-' or '.', "
+    "and a letter or digit at either end of each part",
+    "example.com", _SUBDOMAIN_FORM,
+)  # fmt: skip
+_QUALIFIED_RULE = _rule(
+    "name part must have letters, digits, '-', '_' or '.', a letter or digit at either end",
+    "MyName", _KEY_FORM,
+)  # fmt: skip
+_VALUE_RULE = _rule(
+    "a valid label must be empty, or have only letters, digits, '-', '_' or '.', and a letter or digit at either end",
+    "MyValue", f"({_KEY_FORM})?",
+)  # fmt: skip
+_DATA_KEY_RULE = _rule(
+    "a valid config key must have only letters, digits, '-', '_' or '.'",
+    "key.name", _DATA_KEY_FORM,
+)  # fmt: skip
+
+
+def _too_long(limit: int, unit: str = "characters") -> str:
+    return f"must be no more than {limit} {unit}"
 
 
 def label(name: str) -> str:
@@ -39,74 +74,86 @@ def subdomain(name: str) -> str:
     return _dns(name, SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
+def loose_subdomain(name: str) -> str:
+    """A DNS subdomain whose labels may have underscores."""
+    return _dns(name, SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
+
+
+def host(name: str) -> str:
+    """A DNS subdomain, or a wildcard for the first of its labels."""
+    why = subdomain(name.removeprefix("*."))
+    return f"a wildcard DNS-1123 subdomain must start with '*.': {why}" if why and "*" in name else why
+
+
 def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
     if len(name) > limit:
-        return f"must be no more than {limit} characters"
+        return _too_long(limit)
     return "" if form.fullmatch(name) else rule
 
 
 def path_segment(name: str) -> str:
     """Anything that can stand between two slashes of a path."""
     if name in (".", ".."):
-        return f"may not be {name!r}"
+        return f"may not be '{name}'"
     bad = next((mark for mark in "/%" if mark in name), "")
-    return f"may not contain {bad!r}" if bad else ""
+    return f"may not contain '{bad}'" if bad else ""
 
 
 def qualified(name: str) -> str:
     """A label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
     prefix, slash, rest = name.rpartition("/")
-    if slash and (not prefix or subdomain(prefix)):
-        return "the part before '/' must be an RFC 1123 subdomain"
+    if slash and "/" in prefix:
+        return f"a valid label key {_QUALIFIED_RULE} with an optional DNS subdomain prefix and '/'"
+    if slash and not prefix:
+        return "prefix part must be non-empty"
+    if slash and (why := subdomain(prefix)):
+        return f"prefix part {why}"
+    if not rest:
+        return "name part must be non-empty"
     if len(rest) > LABEL_LIMIT:
-        return f"the name part must be no more than {LABEL_LIMIT} characters"
-    if _QUALIFIED.fullmatch(rest):
-        return ""
-    return "the name part must be letters, digits, '-', '_' or '.', with a letter or digit at either end"
+        return f"name part {_too_long(LABEL_LIMIT, 'bytes')}"
+    return "" if _QUALIFIED.fullmatch(rest) else _QUALIFIED_RULE
+
+
+def domain_prefixed(name: str) -> str:
+    """A qualified name with its domain, such as `example.com/name`."""
+    return qualified(name) or ("" if "/" in name else 'must be a domain-prefixed path (such as "acme.io/foo")')
 
 
 def label_value(value: str) -> str:
     """The value of a label."""
     if len(value) > LABEL_LIMIT:
-        return f"must be no more than {LABEL_LIMIT} characters"
-    if not value or _QUALIFIED.fullmatch(value):
-        return ""
-    return "a label's value must be letters, digits, '-', '_' or '.', with a letter or digit at either end, or empty"
+        return _too_long(LABEL_LIMIT, "bytes")
+    return "" if not value or _QUALIFIED.fullmatch(value) else _VALUE_RULE
 
 
 def data_key(key: str) -> str:
     """A key of a ConfigMap or Secret."""
     if len(key) > SUBDOMAIN_LIMIT:
-        return f"must be no more than {SUBDOMAIN_LIMIT} characters"
-    if not _KEY.fullmatch(key):
-        return "a key must be letters, digits, '-', '_' or '.'"
-    return "may not be or begin with '..'" if key == "." or key.startswith("..") else ""
+        return _too_long(SUBDOMAIN_LIMIT)
+    if not _DATA_KEY.fullmatch(key):
+        return _DATA_KEY_RULE
+    if key == ".":
+        return "must not be '.'"
+    return "must not be '..' or start with '..'" if key.startswith("..") else ""
 
 
 def port_name(name: str) -> str:
     """The name of a container's port (RFC 6335)."""
-    if len(name) > 15:
-        return "must be no more than 15 characters"
+    if len(name) > _PORT_NAME_LIMIT:
+        return _too_long(_PORT_NAME_LIMIT)
     if _PORT_NAME.fullmatch(name):
         return ""
-    return "must be lower-case letters, digits and single '-' within, with at least one letter"
+    return "must have only lower case letters, digits and single '-' within, and contain at least one letter (a-z)"
 
 
 def env_name(name: str) -> str:
     """The name of an environment variable."""
-    plain = name.isascii() and name.isprintable() and "=" not in name
-    return "" if plain else "must be printable ASCII characters other than '='"
+    if _ENV_NAME.fullmatch(name):
+        return ""
+    return "a valid environment variable name must have only printable ASCII characters other than '='"
 
 
-def address(text: str) -> str:
-    """An IP address."""
-    try:
-        ip_address(text)
-    except ValueError:
-        return "must be an IP address, such as 10.9.8.7 or 2001:db8::ffff"
-    return ""
-
-
-def schedule(text: str) -> str:
-    """The schedule of a CronJob, as far as its shape goes."""
-    return "" if _SCHEDULE.fullmatch(text.strip()) else "must be five fields or a macro such as @daily"
+def identifier(name: str) -> str:
+    """A name as programming languages have them."""
+    return "" if _IDENTIFIER.fullmatch(name) else "must be letters, digits or '_', and not begin with a digit"

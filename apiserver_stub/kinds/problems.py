@@ -1,4 +1,4 @@
-"""The problems validation finds, in the terse forms clients know; one function per reason."""
+"""What validation finds, collected as causes in the terse forms clients know; a path becomes text only here."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,56 +8,84 @@ import msgspec
 from controller_manager.api.errors import Cause
 
 IMMUTABLE = "field is immutable"
+_LONGEST = 300
+
+# Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
+At = tuple[Any, str | int] | None
 
 
-def required(field: str, why: str = "") -> Cause:
-    """A value is missing."""
-    return Cause(reason="FieldValueRequired", message=_joined("Required value", why), field=field)
+class Problems:
+    """Collects the problems of one object; one method per reason."""
+
+    __slots__ = ("causes",)
+
+    def __init__(self) -> None:
+        self.causes: list[Cause] = []
+
+    def required(self, at: At, why: str = "") -> None:
+        """A value is missing."""
+        self._add("Required", at, f"Required value: {why}" if why else "Required value")
+
+    def invalid(self, at: At, value: Any, why: str) -> None:
+        """A value breaks a rule."""
+        self._add("Invalid", at, f"Invalid value: {shown(value)}: {why}")
+
+    def duplicate(self, at: At, value: Any, why: str = "") -> None:
+        """A value that must be unique occurs twice."""
+        self._add("Duplicate", at, f"Duplicate value: {shown(value)}{why and ': '}{why}")
+
+    def forbidden(self, at: At, why: str) -> None:
+        """A value may not be there, or not be changed."""
+        self._add("Forbidden", at, f"Forbidden: {why}")
+
+    def unsupported(self, at: At, value: Any, allowed: Iterable[str]) -> None:
+        """A value is none of the allowed ones."""
+        listed = ", ".join(shown(word) for word in allowed)
+        self._add("NotSupported", at, f"Unsupported value: {shown(value)}: supported values: {listed}")
+
+    def not_found(self, at: At, value: Any) -> None:
+        """A value names something that is not there."""
+        self._add("NotFound", at, f"Not found: {shown(value)}")
+
+    def too_long(self, at: At, limit: int, unit: str = "bytes") -> None:
+        """A value is too big."""
+        self._add("TooLong", at, f"Too long: may not be more than {limit} {unit}")
+
+    def too_many(self, at: At, count: int, limit: int) -> None:
+        """A list has too many items."""
+        self._add("TooMany", at, f"Too many: {count}: must have at most {limit} items")
+
+    def wrong_type(self, at: At, value: Any, why: str) -> None:
+        """A value is of a type that does not belong there."""
+        self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")
+
+    def _add(self, reason: str, at: At, message: str) -> None:
+        self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))
 
 
-def invalid(field: str, value: Any, why: str) -> Cause:
-    """A value breaks a rule."""
-    return Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown(value)}: {why}", field=field)
+def place(path: str) -> At:
+    """The place a dotted path leads to."""
+    at: At = None
+    for part in path.split("."):
+        at = (at, part)
+    return at
 
 
-def duplicate(field: str, value: Any) -> Cause:
-    """A value that must be unique occurs twice."""
-    return Cause(reason="FieldValueDuplicate", message=f"Duplicate value: {shown(value)}", field=field)
+def key(name: str) -> str:
+    """The last part of a place in a map."""
+    return f"[{name}]"
 
 
-def forbidden(field: str, why: str) -> Cause:
-    """A value may not be there, or not be changed."""
-    return Cause(reason="FieldValueForbidden", message=f"Forbidden: {why}", field=field)
-
-
-def unsupported(field: str, value: Any, allowed: Iterable[str]) -> Cause:
-    """A value is none of the allowed ones."""
-    listed = ", ".join(shown(word) for word in allowed)
-    message = f"Unsupported value: {shown(value)}: supported values: {listed}"
-    return Cause(reason="FieldValueNotSupported", message=message, field=field)
-
-
-def not_found(field: str, value: Any) -> Cause:
-    """A value names something that is not there."""
-    return Cause(reason="FieldValueNotFound", message=f"Not found: {shown(value)}", field=field)
-
-
-def too_long(field: str, limit: int, unit: str = "bytes") -> Cause:
-    """A value is too big."""
-    return Cause(reason="FieldValueTooLong", message=f"Too long: may not be more than {limit} {unit}", field=field)
-
-
-def too_many(field: str, count: int, limit: int) -> Cause:
-    """A list has too many items."""
-    message = f"Too many: {count}: must have at most {limit} items"
-    return Cause(reason="FieldValueTooMany", message=message, field=field)
+def render(at: At) -> str:
+    """A place as messages show it: `spec.containers[0].image`, `data[app.conf]`."""
+    parts: list[str] = []
+    while at is not None:
+        at, part = at
+        parts.append(f"[{part}]" if isinstance(part, int) else part if part.startswith("[") else f".{part}")
+    return "".join(reversed(parts)).removeprefix(".")
 
 
 def shown(value: Any) -> str:
     """A value as messages show it: JSON, cut when long."""
     text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 300 else text[:297] + "..."
-
-
-def _joined(head: str, tail: str) -> str:
-    return f"{head}: {tail}" if tail else head
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

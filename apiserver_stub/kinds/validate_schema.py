@@ -1,9 +1,8 @@
 """What the schema alone demands: required fields are there, and restricted fields have an allowed value."""
 
-from collections.abc import Iterator
 from typing import Any
 
-from apiserver_stub.kinds.problems import required, unsupported
+from apiserver_stub.kinds.problems import At, Problems, key
 from apiserver_stub.kinds.schema import Node, Tree
 from apiserver_stub.kinds.shapes import takes
 from controller_manager.api.errors import Cause
@@ -11,29 +10,35 @@ from controller_manager.api.errors import Cause
 _MISSING = (None, "")
 
 
-def check_schema(tree: Tree, node: Node) -> Iterator[Cause]:
+def check_schema(tree: Tree, node: Node) -> list[Cause]:
     """All missing fields and values that are not allowed."""
-    return iter(()) if takes(node.complete, tree) else unmet(tree, node)
+    return [] if takes(node.complete, tree) else unmet(tree, node)
 
 
-def unmet(tree: Tree, node: Node, path: str = "") -> Iterator[Cause]:
-    """The closer look; `path` is what stands before the names of fields."""
+def unmet(tree: Tree, node: Node) -> list[Cause]:
+    """The closer look."""
+    found = Problems()
+    _object(tree, node, None, found)
+    return found.causes
+
+
+def _object(tree: Tree, node: Node, at: At, found: Problems) -> None:
     for name in node.required:
         if tree.get(name) in _MISSING:
-            yield required(path + name)
+            found.required((at, name))
     for name, value in tree.items():
         if name in node.fields:
-            yield from _value(value, node.fields[name], path + name)
+            _value(value, node.fields[name], (at, name), found)
 
 
-def _value(value: Any, node: Node, path: str) -> Iterator[Cause]:
+def _value(value: Any, node: Node, at: At, found: Problems) -> None:
     if type(value) is list and node.items is not None:
         for index, item in enumerate(value):
-            yield from _value(item, node.items, f"{path}[{index}]")
+            _value(item, node.items, (at, index), found)
     elif type(value) is dict and node.values is not None:
         for name, inner in value.items():
-            yield from _value(inner, node.values, f"{path}[{name}]")
+            _value(inner, node.values, (at, key(name)), found)
     elif type(value) is dict:
-        yield from unmet(value, node, f"{path}.")
+        _object(value, node, at, found)
     elif value and node.enum and value not in node.enum:
-        yield unsupported(path, value, node.enum)
+        found.unsupported(at, value, node.enum)

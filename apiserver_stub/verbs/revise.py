@@ -58,7 +58,7 @@ class Revision:
         self._sign(new, old)
         if new == old:
             return None
-        problems = validate(kind, new, self._comparable(new, old))
+        problems = validate(kind, new, old, call.subresource.name if call.subresource else "")
         if problems:
             raise invalid(kind.group, kind.kind, call.name, problems)
         self._tools.settle(call, "update", new, old)
@@ -90,13 +90,6 @@ class Revision:
             strategy.prepare_subresource(part.name, new, old)
         else:
             strategy.prepare_update(new, old)
-
-    def _comparable(self, new: Tree, old: Tree) -> Tree:
-        """What a change is compared with: one through a part reaches only what is the part's, and may change that."""
-        part = self._call.subresource
-        if part is None or not self._call.kind.strategy.serves(part.name):
-            return old
-        return {**new, "metadata": old["metadata"]}
 
     def _ends(self, new: Tree, old: Tree) -> bool:
         metadata = old["metadata"]

@@ -17,6 +17,8 @@ from apiserver_stub.kinds.validate_schema import check_schema
 
 KINDS = built_in()
 C: Tree = {"name": "c", "image": "i"}
+RUN: Tree = {"command": ["true"]}
+HERE: Tree = {"namespace": "n"}
 TEMPLATE: Tree = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [C]}}
 WORKLOAD: Tree = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
 
@@ -116,7 +118,7 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller
         ({"labels": {"a" * 64: "b" * 64}}, ["metadata.labels", "metadata.labels"]),
         ({"annotations": {"a": "x" * 256 * 1024}}, ["metadata.annotations"]),
         ({"annotations": {"UPPER.io/Case": "any text\n"}}, []),
-        ({"finalizers": ["mine"]}, ["metadata.finalizers"]),
+        ({"finalizers": ["mine"]}, ["metadata.finalizers[0]"]),
         ({"finalizers": ["a b/c"]}, ["metadata.finalizers"]),
         ({"finalizers": ["orphan", "foregroundDeletion"]}, ["metadata.finalizers"]),
         ({"ownerReferences": [OWNER, {**OWNER, "uid": "v", "controller": False}]}, []),
@@ -189,7 +191,7 @@ def test_the_words_clients_know() -> None:
         "spec": {"containers": [{"name": "c"}, {**C, "imagePullPolicy": "Sometimes"}], "restartPolicy": "Maybe"},
     }
     problems = dict(_problems("v1", "pods", pod))
-    assert problems["metadata.name"].startswith('Invalid value: "Bad": must be an RFC 1123 subdomain')
+    assert problems["metadata.name"].startswith('Invalid value: "Bad": a lowercase RFC 1123 subdomain must')
     assert problems["spec.containers[0].image"] == "Required value"
     assert problems["spec.containers[1].name"] == 'Duplicate value: "c"'
     assert problems["spec.containers[1].imagePullPolicy"] == (
@@ -219,7 +221,7 @@ def test_every_problem_has_the_reason_of_its_words() -> None:
         ({"spec": {}}, ["spec.containers"]),
         ({"spec": {"containers": []}}, ["spec.containers"]),
         (_container(name="A"), ["spec.containers[0].name"]),
-        (_pod(initContainers=[C]), ["spec.containers[0].name"]),
+        (_pod(initContainers=[C]), ["spec.initContainers[0].name"]),
         (_container(image=" i"), ["spec.containers[0].image"]),
         (_container(ports=[{"containerPort": 0}]), ["spec.containers[0].ports[0].containerPort"]),
         (_container(ports=[{"containerPort": 65536}]), ["spec.containers[0].ports[0].containerPort"]),
@@ -233,9 +235,9 @@ def test_every_problem_has_the_reason_of_its_words() -> None:
         (_container(env=[{"name": "A", "valueFrom": {}}]), ["spec.containers[0].env[0].valueFrom"]),
         (_container(volumeMounts=[{"name": "v", "mountPath": "/"}]), ["spec.containers[0].volumeMounts[0].name"]),
         (_container(livenessProbe={}), ["spec.containers[0].livenessProbe"]),
-        (_container(livenessProbe={"exec": {}, "httpGet": {"port": 1}}), ["spec.containers[0].livenessProbe.httpGet"]),
+        (_container(livenessProbe={"exec": RUN, "httpGet": {"port": 1}}), ["spec.containers[0].livenessProbe.httpGet"]),
         (_container(livenessProbe={"tcpSocket": {"port": 0}}), ["spec.containers[0].livenessProbe.tcpSocket.port"]),
-        (_container(livenessProbe={"exec": {}, "periodSeconds": -1}),
+        (_container(livenessProbe={"exec": RUN, "periodSeconds": -1}),
          ["spec.containers[0].livenessProbe.periodSeconds"]),
         (_pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]), ["spec.volumes[0].hostPath"]),
         (_pod(volumes=[{"name": "v"}, {"name": "v"}]), ["spec.volumes[1].name"]),
@@ -244,7 +246,7 @@ def test_every_problem_has_the_reason_of_its_words() -> None:
         (_pod(nodeSelector={"a b": "c"}), ["spec.nodeSelector"]),
         (_pod(hostname="a.b"), ["spec.hostname"]),
         (_pod(ephemeralContainers=[{"name": "e", "image": "i"}]), ["spec.ephemeralContainers"]),
-        (_pod(tolerations=[{"operator": "Sometimes"}]), ["spec.tolerations[0].operator"]),
+        (_pod(tolerations=[{"key": "k", "operator": "Sometimes"}]), ["spec.tolerations[0].operator"]),
     ],
 )  # fmt: skip
 def test_pods(pod: Tree, fields: list[str]) -> None:
@@ -256,7 +258,7 @@ def test_pods(pod: Tree, fields: list[str]) -> None:
     [
         (_container(image="other"), _pod(), []),
         (_container(command=["x"]), _pod(), ["spec"]),
-        (_pod(nodeName="n"), _pod(), []),
+        (_pod(nodeName="n"), _pod(), ["spec"]),
         (_pod(nodeName="m"), _pod(nodeName="n"), ["spec"]),
         (_pod(tolerations=[{"key": "a"}]), _pod(), []),
         (_pod(), _pod(tolerations=[{"key": "a"}]), ["spec.tolerations"]),
@@ -267,7 +269,7 @@ def test_pods(pod: Tree, fields: list[str]) -> None:
         (_pod(terminationGracePeriodSeconds=1), _pod(terminationGracePeriodSeconds=-4), []),
         (_pod(nodeSelector={"a": "b"}), _pod(), ["spec"]),
         (_pod(nodeSelector={"a": "b"}), _pod(schedulingGates=[{"name": "x"}]), []),
-        (_pod(schedulingGates=[{"name": "x"}]), _pod(), ["spec.schedulingGates[0]"]),
+        (_pod(schedulingGates=[{"name": "x"}]), _pod(), ["spec.schedulingGates[0].name"]),
     ],
 )
 def test_what_of_a_pod_may_change(new: Tree, old: Tree, fields: list[str]) -> None:
@@ -294,8 +296,8 @@ def _template(**spec: Any) -> Tree:
 @pytest.mark.parametrize(
     ("plural", "new", "old", "fields"),
     [
-        ("deployments", {}, None, ["spec.selector", "spec.template"]),
-        ("deployments", {"spec": {}}, None, ["spec.selector", "spec.template"]),
+        ("deployments", {}, None, ["spec.template", "spec.selector"]),
+        ("deployments", {"spec": {}}, None, ["spec.template", "spec.selector"]),
         ("deployments", _workload(replicas=-1), None, ["spec.replicas"]),
         ("deployments", _workload(selector={}), None, ["spec.selector"]),
         ("deployments", _workload(selector={"matchLabels": {"a": "x"}}), None, ["spec.template.metadata.labels"]),
@@ -364,8 +366,8 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("v1", "services", {"spec": {"type": "Magic", "ports": [{"port": 1}]}}, None, ["spec.type"]),
         ("v1", "services", {"spec": {"type": "ExternalName"}}, None, ["spec.externalName"]),
         ("v1", "services", {"spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 1}]}},
-         {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": 1}]}}, ["spec.clusterIP"]),
-        ("v1", "services", {"spec": {"clusterIP": "10.0.0", "ports": [{"port": 1}]}}, None, ["spec.clusterIP"]),
+         {"spec": {"clusterIP": "10.0.0.2", "ports": [{"port": 1}]}}, ["spec.clusterIPs[0]"]),
+        ("v1", "services", {"spec": {"clusterIP": "10.0.0", "ports": [{"port": 1}]}}, None, ["spec.clusterIPs[0]"]),
         ("v1", "endpoints", {"subsets": [{"addresses": [{"ip": "x"}], "ports": [{"port": 0}]}]}, None,
          ["subsets[0].addresses[0].ip", "subsets[0].ports[0].port"]),
         ("v1", "endpoints", {"subsets": [{}]}, None, ["subsets[0]"]),
@@ -376,7 +378,7 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("networking.k8s.io/v1", "ingresses", {"spec": {}}, None, ["spec"]),
         ("networking.k8s.io/v1", "ingresses", {"spec": {"rules": [{"http": {"paths": [
             {"path": "x", "pathType": "Prefix", "backend": {"service": {"name": "s"}}}]}}]}}, None,
-         ["spec.rules[0].http.paths[0].path", "spec.rules[0].http.paths[0].backend.service.port"]),
+         ["spec.rules[0].http.paths[0].backend.service.port", "spec.rules[0].http.paths[0].path"]),
         ("networking.k8s.io/v1", "networkpolicies", {"spec": {"ingress": [{"from": [{}]}]}}, None,
          ["spec.ingress[0].from[0]"]),
         ("v1", "configmaps", {"data": {"a b": "x"}}, None, ["data[a b]"]),
@@ -386,9 +388,9 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("v1", "configmaps", {"metadata": {"labels": {"x": "y"}}, "immutable": True}, {"immutable": True}, []),
         ("v1", "secrets", {"type": "kubernetes.io/tls"}, None, ["data[tls.crt]", "data[tls.key]"]),
         ("v1", "secrets", {"type": "a"}, {"type": "b"}, ["type"]),
-        ("v1", "persistentvolumeclaims", {"spec": {}}, None, ["spec.accessModes", "spec.resources.requests[storage]"]),
+        ("v1", "persistentvolumeclaims", {"spec": {}}, None, ["spec.accessModes", "spec.resources[storage]"]),
         ("v1", "persistentvolumes", {"spec": {"accessModes": ["Often"], "capacity": {"storage": 1}}}, None,
-         ["spec.accessModes[0]", "spec"]),
+         ["spec", "spec.accessModes[0]"]),
         ("coordination.k8s.io/v1", "leases", {"spec": {"leaseDurationSeconds": 0, "leaseTransitions": -1}}, None,
          ["spec.leaseDurationSeconds", "spec.leaseTransitions"]),
         ("rbac.authorization.k8s.io/v1", "roles", {"rules": [{"verbs": ["get"]}]}, None,
@@ -403,15 +405,17 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
         ("storage.k8s.io/v1", "storageclasses", {"provisioner": "a"}, {"provisioner": "b"}, ["provisioner"]),
         ("v1", "nodes", {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}] * 2}}, None, ["spec.taints[1]"]),
         ("v1", "events", {"involvedObject": {"namespace": "other"}}, None, ["involvedObject.namespace"]),
-        ("events.k8s.io/v1", "events", {"eventTime": "2024-01-01T00:00:00Z", "reason": "x" * 129, "type": "Normal",
-                                        "action": "a", "reportingController": "c", "reportingInstance": "i"}, None,
+        ("events.k8s.io/v1", "events", {
+            "regarding": HERE, "eventTime": "2024-01-01T00:00:00Z", "reason": "x" * 129, "type": "Normal",
+            "action": "a", "reportingController": "c", "reportingInstance": "i"}, None,
          ["reason"]),
-        ("events.k8s.io/v1", "events", {"eventTime": "2024-01-01T00:00:00Z"}, None,
+        ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00Z"}, None,
          ["reportingController", "reportingInstance", "action", "reason", "type"]),
-        ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
+        ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers[0]"]),
         ("apiextensions.k8s.io/v1", "customresourcedefinitions", {"spec": {
             "group": "x.io", "scope": "Everywhere", "names": {"plural": "foos", "kind": "Foo"},
-            "versions": [{"name": "v1"}]}}, None, ["spec.scope", "metadata.name", "spec.versions"]),
+            "versions": [{"name": "v1"}]}}, None,
+         ["spec.versions[0].schema.openAPIV3Schema", "spec.versions", "metadata.name", "spec.scope"]),
     ],
 )  # fmt: skip
 def test_kinds(api_version: str, plural: str, new: Tree, old: Tree | None, fields: list[str]) -> None:

@@ -1,0 +1,76 @@
+"""The rules of roles and of whom they are given to."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.combine import Rule, Rules, each, fixed, form, need, one_of, record
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+
+_SUBJECTS = ("Group", "ServiceAccount", "User")
+_GROUP = "rbac.authorization.k8s.io"
+_NEVER_NAMESPACED = "namespaced rules cannot apply to non-resource URLs"
+_MIXED = "rules cannot apply to both regular resources and non-resource URLs"
+
+
+def _policy_rule(namespaced: bool) -> Rule:
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        if not tree.get("verbs"):
+            found.required((at, "verbs"), "verbs must contain at least one value")
+        urls = tree.get("nonResourceURLs")
+        if not urls:
+            for name, what in (("apiGroups", "api group"), ("resources", "resource")):
+                if not tree.get(name):
+                    found.required((at, name), f"resource rules must supply at least one {what}")
+        elif namespaced:
+            found.invalid((at, "nonResourceURLs"), urls, _NEVER_NAMESPACED)
+        elif any(tree.get(name) for name in ("apiGroups", "resources", "resourceNames")):
+            found.invalid((at, "nonResourceURLs"), urls, _MIXED)
+
+    return rule
+
+
+_SOME_ROLES = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+_AGGREGATION = record(
+    {"clusterRoleSelectors": each(SELECTOR)}, need("clusterRoleSelectors", why=_SOME_ROLES),
+)  # fmt: skip
+
+
+def _subject(subject: Any, at: At, found: Problems) -> None:
+    kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
+    if kind in ("User", "Group"):
+        if group not in ("", _GROUP):
+            found.unsupported((at, "apiGroup"), group, (_GROUP,))
+        return
+    if kind != "ServiceAccount":
+        if kind:
+            found.unsupported((at, "kind"), kind, _SUBJECTS)
+        return
+    if name and (why := names.subdomain(name)):
+        found.invalid((at, "name"), name, why)
+    if group:
+        found.unsupported((at, "apiGroup"), group, ("",))
+    if not subject.get("namespace"):
+        found.required((at, "namespace"))
+
+
+def _role_ref(*kinds: str) -> Rule:
+    return record({"apiGroup": one_of(_GROUP), "kind": one_of(*kinds), "name": form(names.path_segment)}, need("name"))
+
+
+def _role(namespaced: bool) -> Rules:
+    rows: dict[str, Rule] = {"rules": each(_policy_rule(namespaced)), "aggregationRule": _AGGREGATION}
+    return Rules(record(rows), name=names.path_segment)
+
+
+def _binding(*kinds: str) -> Rules:
+    rows: dict[str, Rule] = {"roleRef": _role_ref(*kinds), "subjects": each(_subject)}
+    return Rules(record(rows), fixed("roleRef", why="cannot change roleRef"), name=names.path_segment)
+
+
+RULES = {
+    f"{_GROUP}/v1/Role": _role(namespaced=True),
+    f"{_GROUP}/v1/ClusterRole": _role(namespaced=False),
+    f"{_GROUP}/v1/RoleBinding": _binding("Role", "ClusterRole"),
+    f"{_GROUP}/v1/ClusterRoleBinding": _binding("ClusterRole"),
+}

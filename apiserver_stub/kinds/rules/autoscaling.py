@@ -1,0 +1,134 @@
+"""The rules of autoscalers, in both versions, and of budgets for disruptions."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.rules.amounts import positive
+from apiserver_stub.kinds.rules.combine import (
+    Rules,
+    at_least,
+    between,
+    both,
+    each,
+    form,
+    need,
+    one_of,
+    record,
+    within,
+)
+from apiserver_stub.kinds.rules.formats import amount, no_more_than_all
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
+
+_LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_POSITIVE = at_least(1, "must be greater than 0")
+_SEGMENT = form(names.path_segment)
+_REFERENCE = record({"kind": _SEGMENT, "name": _SEGMENT})
+# Of each type of metric: the field that describes it, and the values its target may have.
+_METRICS = {
+    "Resource": ("resource", ("averageUtilization", "averageValue")),
+    "ContainerResource": ("containerResource", ("averageUtilization", "averageValue")),
+    "Pods": ("pods", ("averageValue",)),
+    "Object": ("object", ("value", "averageValue")),
+    "External": ("external", ("value", "averageValue")),
+}
+_TARGET_VALUES = ("averageUtilization", "averageValue", "value")
+
+
+def _room(spec: Any, at: At, found: Problems) -> None:
+    lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
+    if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
+        found.invalid((at, "maxReplicas"), highest, "must be greater than or equal to `minReplicas`")
+
+
+_TARGET = record({
+    "type": one_of("AverageValue", "Utilization", "Value"), "averageUtilization": _POSITIVE, "averageValue": positive,
+    "value": positive,
+})  # fmt: skip
+_IDENTIFIER = record({"name": _SEGMENT, "selector": SELECTOR}, need("name"))
+_SOURCES = {
+    "resource": record({"target": _TARGET}, need("name", why="must specify a resource name")),
+    "containerResource": record({"target": _TARGET}, need("name", "container")),
+    "pods": record({"target": _TARGET, "metric": _IDENTIFIER}),
+    "object": record({"target": _TARGET, "metric": _IDENTIFIER, "describedObject": _REFERENCE}),
+    "external": record({"target": _TARGET, "metric": _IDENTIFIER}),
+}
+
+
+def _metric(metric: Any, at: At, found: Problems) -> None:
+    kind = metric.get("type")
+    source, values = _METRICS.get(kind, ("", ()))
+    if not source:
+        return
+    if source not in metric:
+        found.required((at, source), "must populate information for the given metric source")
+    else:
+        _target(metric[source].get("target") or {}, ((at, source), "target"), values, found)
+    for name in _SOURCES:
+        if name in metric and name != source:
+            found.forbidden((at, name), "must populate the given metric source only")
+
+
+def _target(target: Any, at: At, allowed: tuple[str, ...], found: Problems) -> None:
+    given = [name for name in _TARGET_VALUES if name in target]
+    if not set(given) & set(allowed):
+        found.required(at, f"must set either {' or '.join(allowed)}")
+    elif len(given) > 1:
+        found.forbidden((at, given[0]), f"may not set both {' and '.join(given)}")
+
+
+def _policies(rules: Any, at: At, found: Problems) -> None:
+    if not rules.get("policies") and rules.get("selectPolicy") != "Disabled":
+        found.required((at, "policies"), "must specify at least one Policy")
+
+
+_SCALING = record({
+    "stabilizationWindowSeconds": between(
+        0, _LONGEST_WINDOW, f"must be greater than or equal to zero and less than or equal to {_LONGEST_WINDOW}",
+    ),
+    "policies": each(record({
+        "type": one_of("Percent", "Pods"), "value": at_least(1, "must be greater than zero"),
+        "periodSeconds": between(
+            1, _LONGEST_PERIOD, f"must be greater than zero and less than or equal to {_LONGEST_PERIOD}",
+        ),
+    })),
+    "selectPolicy": one_of("Disabled", "Max", "Min"),
+}, _policies)  # fmt: skip
+_SPEC = record({
+    "scaleTargetRef": _REFERENCE, "minReplicas": at_least(1), "maxReplicas": _POSITIVE,
+    "targetCPUUtilizationPercentage": _POSITIVE,
+    "metrics": each(record(dict(_SOURCES), _metric)),
+    "behavior": record({"scaleUp": _SCALING, "scaleDown": _SCALING}),
+}, _room)  # fmt: skip
+
+
+def _replicas(new: Tree, _old: Tree, found: Problems) -> None:
+    within("status", record(dict.fromkeys(("currentReplicas", "desiredReplicas"), at_least(0))))(new, None, found)
+
+
+def _one_bound(spec: Any, at: At, found: Problems) -> None:
+    if "minAvailable" in spec and "maxUnavailable" in spec:
+        found.invalid(at, spec, "minAvailable and maxUnavailable cannot be both set")
+
+
+_SHARE = both(amount, no_more_than_all)
+_BUDGET = record({
+    "minAvailable": _SHARE, "maxUnavailable": _SHARE, "selector": SELECTOR,
+    "unhealthyPodEvictionPolicy": one_of("AlwaysAllow", "IfHealthyBudget"),
+}, _one_bound)  # fmt: skip
+_BUDGET_STATUS = record(dict.fromkeys(
+    ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), at_least(0),
+))  # fmt: skip
+
+
+def _budget_status(new: Tree, _old: Tree, found: Problems) -> None:
+    _BUDGET_STATUS(new.get("status") or {}, place("status"), found)
+
+
+_SCALER = Rules(within("spec", _SPEC), parts={"status": _replicas})
+RULES = {
+    "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
+    "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
+    "policy/v1/PodDisruptionBudget": Rules(within("spec", _BUDGET), parts={"status": _budget_status}),
+}

@@ -1,0 +1,112 @@
+"""The rules of requests for certificates, and of the decisions about them."""
+
+from binascii import a2b_base64
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.rules.combine import (
+    Change,
+    Rules,
+    at_least,
+    both,
+    changes,
+    distinct,
+    each,
+    fixed,
+    form,
+    need,
+    one_of,
+    record,
+    within,
+)
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+_SHORTEST_LIFE = 600
+_LONGEST_SIGNER = 571
+_USAGES = (
+    "any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment",
+    "decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel",
+    "ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime",
+    "server auth", "signing", "timestamping",
+)  # fmt: skip
+_SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+_DECISIONS = ("Approved", "Denied")
+_FINAL = (*_DECISIONS, "Failed")
+_CONDITIONS = place("status.conditions")
+
+
+def _signer(name: str) -> str:
+    if len(name) > _LONGEST_SIGNER:
+        return f"must be no more than {_LONGEST_SIGNER} characters"
+    domain, slash, path = name.partition("/")
+    if not slash or "/" in path or "." not in domain:
+        return _SIGNER_RULE
+    return names.subdomain(domain) or (names.subdomain(path) and f"{_SIGNER_RULE}: {names.subdomain(path)}")
+
+
+def _pem(text: Any, at: At, found: Problems) -> None:
+    data = a2b_base64(text)
+    if text and b"-----BEGIN CERTIFICATE REQUEST-----" not in data:
+        found.invalid(at, text, "PEM block type must be CERTIFICATE REQUEST")
+
+
+_SPEC = record({
+    "request": _pem, "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
+    "expirationSeconds": at_least(
+        _SHORTEST_LIFE, "may not specify a duration less than 600 seconds (10 minutes)",
+    ),
+}, need("request", "signerName", "usages"))  # fmt: skip
+
+
+def _condition(condition: Any, at: At, found: Problems) -> None:
+    kind, status = condition.get("type", ""), condition.get("status", "")
+    if not kind:
+        found.required((at, "type"))
+    if kind in _FINAL and status not in ("", "True"):
+        found.unsupported((at, "status"), status, ("True",))
+    elif status not in ("", "True", "False", "Unknown"):
+        found.unsupported((at, "status"), status, ("True", "False", "Unknown"))
+
+
+def _conditions(conditions: Any, at: At, found: Problems) -> None:
+    each(_condition)(conditions, at, found)
+    distinct(lambda condition: condition.get("type"), "type")(conditions, at, found)
+    if set(_DECISIONS) <= {condition.get("type") for condition in conditions}:
+        found.invalid(at, [c.get("type") for c in conditions], "Approved and Denied conditions are mutually exclusive")
+
+
+def _kept(*types: str) -> Change:
+    """Conditions of these types, once there, stay."""
+
+    def change(new: Tree, old: Tree, found: Problems) -> None:
+        within("status.conditions", _conditions)(new, None, found)
+        now, before = (_types(tree) for tree in (new, old))
+        for kind in types:
+            if kind in before and kind not in now:
+                found.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
+
+    return change
+
+
+def _types(tree: Tree) -> list[Any]:
+    return [condition.get("type") for condition in get_in(tree, ("status", "conditions")) or ()]
+
+
+def _status(new: Tree, old: Tree, found: Problems) -> None:
+    now, before = (_types(tree) for tree in (new, old))
+    for kind in _DECISIONS:
+        if kind in now and kind not in before:
+            found.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
+    issued = get_in(old, ("status", "certificate"))
+    if issued and get_in(new, ("status", "certificate")) != issued:
+        found.forbidden(place("status.certificate"), "updates may not change the certificate once it is set")
+
+
+RULES = {
+    "certificates.k8s.io/v1/CertificateSigningRequest": Rules(
+        within("spec", _SPEC), fixed("spec"),
+        {"status": changes(_kept(*_FINAL), _status), "approval": _kept(*_FINAL)}, names.path_segment,
+    ),
+}  # fmt: skip

@@ -1,0 +1,83 @@
+"""The rules of claims for volumes."""
+
+from decimal import Decimal
+from typing import Any
+
+from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.rules.amounts import amounts, compares, positive, resource_name
+from apiserver_stub.kinds.rules.combine import Rules, both, need, record, within
+from apiserver_stub.kinds.rules.formats import SUBDOMAIN
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, same_but
+
+_SIZE = ("resources", "requests", "storage")
+_SIZE_AT = place("spec.resources.requests.storage")
+_CLASS_AT = place("spec.volumeAttributesClassName")
+_ALONE = "ReadWriteOncePod"
+_FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+
+
+def access_modes(modes: Any, at: At, found: Problems) -> None:
+    """The strictest way of access excludes the others."""
+    if _ALONE in modes and len(set(modes)) > 1:
+        found.forbidden(at, "may not use ReadWriteOncePod with other access modes")
+
+
+def _storage(spec: Any, at: At, found: Problems) -> None:
+    here = ((at, "resources"), key("storage"))
+    size = get_in(spec, _SIZE)
+    if size is None:
+        found.required(here)
+    else:
+        positive(size, here, found)
+
+
+def _group(source: Any, at: At, found: Problems) -> None:
+    if not source.get("apiGroup") and source.get("kind") not in ("", None, "PersistentVolumeClaim"):
+        found.invalid(at, source["kind"], "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
+
+
+_SOURCE = both(need("kind", "name"), _group)
+CLAIM_SPEC = record({
+    "accessModes": access_modes, "selector": SELECTOR, "storageClassName": SUBDOMAIN,
+    "volumeAttributesClassName": SUBDOMAIN, "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
+}, need("accessModes", why="at least 1 access mode is required"), _storage)  # fmt: skip
+
+
+def _change(new: Tree, old: Tree, found: Problems) -> None:
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    bound = get_in(new, ("status", "phase")) == "Bound"
+    once = [name for name in ("volumeName", "storageClassName") if not before.get(name)]
+    if bound and "volumeAttributesClassName" in spec:
+        once.append("volumeAttributesClassName")
+    if not same_but(("resources", *once), spec, before) or not _same_resources(spec, before, bound):
+        found.forbidden((None, "spec"), _FROZEN)
+    _size_change(get_in(spec, _SIZE), get_in(before, _SIZE), get_in(old, ("status", "capacity", "storage")), found)
+    if before.get("volumeAttributesClassName") and not spec.get("volumeAttributesClassName"):
+        found.forbidden(_CLASS_AT, "update from non-nil value to nil is forbidden")
+
+
+def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
+    new, old = spec.get("resources") or {}, before.get("resources") or {}
+    if not bound:
+        return bool(new == old)
+    requests = [resources.get("requests") or {} for resources in (new, old)]
+    return same_but(("requests",), new, old) and same_but(("storage",), *requests)
+
+
+def _size_change(new: Any, old: Any, capacity: Any, found: Problems) -> None:
+    grows = compares(new, old, Decimal.__ge__)
+    if not grows and compares(new, capacity or "0", Decimal.__le__):
+        found.forbidden(_SIZE_AT, "field can not be less than status.capacity")
+    elif not grows and capacity is None:
+        found.forbidden(_SIZE_AT, "field can not be less than previous value")
+
+
+def _status(new: Tree, _old: Tree, found: Problems) -> None:
+    within("status.capacity", amounts(resource_name))(new, None, found)
+    within("status.allocatedResources", amounts(resource_name))(new, None, found)
+
+
+CLAIM = Rules(within("spec", CLAIM_SPEC), change=_change, parts={"status": _status})
+RULES = {"v1/PersistentVolumeClaim": CLAIM}

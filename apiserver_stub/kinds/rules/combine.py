@@ -1,0 +1,253 @@
+"""Small rules and what joins them. A rule is given a value that fits its schema, its place, and where to report."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, key, place
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+Rule = Callable[[Any, At, Problems], None]
+# What a change from an old object may do.
+Change = Callable[[Tree, Tree, Problems], None]
+Form = Callable[[str], str]
+
+GREATEST = 2**31 - 1
+
+
+def nothing(_value: Any, _at: Any, _found: Problems) -> None:
+    """The rule of what has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a kind demands: of whole objects, of changes, of changes through a subresource (which takes the place of
+    `change`), of the form of its names, and of new objects alone.
+    """
+
+    body: Rule = nothing
+    change: Change = nothing
+    parts: Mapping[str, Change] = field(default_factory=lambda: MappingProxyType({}))
+    name: Form = names.subdomain
+    born: Rule = nothing
+
+
+def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
+    """Of an object: a rule for each field that is there, then rules of the whole."""
+
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        for name, value in tree.items():
+            row = rows.get(name)
+            if row is not None:
+                row(value, (at, name), found)
+        for row in whole:
+            row(tree, at, found)
+
+    return rule
+
+
+def within(path: str, rule: Rule) -> Rule:
+    """A rule for what stands at a dotted path, when it is there."""
+    for name in reversed(path.split(".")):
+        rule = record({name: rule})
+    return rule
+
+
+def each(rule: Rule) -> Rule:
+    """A rule for each item of an array."""
+
+    def every(items: Any, at: At, found: Problems) -> None:
+        for index, item in enumerate(items):
+            rule(item, (at, index), found)
+
+    return every
+
+
+def entries(form: Form | None, rule: Rule = nothing) -> Rule:
+    """Rules for the keys and the values of a map."""
+
+    def every(values: Any, at: At, found: Problems) -> None:
+        for name, value in values.items():
+            if form is not None and (why := form(name)):
+                found.invalid((at, key(name)), name, why)
+            rule(value, (at, key(name)), found)
+
+    return every
+
+
+def both(*rules: Rule) -> Rule:
+    """Several rules for one value."""
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        for one in rules:
+            one(value, at, found)
+
+    return rule
+
+
+def form(check: Form) -> Rule:
+    """A text has a form, when it is not empty."""
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if value and (why := check(value)):
+            found.invalid(at, value, why)
+
+    return rule
+
+
+def at_least(low: int, why: str = "") -> Rule:
+    """A number is `low` or more."""
+    told = why or f"must be greater than or equal to {low}"
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if value < low:
+            found.invalid(at, value, told)
+
+    return rule
+
+
+def between(low: int, high: int, why: str = "") -> Rule:
+    """A number lies within bounds, themselves included."""
+    told = why or f"must be between {low} and {high}, inclusive"
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if not low <= value <= high:
+            found.invalid(at, value, told)
+
+    return rule
+
+
+def one_of(*allowed: str) -> Rule:
+    """A text is one of a few, when it is not empty."""
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if value and value not in allowed:
+            found.unsupported(at, value, allowed)
+
+    return rule
+
+
+def need(*fields: str, why: str = "") -> Rule:
+    """An object has fields, and they are not empty; zero and false count as there."""
+
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        for name in fields:
+            value = tree.get(name)
+            if value is None or value in ("", [], {}):
+                found.required((at, name), why)
+
+    return rule
+
+
+def never(*fields: str, why: str) -> Rule:
+    """An object has none of these fields; empty values do not count."""
+
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        for name in fields:
+            if tree.get(name) not in (None, "", 0, False, [], {}):
+                found.forbidden((at, name), why)
+
+    return rule
+
+
+def one_source(sources: Collection[str], none: str, more: str) -> Rule:
+    """An object has exactly one of some fields; those beyond the first are forbidden."""
+
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        given = [name for name in tree if name in sources]
+        if not given:
+            found.required(at, none)
+        for name in given[1:]:
+            found.forbidden((at, name), more)
+
+    return rule
+
+
+def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> Rule:
+    """Of an array, the items whose value occurred before; empty values may occur again."""
+
+    def rule(items: Any, at: At, found: Problems) -> None:
+        if len(items) < 2:
+            return
+        seen: set[Any] = set()
+        for index, item in enumerate(items):
+            value = value_of(item)
+            if value in seen:
+                found.duplicate(_inner((at, index), path), value)
+            elif value not in (None, ""):
+                seen.add(value)
+
+    return rule
+
+
+def distinct_by(name: str) -> Rule:
+    """Of an array of objects, those whose field occurred before."""
+    return distinct(lambda item: item.get(name), name)
+
+
+def at_most(limit: int) -> Rule:
+    """An array has no more items than that."""
+
+    def rule(items: Any, at: At, found: Problems) -> None:
+        if len(items) > limit:
+            found.too_many(at, len(items), limit)
+
+    return rule
+
+
+def shorter(limit: int) -> Rule:
+    """A text has no more bytes than that."""
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if len(value) > limit or len(value.encode()) > limit:
+            found.too_long(at, limit)
+
+    return rule
+
+
+def filled(why: str = "") -> Rule:
+    """A text, array or object is not empty."""
+
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if not value:
+            found.required(at, why)
+
+    return rule
+
+
+def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
+    """The values at dotted paths never change once the object exists."""
+    rows = tuple((tuple(path.split(".")), place(path)) for path in paths)
+
+    def change(new: Tree, old: Tree, found: Problems) -> None:
+        for path, at in rows:
+            value = get_in(new, path)
+            if value != get_in(old, path):
+                found.invalid(at, value, why)
+
+    return change
+
+
+def changes(*rules: Change) -> Change:
+    """Several rules for one change."""
+
+    def change(new: Tree, old: Tree, found: Problems) -> None:
+        for rule in rules:
+            rule(new, old, found)
+
+    return change
+
+
+def on_change(path: str, rule: Rule) -> Change:
+    """A rule for what stands at a dotted path of the changed object."""
+    inner = within(path, rule)
+    return lambda new, _old, found: inner(new, None, found)
+
+
+def _inner(at: At, path: tuple[str, ...]) -> At:
+    for part in path:
+        at = (at, part)
+    return at

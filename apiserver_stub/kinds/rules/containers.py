@@ -1,0 +1,144 @@
+"""The rules of containers of all sorts: what each has, and what it shares with the Pod around it."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.amounts import RESOURCES
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    both,
+    distinct,
+    distinct_by,
+    each,
+    form,
+    need,
+    never,
+    one_of,
+    record,
+)
+from apiserver_stub.kinds.rules.env import BULK, VARIABLE
+from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, PORT_RANGE, descending, no_backsteps
+from apiserver_stub.kinds.rules.probes import LIFECYCLE, ONCE, READINESS
+from apiserver_stub.kinds.rules.security import CONTAINER_CONTEXT
+
+_HOOKS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
+
+
+def _container_port(value: Any, at: At, found: Problems) -> None:
+    if value == 0:
+        found.required(at)
+    else:
+        PORT(value, at, found)
+
+
+def _host_port(value: Any, at: At, found: Problems) -> None:
+    if value and not 1 <= value <= 65535:
+        found.invalid(at, value, PORT_RANGE)
+
+
+_PORTS = both(
+    each(record({
+        "containerPort": _container_port, "hostPort": _host_port, "name": form(names.port_name), "hostIP": ADDRESS,
+    })),
+    distinct_by("name"),
+)  # fmt: skip
+
+
+def _sub_paths(mount: Any, at: At, found: Problems) -> None:
+    if mount.get("subPath") and mount.get("subPathExpr"):
+        why = "subPathExpr and subPath are mutually exclusive"
+        found.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
+    recursive = mount.get("recursiveReadOnly", "Disabled")
+    if recursive != "Disabled" and not mount.get("readOnly"):
+        found.forbidden((at, "recursiveReadOnly"), "may only be specified when readOnly is true")
+    if recursive != "Disabled" and mount.get("mountPropagation", "None") != "None":
+        why = "may only be specified when mountPropagation is None or not specified"
+        found.forbidden((at, "recursiveReadOnly"), why)
+
+
+def _unique_mounts(mounts: Any, at: At, found: Problems) -> None:
+    seen: set[Any] = set()
+    for index, mount in enumerate(mounts):
+        path = mount.get("mountPath")
+        if path and path in seen:
+            found.invalid(((at, index), "mountPath"), path, "must be unique")
+        seen.add(path)
+
+
+_MOUNTS = both(each(record({
+    "subPath": form(descending), "subPathExpr": form(descending),
+    "mountPropagation": one_of("Bidirectional", "HostToContainer", "None"),
+    "recursiveReadOnly": one_of("Disabled", "Enabled", "IfPossible"),
+}, _sub_paths)), _unique_mounts)  # fmt: skip
+_DEVICES = both(each(record({"devicePath": form(no_backsteps)})), distinct_by("name"), distinct_by("devicePath"))
+_RESIZING = both(
+    each(record({
+        "resourceName": one_of("cpu", "memory"), "restartPolicy": one_of("NotRequired", "RestartContainer"),
+    }, need("resourceName", "restartPolicy"))),
+    distinct(lambda policy: policy.get("resourceName")),
+)  # fmt: skip
+
+
+def _propagation(container: Any, at: At, found: Problems) -> None:
+    privileged = (container.get("securityContext") or {}).get("privileged")
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        if mount.get("mountPropagation") == "Bidirectional" and not privileged:
+            why = "Bidirectional mount propagation is available only to privileged containers"
+            found.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
+
+
+_ROWS: dict[str, Rule] = {
+    "name": LABEL, "ports": _PORTS, "env": each(VARIABLE), "envFrom": each(BULK), "volumeMounts": _MOUNTS,
+    "volumeDevices": _DEVICES, "resources": RESOURCES, "resizePolicy": _RESIZING,
+    "securityContext": CONTAINER_CONTEXT, "livenessProbe": ONCE, "readinessProbe": READINESS, "startupProbe": ONCE,
+    "lifecycle": LIFECYCLE, "restartPolicy": one_of("Always", "Never", "OnFailure"),
+}  # fmt: skip
+CONTAINER = record(_ROWS, need("image"), _propagation)
+
+_HOOKLESS = never(*_HOOKS, why="may not be set for init containers without restartPolicy=Always")
+_BARE = never(
+    *_HOOKS, "ports", "resources", "resizePolicy", "restartPolicy", why="cannot be set for an Ephemeral Container"
+)
+
+
+def _init(container: Any, at: At, found: Problems) -> None:
+    CONTAINER(container, at, found)
+    if container.get("restartPolicy") != "Always":
+        _HOOKLESS(container, at, found)
+
+
+def _ephemeral(container: Any, at: At, found: Problems) -> None:
+    CONTAINER(container, at, found)
+    _BARE(container, at, found)
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        here = ((at, "volumeMounts"), index)
+        never("subPath", "subPathExpr", why="cannot be set for an Ephemeral Container")(mount, here, found)
+
+
+# Each list of containers of a Pod, with the rule of its items.
+LISTS: tuple[tuple[str, Rule], ...] = (
+    ("initContainers", _init), ("containers", CONTAINER), ("ephemeralContainers", _ephemeral),
+)  # fmt: skip
+
+
+def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None:
+    """Mounts and devices are of volumes the Pod has, and of no volume both."""
+    mounted = {}
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        name = mount.get("name")
+        mounted[name] = mount.get("mountPath")
+        if name and name not in volumes:
+            found.not_found((((at, "volumeMounts"), index), "name"), name)
+    for index, device in enumerate(container.get("volumeDevices") or ()):
+        here, name = ((at, "volumeDevices"), index), device.get("name")
+        if name and name not in volumes:
+            found.not_found((here, "name"), name)
+        elif name in mounted:
+            found.invalid((here, "name"), name, "must not already exist in volumeMounts")
+        elif volumes[name] is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
+            why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            found.invalid((here, "name"), name, why)
+        if device.get("devicePath") in mounted.values():
+            why = "must not already exist as a path in volumeMounts"
+            found.invalid((here, "devicePath"), device.get("devicePath"), why)

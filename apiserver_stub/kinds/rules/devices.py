@@ -1,0 +1,120 @@
+"""The rules of devices: their classes, claims for them, and slices that offer them."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    Rules,
+    at_least,
+    at_most,
+    both,
+    distinct_by,
+    each,
+    fixed,
+    form,
+    need,
+    one_of,
+    record,
+    within,
+)
+from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN, lower_subdomain
+from apiserver_stub.kinds.rules.metadata import TEMPLATE
+from apiserver_stub.kinds.rules.selectors import NODE_SELECTOR
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+
+_REQUESTS, _SELECTORS, _CONFIGS, _DEVICES, _RESERVED, _ALTERNATIVES = 32, 32, 32, 128, 256, 8
+_DRIVER = form(lower_subdomain)
+_CEL = both(at_most(_SELECTORS), each(record({"cel": need("expression")}, need("cel"))))
+_CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
+
+
+def _counted(request: Any, at: At, found: Problems) -> None:
+    mode, count = request.get("allocationMode"), request.get("count", 0)
+    if mode == "ExactCount" and "count" in request and count <= 0:
+        found.invalid((at, "count"), count, "must be greater than zero")
+    elif mode == "All" and count:
+        found.invalid((at, "count"), count, "must not be specified when allocationMode is 'All'")
+
+
+_EXACT: dict[str, Rule] = {
+    "deviceClassName": SUBDOMAIN, "selectors": _CEL, "allocationMode": one_of("All", "ExactCount"),
+}  # fmt: skip
+_ALTERNATIVE = record({"name": LABEL, **_EXACT}, _counted, need("name", "deviceClassName"))
+
+
+def _one_way(request: Any, at: At, found: Problems) -> None:
+    given = [name for name in ("exactly", "firstAvailable") if request.get(name)]
+    if not given:
+        found.required(at, "exactly one of `exactly` or `firstAvailable` is required")
+    elif len(given) > 1:
+        found.invalid(
+            at,
+            request.get("name"),
+            "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        )
+
+
+_REQUEST = record({
+    "name": LABEL, "exactly": record(_EXACT, _counted, need("deviceClassName")),
+    "firstAvailable": both(at_most(_ALTERNATIVES), each(_ALTERNATIVE), distinct_by("name")),
+}, need("name"), _one_way)  # fmt: skip
+
+
+def _known_requests(devices: Any, at: At, found: Problems) -> None:
+    known = {request.get("name") for request in devices.get("requests") or ()}
+    for field in ("constraints", "config"):
+        for index, item in enumerate(devices.get(field) or ()):
+            for number, name in enumerate(item.get("requests") or ()):
+                if name.partition("/")[0] not in known:
+                    why = "must be the name of a request in the claim"
+                    found.invalid(((((at, field), index), "requests"), number), name, why)
+
+
+_CLAIM = record({"devices": record({
+    "requests": both(at_most(_REQUESTS), each(_REQUEST), distinct_by("name")), "config": _CONFIG,
+}, _known_requests)})  # fmt: skip
+
+
+def _claim_status(new: Tree, old: Tree, found: Problems) -> None:
+    reserved, at = get_in(new, ("status", "reservedFor")) or [], place("status.reservedFor")
+    at_most(_RESERVED)(reserved, at, found)
+    distinct_by("uid")(reserved, at, found)
+    if reserved and not get_in(new, ("status", "allocation")):
+        found.forbidden(at, "may not be specified when `allocated` is not set")
+    before = get_in(old, ("status", "allocation"))
+    if before and get_in(new, ("status", "allocation")) not in (None, before):
+        found.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), "field is immutable")
+
+
+def _one_place(spec: Any, at: At, found: Problems) -> None:
+    given = [name for name in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(name)]
+    if len(given) != 1:
+        why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
+        (found.invalid(at, given, why) if given else found.required(at, why))
+
+
+_SLICE = record({
+    "driver": _DRIVER, "nodeName": SUBDOMAIN, "nodeSelector": NODE_SELECTOR,
+    "pool": record(
+        {"generation": at_least(0), "resourceSliceCount": at_least(1, "must be greater than zero")}, need("name"),
+    ),
+    "devices": both(at_most(_DEVICES), each(record({"name": LABEL}, need("name"))), distinct_by("name")),
+}, need("driver", "pool"), _one_place)  # fmt: skip
+_CLASS = record({"selectors": _CEL, "config": _CONFIG, "extendedResourceName": form(names.qualified)})
+
+RULES = {
+    "resource.k8s.io/v1/DeviceClass": Rules(within("spec", _CLASS)),
+    "resource.k8s.io/v1/ResourceClaim": Rules(
+        within("spec", _CLAIM), fixed("spec"), {"status": _claim_status},
+    ),
+    "resource.k8s.io/v1/ResourceClaimTemplate": Rules(
+        within("spec", record({"metadata": TEMPLATE, "spec": _CLAIM})), fixed("spec"),
+    ),
+    "resource.k8s.io/v1/ResourceSlice": Rules(
+        within("spec", _SLICE),
+        fixed("spec.driver", "spec.pool.name", "spec.nodeName", "spec.nodeSelector", "spec.allNodes"),
+    ),
+}  # fmt: skip

@@ -1,0 +1,80 @@
+"""The rules of environment variables and of references into a Pod's own fields."""
+
+import re
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.amounts import HUGE
+from apiserver_stub.kinds.rules.combine import Rule, form, need, record
+from apiserver_stub.kinds.rules.formats import SUBDOMAIN
+
+_SOURCES = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
+_BULK_SOURCES = ("configMapRef", "secretRef")
+_ENV_FIELDS = (
+    "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+    "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
+)  # fmt: skip
+_FILE_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_AMOUNTS = (
+    "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+    "requests.memory",
+)  # fmt: skip
+_HUGE = (f"limits.{HUGE}", f"requests.{HUGE}")
+_SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DOTALL)
+
+
+def field_of(allowed: tuple[str, ...]) -> Rule:
+    """The path of a field of the Pod: one of a few, or one label or annotation."""
+
+    def rule(path: Any, at: At, found: Problems) -> None:
+        match = _SUBSCRIPTED.fullmatch(path)
+        if match is None:
+            if path and path not in allowed:
+                found.unsupported(at, path, allowed)
+        elif why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
+            found.invalid(at, path, why)
+
+    return rule
+
+
+def _amount(name: Any, at: At, found: Problems) -> None:
+    if name and name not in _AMOUNTS and not name.startswith(_HUGE):
+        found.unsupported(at, name, _AMOUNTS)
+
+
+_KEY_REF = record({"name": SUBDOMAIN, "key": form(names.data_key)}, need("key"))
+AMOUNT_REF = record({"resource": _amount})
+FILE_FIELD = record({"fieldPath": field_of(_FILE_FIELDS)})
+_VALUE_FROM = record({
+    "configMapKeyRef": _KEY_REF, "secretKeyRef": _KEY_REF, "resourceFieldRef": AMOUNT_REF,
+    "fieldRef": record({"fieldPath": field_of(_ENV_FIELDS)}),
+})  # fmt: skip
+
+
+def _from(variable: Any, at: At, found: Problems) -> None:
+    source = variable.get("valueFrom")
+    if source is None:
+        return
+    given = sum(name in source for name in _SOURCES)
+    here = (at, "valueFrom")
+    if not given:
+        told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
+        found.invalid(here, "", told)
+    elif variable.get("value"):
+        found.invalid(here, "", "may not be specified when `value` is not empty")
+    elif given > 1:
+        found.invalid(here, "", "may not have more than one field specified at a time")
+
+
+def _bulk(source: Any, at: At, found: Problems) -> None:
+    given = sum(name in source for name in _BULK_SOURCES)
+    if not given:
+        found.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
+    elif given > 1:
+        found.invalid(at, "", "may not have more than one field specified at a time")
+
+
+_REF = record({"name": SUBDOMAIN}, need("name"))
+VARIABLE = record({"name": form(names.env_name), "valueFrom": _VALUE_FROM}, _from)
+BULK = record({"prefix": form(names.env_name), "configMapRef": _REF, "secretRef": _REF}, _bulk)

@@ -1,0 +1,75 @@
+"""The rules of events, in both groups (document 1, Event resource).
+
+An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
+that open. In `events.k8s.io`, only the series of an event goes on after it was made.
+"""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.combine import Rule, Rules, at_least, fixed, form, need, one_of, record
+from apiserver_stub.kinds.schema import Tree
+
+_SHORT, _NOTE = 128, 1024
+_CLUSTER_WIDE = ("default", "kube-system")
+_NOT_THERE = "does not match event.namespace"
+
+
+def _lives(event: Any, subject: str, found: Problems) -> None:
+    """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
+    about = (event.get(subject) or {}).get("namespace") or ""
+    namespace = (event.get("metadata") or {}).get("namespace") or ""
+    wrong = about != namespace and not event.get("eventTime") if about else namespace not in _CLUSTER_WIDE
+    if wrong:
+        found.invalid(((None, subject), "namespace"), about, _NOT_THERE)
+
+
+def _text(limit: int) -> Rule:
+    def rule(value: Any, at: At, found: Problems) -> None:
+        if len(value.encode()) > limit:
+            found.invalid(at, value, f"can have at most {limit} characters")
+
+    return rule
+
+
+_SERIES = record({"count": at_least(2, "should be at least 2")})
+
+
+def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
+    """The rule of events that name these things so; `also` are more that new ones say."""
+    reported = record({
+        controller: form(names.qualified), note: _text(_NOTE), "series": _SERIES,
+        **dict.fromkeys(("reportingInstance", "action", "reason"), _text(_SHORT)),
+    }, need(controller, "reportingInstance", "action", "reason", *also))  # fmt: skip
+
+    def rule(event: Any, at: At, found: Problems) -> None:
+        _lives(event, subject, found)
+        if event.get("eventTime"):
+            reported(event, at, found)
+
+    return rule
+
+
+_NEW = _event("regarding", "reportingController", "note", "type")
+_TYPE = record({"type": one_of("Normal", "Warning")})
+_FIXED = fixed(
+    "regarding", "reason", "note", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp",
+    "deprecatedCount", "related", "type", "action", "reportingController", "reportingInstance", "eventTime",
+)  # fmt: skip
+
+
+def _new_event(event: Any, at: At, found: Problems) -> None:
+    _NEW(event, at, found)
+    _TYPE(event, at, found)
+
+
+def _change(new: Tree, old: Tree, found: Problems) -> None:
+    if old.get("eventTime"):
+        _FIXED(new, old, found)
+
+
+RULES = {
+    "v1/Event": Rules(_event("involvedObject", "reportingComponent", "message")),
+    "events.k8s.io/v1/Event": Rules(_new_event, _change),
+}

@@ -1,0 +1,209 @@
+"""The forms addresses, paths, ports and schedules may have; each check returns what is wrong, or an empty text."""
+
+import re
+from ipaddress import ip_address, ip_interface, ip_network
+from typing import Any
+from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.combine import Form, Rule, between, form
+
+PORT_RANGE = "must be between 1 and 65535, inclusive"
+PORT = between(1, 65535)
+NOT_NEGATIVE = "must be greater than or equal to 0"
+_PERCENT = re.compile("[0-9]+%", re.ASCII)
+_HEADER = re.compile("[-A-Za-z0-9]+", re.ASCII)
+_PERCENT_RULE = (
+    "a valid percent string must be a number followed by '%' "
+    "(e.g. '1%' or '93%', regex used for validation is '[0-9]+%')"
+)
+_IP_RULE = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_CIDR_RULE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+_MACRO = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every ([0-9.]+(ns|us|µs|ms|s|m|h))+)")
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+# Of each field of a schedule: its bounds and the words for its numbers, beginning with the lowest.
+_SCHEDULE: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of month", 1, 31, ()), ("month", 1, 12, _MONTHS),
+    ("day of week", 0, 6, _DAYS),
+)  # fmt: skip
+
+
+def address(text: str) -> str:
+    """An IP address of either family."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return _IP_RULE
+    if "%" in text:
+        return _IP_RULE
+    return "must not be an IPv4-mapped IPv6 address" if found.version == 6 and found.ipv4_mapped else ""
+
+
+def family(text: str) -> str:
+    """`IPv4` or `IPv6`, of an address or a network; empty when it is neither."""
+    try:
+        return f"IPv{ip_interface(text).version}"
+    except ValueError:
+        return ""
+
+
+def network(text: str) -> str:
+    """A range of addresses, written with its prefix length."""
+    try:
+        ip_network(text)
+    except ValueError:
+        return _network_problem(text)
+    return "" if "/" in text and "%" not in text else _CIDR_RULE
+
+
+def _network_problem(text: str) -> str:
+    if "/" in text and text.rpartition("/")[2].isdigit() and family(text):
+        return "must not have bits set beyond the prefix length"
+    return _CIDR_RULE
+
+
+def one_per_family(values: Any, at: At, found: Problems) -> None:
+    """Of several addresses or ranges, no two are of one family."""
+    families = [family(value) for value in values]
+    if len(set(families)) < len(families):
+        found.invalid(at, values, "may specify no more than one IP for each IP family")
+
+
+def port_or_name(value: Any, at: At, found: Problems) -> None:
+    """A port given by number or by name."""
+    if type(value) is int:
+        if not 1 <= value <= 65535:
+            found.invalid(at, value, PORT_RANGE)
+    elif why := names.port_name(value):
+        found.invalid(at, value, why)
+
+
+def amount(value: Any, at: At, found: Problems) -> None:
+    """A count, or a percentage of one."""
+    if type(value) is int:
+        if value < 0:
+            found.invalid(at, value, NOT_NEGATIVE)
+    elif not _PERCENT.fullmatch(value):
+        found.invalid(at, value, _PERCENT_RULE)
+
+
+def no_more_than_all(value: Any, at: At, found: Problems) -> None:
+    """A percentage is no more than 100."""
+    if type(value) is str and _PERCENT.fullmatch(value) and len(value) < 20 and int(value[:-1]) > 100:
+        found.invalid(at, value, "must not be greater than 100%")
+
+
+def is_none(value: Any) -> bool:
+    """Whether a count or percentage comes to nothing."""
+    return value is None or value == 0 or (type(value) is str and value.strip("0") == "%")
+
+
+def header(name: str) -> str:
+    """The name of an HTTP header."""
+    if _HEADER.fullmatch(name):
+        return ""
+    return "a valid HTTP header must have only letters, digits or '-' (e.g. 'X-Header-Name')"
+
+
+def absolute(path: str) -> str:
+    """A path that begins at the root."""
+    return "" if path.startswith("/") else "must be an absolute path"
+
+
+def no_backsteps(path: str) -> str:
+    """A path that never goes up."""
+    return "must not contain '..'" if ".." in path.replace("\\", "/").split("/") else ""
+
+
+def descending(path: str) -> str:
+    """A relative path that never goes up."""
+    return "must be a relative path" if path.startswith("/") else no_backsteps(path)
+
+
+def lower_subdomain(name: str) -> str:
+    """The name of a driver: a DNS subdomain of 63 characters, in whatever case."""
+    return "must be no more than 63 characters" if len(name) > 63 else names.subdomain(name.lower())
+
+
+def https_url(text: str) -> str:
+    """The address of a webhook."""
+    try:
+        url = urlsplit(text)
+    except ValueError as error:
+        return f"url must be a valid URL: {error}"
+    if url.scheme != "https":
+        return "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+    if not url.netloc:
+        return "host must be specified; desired format: https://host[/path]"
+    if "@" in url.netloc:
+        return "user information is not permitted in the URL"
+    if url.fragment:
+        return "fragments are not permitted in the URL"
+    return "query parameters are not permitted in the URL" if url.query else ""
+
+
+def schedule(text: str) -> str:
+    """The schedule of a CronJob: five fields, or a macro."""
+    if "TZ" in text:
+        return "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+    if text.startswith("@"):
+        return "" if _MACRO.fullmatch(text) else f"unrecognized descriptor: {text}"
+    parts = text.split()
+    if len(parts) != len(_SCHEDULE):
+        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)}]"
+    bad = [
+        part for part, row in zip(parts, _SCHEDULE, strict=True) if not all(_times(t, *row) for t in part.split(","))
+    ]
+    return f"failed to parse: {', '.join(bad)}" if bad else ""
+
+
+def _times(text: str, _name: str, low: int, high: int, words: tuple[str, ...]) -> bool:
+    """Whether one term of a field, such as `mon-fri` or `10-50/5`, is in order."""
+    span, slash, step = text.partition("/")
+    if slash and not (step.isascii() and step.isdigit() and int(step[:9]) > 0):
+        return False
+    if span in ("*", "?"):
+        return True
+    first, dash, last = span.partition("-")
+    bounds = [_time(part, low, words) for part in ((first, last) if dash else (first,))]
+    return all(low <= bound <= high for bound in bounds) and bounds == sorted(bounds)
+
+
+def _time(text: str, low: int, words: tuple[str, ...]) -> int:
+    if text.isascii() and text.isdigit():
+        return int(text[:9])
+    return words.index(text.lower()) + low if text.lower() in words else -1
+
+
+def time_zone(name: str) -> str:
+    """A time zone of the IANA database; any well-formed name where there is no database."""
+    if name.lower() == "local":
+        return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return f"unknown time zone {name}" if _zones_are_known() else ""
+    return ""
+
+
+def _zones_are_known() -> bool:
+    try:
+        ZoneInfo("UTC")
+    except ZoneInfoNotFoundError:
+        return False
+    return True
+
+
+ADDRESS: Rule = form(address)
+NETWORK: Rule = form(network)
+LABEL: Rule = form(names.label)
+SUBDOMAIN: Rule = form(names.subdomain)
+QUALIFIED: Rule = form(names.qualified)
+
+
+def prefixed(check: Form) -> Form:
+    """The form of a text that more will be appended to: a trailing dash does not count."""
+    return lambda text: check(text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text)

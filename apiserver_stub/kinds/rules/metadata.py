@@ -1,0 +1,133 @@
+"""The rules of metadata: names, labels, annotations, owners, finalizers, managed fields, and what never changes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, each, form, one_of, record, shorter
+from apiserver_stub.kinds.rules.formats import prefixed
+from apiserver_stub.kinds.schema import Tree
+
+ANNOTATIONS_LIMIT = 256 * 1024
+_STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
+_NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_AT: At = (None, "metadata")
+_MANAGER_LIMIT, _SUBRESOURCE_LIMIT = 128, 256
+
+
+def labels(values: Any, at: At, found: Problems) -> None:
+    """A map of labels."""
+    for name, value in values.items():
+        if why := names.qualified(name):
+            found.invalid(at, name, why)
+        if why := names.label_value(value):
+            found.invalid(at, value, why)
+
+
+def annotations(values: Any, at: At, found: Problems) -> None:
+    """A map of annotations."""
+    size = 0
+    for name, value in values.items():
+        size += len(name.encode()) + len(value.encode())
+        if why := names.qualified(name.lower()):
+            found.invalid(at, name, why)
+    if size > ANNOTATIONS_LIMIT:
+        found.too_long(at, ANNOTATIONS_LIMIT)
+
+
+def finalizers(values: Any, at: At, found: Problems) -> None:
+    """A list of finalizers."""
+    for index, name in enumerate(values):
+        if why := names.qualified(name):
+            found.invalid(at, name, why)
+        elif "/" not in name and name not in _STANDARD_FINALIZERS:
+            found.invalid((at, index), name, "name is neither a standard finalizer name nor is it fully qualified")
+    if "orphan" in values and "foregroundDeletion" in values:
+        found.invalid(at, values, "finalizer orphan and foregroundDeletion cannot be both set")
+
+
+def _api_version(text: str) -> str:
+    return "" if text.count("/") < 2 and not text.endswith("/") else "must be <group>/<version> or <version>"
+
+
+def _may_own(owner: Any, at: At, found: Problems) -> None:
+    if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":
+        found.invalid(at, owner, "/v1, Kind=Event is disallowed from being an owner")
+
+
+def _one_controller(owners: Any, at: At, found: Problems) -> None:
+    named = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller") is True]
+    if len(named) > 1:
+        why = 'Only one reference can have Controller set to true. Found "true" in references for '
+        found.invalid(at, owners, why + " and ".join(named))
+
+
+def _printable(text: str) -> str:
+    return "" if text.isprintable() else "must have printable characters only"
+
+
+def _fields_type(text: str) -> str:
+    return "" if text == "FieldsV1" else "must be `FieldsV1`"
+
+
+_MANAGER = record({
+    "operation": one_of("Apply", "Update"),
+    "fieldsType": form(_fields_type),
+    "manager": both(shorter(_MANAGER_LIMIT), form(_printable)),
+    "subresource": shorter(_SUBRESOURCE_LIMIT),
+})  # fmt: skip
+
+_OWNER = record({"apiVersion": form(_api_version)}, _may_own)
+TEMPLATE = record({"labels": labels, "annotations": annotations})
+_ANY: Rule = record({
+    "labels": labels,
+    "annotations": annotations,
+    "finalizers": finalizers,
+    "generation": at_least(0),
+    "managedFields": each(_MANAGER),
+    "ownerReferences": both(each(_OWNER), _one_controller),
+})  # fmt: skip
+
+
+def check_metadata(kind: Kind, rule: Form, new: Tree, old: Tree | None, found: Problems) -> None:
+    """All problems of an object's metadata; `rule` is the form of its name."""
+    metadata = new.get("metadata")
+    if not isinstance(metadata, dict):
+        found.required(_AT)
+        return
+    _ANY(metadata, _AT, found)
+    if old is None:
+        _name(kind.namespaced, rule, metadata, found)
+    else:
+        _unchanged(metadata, old.get("metadata", {}), found)
+
+
+def _name(namespaced: bool, rule: Form, metadata: Tree, found: Problems) -> None:
+    name, prefix, namespace = (metadata.get(part, "") for part in ("name", "generateName", "namespace"))
+    if prefix and (why := prefixed(rule)(prefix)):
+        found.invalid((_AT, "generateName"), prefix, why)
+    if not name:
+        found.required((_AT, "name"), "name or generateName is required")
+    elif why := rule(name):
+        found.invalid((_AT, "name"), name, why)
+    if namespaced and not namespace:
+        found.required((_AT, "namespace"))
+    elif not namespaced and namespace:
+        found.forbidden((_AT, "namespace"), "not allowed on this type")
+    elif namespace and (why := names.label(namespace)):
+        found.invalid((_AT, "namespace"), namespace, why)
+
+
+def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], found: Problems) -> None:
+    for name in _NEVER_CHANGED:
+        if new.get(name) != old.get(name):
+            found.invalid((_AT, name), new.get(name), IMMUTABLE)
+    if new.get("generation", 0) < old.get("generation", 0):
+        found.invalid((_AT, "generation"), new.get("generation", 0), "must not be decremented")
+    if old.get("deletionTimestamp") and new.get("finalizers"):
+        added = sorted(set(new["finalizers"]) - set(old.get("finalizers", ())))
+        if added:
+            why = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
+            found.forbidden(place("metadata.finalizers"), why)

@@ -1,0 +1,44 @@
+"""What a Pod may not ask for on the operating system it says it is for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from apiserver_stub.kinds.problems import At, Problems
+
+_NOT_ON_WINDOWS = "cannot be set for a windows pod"
+_NOT_ON_LINUX = "windows options cannot be set for a linux pod"
+_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_POD_FIELDS = ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace")
+_POD_CONTEXT = (
+    "appArmorProfile", "fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsUser", "seLinuxChangePolicy",
+    "seLinuxOptions", "seccompProfile", "supplementalGroups", "supplementalGroupsPolicy", "sysctls",
+)  # fmt: skip
+_CONTAINER_CONTEXT = (
+    "allowPrivilegeEscalation", "appArmorProfile", "capabilities", "privileged", "procMount",
+    "readOnlyRootFilesystem", "runAsGroup", "runAsUser", "seLinuxOptions", "seccompProfile",
+)  # fmt: skip
+
+
+def fits_system(spec: Any, at: At, found: Problems) -> None:
+    """A Pod for one operating system asks for nothing that only another has."""
+    system = (spec.get("os") or {}).get("name")
+    if system == "linux":
+        for here, context in _contexts(spec, at):
+            if "windowsOptions" in context:
+                found.forbidden((here, "windowsOptions"), _NOT_ON_LINUX)
+    elif system == "windows":
+        for name in _POD_FIELDS:
+            if spec.get(name) not in (None, False):
+                found.forbidden((at, name), _NOT_ON_WINDOWS)
+        for index, (here, context) in enumerate(_contexts(spec, at)):
+            for name in _POD_CONTEXT if not index else _CONTAINER_CONTEXT:
+                if name in context:
+                    found.forbidden((here, name), _NOT_ON_WINDOWS)
+
+
+def _contexts(spec: Any, at: At) -> Iterator[tuple[At, Any]]:
+    """The security context of the Pod, and those of its containers."""
+    yield (at, "securityContext"), spec.get("securityContext") or {}
+    for name in _LISTS:
+        for index, container in enumerate(spec.get(name) or ()):
+            yield (((at, name), index), "securityContext"), container.get("securityContext") or {}

@@ -1,0 +1,79 @@
+"""The rules of Pods, and of the templates of Pods."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.rules.combine import Change, Rule, Rules, never, within
+from apiserver_stub.kinds.rules.metadata import TEMPLATE
+from apiserver_stub.kinds.rules.pod_change import change, change_ephemeral, resize
+from apiserver_stub.kinds.rules.pod_spec import pod_spec
+from apiserver_stub.kinds.rules.pod_status import change_status
+from apiserver_stub.kinds.schema import Tree
+
+_SPEC: At = (None, "spec")
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_LATER = "cannot be set on create"
+_MIRROR = "kubernetes.io/config.mirror"
+_ANNOTATIONS = place("metadata.annotations")
+
+
+def _pod(pod: Any, _at: At, found: Problems) -> None:
+    spec = pod.get("spec")
+    if spec is None:
+        found.required(_SPEC)
+        return
+    pod_spec(spec, _SPEC, found)
+    for name in ("containers", "initContainers", "ephemeralContainers"):
+        for index, container in enumerate(spec.get(name) or ()):
+            image = container.get("image", "")
+            if image != image.strip():
+                why = "must not have leading or trailing whitespace"
+                found.invalid((((_SPEC, name), index), "image"), image, why)
+    annotations = (pod.get("metadata") or {}).get("annotations")
+    if annotations:
+        _annotations(annotations, spec, found)
+
+
+def _annotations(annotations: Mapping[str, str], spec: Tree, found: Problems) -> None:
+    cost = annotations.get(_COST, "0")
+    digits = cost.removeprefix("-")
+    if not (cost.isascii() and digits.isdigit() and len(digits) < 11 and -(2**31) <= int(cost) < 2**31):
+        found.invalid((_ANNOTATIONS, key(_COST)), cost, "must be a 32bit integer")
+    if _MIRROR in annotations and not spec.get("nodeName"):
+        why = "must set spec.nodeName if mirror pod annotation is set"
+        found.invalid((_ANNOTATIONS, key(_MIRROR)), annotations[_MIRROR], why)
+
+
+def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
+    """A template whose Pods may have one of the restart policies; any when none is named."""
+
+    def rule(template: Any, at: At, found: Problems) -> None:
+        if "metadata" in template:
+            TEMPLATE(template["metadata"], (at, "metadata"), found)
+        spec, here = template.get("spec"), (at, "spec")
+        if spec is None:
+            found.required((here, "containers"))
+            return
+        pod_spec(spec, here, found, claimed)
+        policy = spec.get("restartPolicy")
+        if policies and policy and policy not in policies:
+            found.unsupported((here, "restartPolicy"), policy, policies)
+        if spec.get("ephemeralContainers"):
+            found.forbidden((here, "ephemeralContainers"), "ephemeral containers not allowed in pod template")
+
+    return rule
+
+
+def _stored_template(tree: Any, _at: At, found: Problems) -> None:
+    pod_template()(tree.get("template") or {}, (None, "template"), found)
+
+
+_PARTS: Mapping[str, Change] = MappingProxyType({
+    "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
+})  # fmt: skip
+RULES = {
+    "v1/Pod": Rules(_pod, change, _PARTS, born=within("spec", never("ephemeralContainers", why=_LATER))),
+    "v1/PodTemplate": Rules(_stored_template),
+}

@@ -1,0 +1,135 @@
+"""What of a Pod may change after it was made, by an update, by a new ephemeral container, by a resize."""
+
+from typing import Any
+
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, same_but
+
+_SPEC: At = (None, "spec")
+_LISTS = ("containers", "initContainers")
+_RESIZED = ("cpu", "memory")
+_MAY_CHANGE = frozenset({
+    "activeDeadlineSeconds", "containers", "initContainers", "schedulingGates", "terminationGracePeriodSeconds",
+    "tolerations",
+})  # fmt: skip
+_GATED_MAY_CHANGE = frozenset({"affinity", "nodeSelector"})
+_FROZEN = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_MIRROR = "kubernetes.io/config.mirror"
+
+
+def change(new: Tree, old: Tree, found: Problems) -> None:
+    """An update through the main resource."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if spec == before:
+        return
+    counts = [name for name in _LISTS if len(spec.get(name) or ()) != len(before.get(name) or ())]
+    for name in counts:
+        found.forbidden((_SPEC, name), "pod updates may not add or remove containers")
+    _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), found)
+    _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [], found)
+    _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], found)
+    gated = bool(before.get("schedulingGates"))
+    if gated:
+        _steering(spec, before, found)
+    if not counts and not _same_otherwise(spec, before, gated):
+        found.forbidden(_SPEC, _FROZEN)
+
+
+def _same_otherwise(new: Tree, old: Tree, gated: bool) -> bool:
+    ignored = _MAY_CHANGE | _GATED_MAY_CHANGE if gated else _MAY_CHANGE
+    grace, before = (spec.get("terminationGracePeriodSeconds") for spec in (new, old))
+    hurried = grace == 1 and isinstance(before, int) and before < 0
+    return (grace == before or hurried) and same_but(ignored, new, old) and _same_containers(new, old, ("image",))
+
+
+def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
+    pairs = (zip(new.get(name) or (), old.get(name) or (), strict=True) for name in _LISTS)
+    return all(same_but(ignored, one, other) for pair in pairs for one, other in pair)
+
+
+def _deadline(new: Any, old: Any, found: Problems) -> None:
+    at = (_SPEC, "activeDeadlineSeconds")
+    if old is None:
+        return
+    if new is None:
+        found.invalid(at, None, "must not update from a positive integer to nil value")
+    elif new > old:
+        found.invalid(at, new, "must be less than or equal to previous value")
+
+
+def _tolerations(new: list[Any], old: list[Any], found: Problems) -> None:
+    lasting = ("tolerationSeconds",)
+    if any(all(not same_but(lasting, one, other) for other in new) for one in old):
+        why = "existing toleration can not be modified except its tolerationSeconds"
+        found.forbidden((_SPEC, "tolerations"), why)
+
+
+def _gates(new: list[Any], old: list[Any], found: Problems) -> None:
+    known = [gate.get("name") for gate in old]
+    for index, gate in enumerate(new):
+        if gate.get("name") not in known:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            found.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
+
+
+def _steering(new: Tree, old: Tree, found: Problems) -> None:
+    """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
+    wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+    if any(wanted.get(name) != value for name, value in before.items()):
+        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        found.invalid((_SPEC, "nodeSelector"), wanted, why)
+    if not same_but(("nodeAffinity",), new.get("affinity") or {}, old.get("affinity") or {}):
+        found.forbidden(_SPEC, _FROZEN)
+
+
+def change_ephemeral(new: Tree, old: Tree, found: Problems) -> None:
+    """Ephemeral containers are only ever added."""
+    at = (_SPEC, "ephemeralContainers")
+    if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
+        found.forbidden(None, "static pods do not support ephemeral containers")
+    wanted = {c.get("name"): c for c in get_in(new, ("spec", "ephemeralContainers")) or ()}
+    for container in get_in(old, ("spec", "ephemeralContainers")) or ():
+        name = container.get("name")
+        if name not in wanted:
+            found.forbidden(at, f'existing ephemeral containers "{name}" may not be removed')
+        elif wanted[name] != container:
+            found.forbidden(at, f'existing ephemeral containers "{name}" may not be changed')
+
+
+def resize(new: Tree, old: Tree, found: Problems) -> None:
+    """A resize changes what containers and sidecars ask of cpu and memory, and takes nothing away."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
+        found.forbidden(None, "static pods cannot be resized")
+    if get_in(before, ("os", "name")) == "windows":
+        found.forbidden(None, "windows pods cannot be resized")
+    if any(len(spec.get(name) or ()) != len(before.get(name) or ()) for name in _LISTS):
+        found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+        return
+    for name in _LISTS:
+        for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
+            _resize_container(one, other, ((_SPEC, name), index), found, name == "containers")
+    if not same_but(_LISTS, spec, before):
+        found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+
+
+def _resize_container(new: Tree, old: Tree, at: At, found: Problems, regular: bool) -> None:
+    if new == old:
+        return
+    if not regular and old.get("restartPolicy") != "Always":
+        found.forbidden(_SPEC, "resources for non-sidecar init containers are immutable")
+        return
+    asked, before = new.get("resources") or {}, old.get("resources") or {}
+    for kind in ("requests", "limits"):
+        given, had = asked.get(kind) or {}, before.get(kind) or {}
+        if had.keys() - given.keys():
+            found.forbidden(((at, "resources"), kind), f"resource {kind} cannot be removed")
+        if not same_but(_RESIZED, given, had):
+            found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    if not same_but(("resources", "resizePolicy"), new, old):
+        found.forbidden(_SPEC, "only cpu and memory resources are mutable")

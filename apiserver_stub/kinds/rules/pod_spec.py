@@ -1,0 +1,180 @@
+"""The rules of a Pod's spec, wherever it stands."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.amounts import RESOURCES, amounts, container_resource
+from apiserver_stub.kinds.rules.combine import (
+    GREATEST,
+    Rule,
+    at_least,
+    between,
+    both,
+    distinct_by,
+    each,
+    form,
+    one_of,
+    record,
+)
+from apiserver_stub.kinds.rules.containers import LISTS, volumes_exist
+from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
+from apiserver_stub.kinds.rules.metadata import labels
+from apiserver_stub.kinds.rules.operating_system import fits_system
+from apiserver_stub.kinds.rules.probes import sleeps
+from apiserver_stub.kinds.rules.scheduling import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
+from apiserver_stub.kinds.rules.security import POD_CONTEXT
+from apiserver_stub.kinds.rules.volumes import VOLUMES
+
+_NAMESERVERS, _SEARCHES, _SEARCH_LENGTH = 3, 32, 2048
+_HOSTNAME = 64
+_DNS_AT_LEAST = "must provide at least one DNS nameserver when `dnsPolicy` is None"
+
+
+def _search(domain: str) -> str:
+    return "" if domain == "." else names.loose_subdomain(domain.removesuffix("."))
+
+
+def _whole_hostname(name: str) -> str:
+    return names.subdomain(name) if len(name) <= _HOSTNAME else f"must be no more than {_HOSTNAME} characters"
+
+
+def _few_nameservers(config: Any, at: At, found: Problems) -> None:
+    servers, searches = config.get("nameservers") or (), config.get("searches") or ()
+    if len(servers) > _NAMESERVERS:
+        found.invalid((at, "nameservers"), servers, f"must not have more than {_NAMESERVERS} nameservers")
+    if len(searches) > _SEARCHES:
+        found.invalid((at, "searches"), searches, f"must not have more than {_SEARCHES} search paths")
+    if len(" ".join(searches)) > _SEARCH_LENGTH:
+        why = f"must not have more than {_SEARCH_LENGTH} characters (including spaces) in the search list"
+        found.invalid((at, "searches"), searches, why)
+
+
+def _option(option: Any, at: At, found: Problems) -> None:
+    if not option.get("name"):
+        found.required(at, "must not be empty")
+
+
+_DNS = record({"nameservers": each(ADDRESS), "searches": each(form(_search)), "options": each(_option)},
+              _few_nameservers)  # fmt: skip
+
+
+def _claim(claim: Any, at: At, found: Problems) -> None:
+    given = sum(name in claim for name in ("resourceClaimName", "resourceClaimTemplateName"))
+    if given > 1:
+        why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        found.invalid(at, claim, why)
+    elif not given:
+        found.invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+
+
+_CLAIMS = both(
+    each(record({"name": LABEL, "resourceClaimName": SUBDOMAIN, "resourceClaimTemplateName": SUBDOMAIN}, _claim)),
+    distinct_by("name"),
+)
+
+
+def _dns_given(spec: Any, at: At, found: Problems) -> None:
+    if spec.get("dnsPolicy") != "None":
+        return
+    config = spec.get("dnsConfig")
+    if config is None:
+        found.required((at, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
+    elif not config.get("nameservers"):
+        found.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
+
+
+def _host_namespaces(spec: Any, at: At, found: Problems) -> None:
+    if spec.get("shareProcessNamespace") and spec.get("hostPID"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        found.invalid((at, "shareProcessNamespace"), True, why)
+    if spec.get("hostUsers") is False:
+        for name in ("hostNetwork", "hostPID", "hostIPC"):
+            if spec.get(name):
+                found.forbidden((at, name), "when `hostUsers` is false")
+
+
+_ROWS: Mapping[str, Rule] = MappingProxyType({
+    "activeDeadlineSeconds": between(1, GREATEST), "affinity": AFFINITY, "dnsConfig": _DNS,
+    "hostAliases": each(record({"ip": ADDRESS, "hostnames": each(SUBDOMAIN)})), "hostname": LABEL,
+    "hostnameOverride": form(_whole_hostname),
+    "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": record({"name": one_of("linux", "windows")}),
+    "overhead": amounts(container_resource), "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
+    "resourceClaims": _CLAIMS, "resources": RESOURCES, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
+    "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
+    "terminationGracePeriodSeconds": at_least(0), "tolerations": TOLERATIONS,
+    "topologySpreadConstraints": SPREADING, "volumes": VOLUMES,
+})  # fmt: skip
+_PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
+
+
+def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) -> None:
+    """All problems of a Pod's spec; `claimed` are the volumes its controller adds."""
+    _PLAIN(spec, at, found)
+    if not spec.get("containers"):
+        found.required((at, "containers"))
+    volumes = {**{volume.get("name"): volume for volume in spec.get("volumes") or ()}, **dict.fromkeys(claimed)}
+    claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    grace = spec.get("terminationGracePeriodSeconds")
+    for name, rule in LISTS:
+        for index, container in enumerate(spec.get(name) or ()):
+            here = ((at, name), index)
+            rule(container, here, found)
+            if "volumeMounts" in container or "volumeDevices" in container:
+                volumes_exist(container, here, found, volumes)
+            if "lifecycle" in container:
+                sleeps(container["lifecycle"], (here, "lifecycle"), found, grace)
+            if claims or "claims" in (container.get("resources") or ()):
+                _known_claims(container, here, found, claims)
+    _names_differ(spec, at, found)
+    _host_ports(spec, at, found)
+
+
+def _known_claims(container: Any, at: At, found: Problems, known: set[Any]) -> None:
+    for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
+        if claim.get("name") and claim["name"] not in known:
+            found.not_found(((((at, "resources"), "claims"), index), "name"), claim["name"])
+
+
+def _containers(spec: Any, at: At, *lists: str) -> Iterator[tuple[At, Any]]:
+    for name in lists:
+        for index, container in enumerate(spec.get(name) or ()):
+            yield ((at, name), index), container
+
+
+def _names_differ(spec: Any, at: At, found: Problems) -> None:
+    seen: set[Any] = set()
+    for here, container in _containers(spec, at, "containers", "initContainers", "ephemeralContainers"):
+        name = container.get("name")
+        if name and name in seen:
+            found.duplicate((here, "name"), name)
+        seen.add(name)
+    if "ephemeralContainers" in spec:
+        _targets_exist(spec, at, found)
+
+
+def _targets_exist(spec: Any, at: At, found: Problems) -> None:
+    known = {container.get("name") for _, container in _containers(spec, at, "containers", "initContainers")}
+    for here, container in _containers(spec, at, "ephemeralContainers"):
+        target = container.get("targetContainerName")
+        if target and target not in known:
+            found.not_found((here, "targetContainerName"), target)
+
+
+def _host_ports(spec: Any, at: At, found: Problems) -> None:
+    """No two containers that run together take one port of the host."""
+    network, seen = spec.get("hostNetwork"), set[Any]()
+    for here, container in _containers(spec, at, "containers"):
+        for index, port in enumerate(container.get("ports") or ()):
+            host, inner = port.get("hostPort"), port.get("containerPort")
+            if not host:
+                continue
+            at_port = (((here, "ports"), index), "hostPort")
+            taken = f"{port.get('protocol', 'TCP')}/{port.get('hostIP', '')}/{host}"
+            if taken in seen:
+                found.duplicate(at_port, taken)
+            seen.add(taken)
+            if network and host != inner:
+                found.invalid(at_port, host, "must match `containerPort` when `hostNetwork` is true")

@@ -1,0 +1,169 @@
+"""The rules of services: ports, addresses of their own, types and what belongs to each type."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.rules.combine import Rules, both, distinct_by, each, form, one_of, record, within
+from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, QUALIFIED, address, family, network, port_or_name
+from apiserver_stub.kinds.rules.metadata import labels
+from apiserver_stub.kinds.rules.service_change import change
+from apiserver_stub.kinds.schema import Tree
+
+_LONGEST_AFFINITY = 86_400
+_EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
+_LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
+
+
+def is_headless(spec: Tree) -> bool:
+    """Whether a service has chosen to have no address."""
+    return spec.get("clusterIP") == "None" or (spec.get("clusterIPs") or [""])[0] == "None"
+
+
+def _range(text: Any, at: At, found: Problems) -> None:
+    if why := network(text.strip()):
+        found.invalid(at, text, why)
+
+
+def _node_port(value: Any, at: At, found: Problems) -> None:
+    if value:
+        PORT(value, at, found)
+
+
+_PORT = record({
+    "name": LABEL, "port": PORT, "targetPort": port_or_name, "nodePort": _node_port, "appProtocol": QUALIFIED,
+    "protocol": one_of("SCTP", "TCP", "UDP"),
+})  # fmt: skip
+
+
+def _ports(spec: Any, at: At, found: Problems) -> None:
+    ports, here = spec.get("ports") or [], (at, "ports")
+    if not ports and not is_headless(spec) and spec.get("type") != "ExternalName":
+        found.required(here)
+    seen: set[tuple[Any, ...]] = set()
+    for index, port in enumerate(ports):
+        protocol, own = port.get("protocol", "TCP"), (here, index)
+        if len(ports) > 1 and not port.get("name"):
+            found.required((own, "name"))
+        if ("port", protocol, port.get("port")) in seen:
+            found.duplicate(own, {"protocol": protocol, "port": port.get("port")})
+        if port.get("nodePort") and ("node", protocol, port["nodePort"]) in seen:
+            found.duplicate((own, "nodePort"), port["nodePort"])
+        seen |= {("port", protocol, port.get("port")), ("node", protocol, port.get("nodePort"))}
+        if port.get("nodePort") and spec.get("type") == "ClusterIP":
+            found.forbidden((own, "nodePort"), "may not be used when `type` is 'ClusterIP'")
+
+
+def _type(spec: Any, at: At, found: Problems) -> None:
+    kind = spec.get("type", "ClusterIP")
+    if kind == "ExternalName":
+        _external_name(spec, at, found)
+    elif kind in _EXTERNAL and is_headless(spec):
+        found.invalid(((at, "clusterIPs"), 0), "None", f"may not be set to 'None' for {kind} services")
+    if kind != "LoadBalancer":
+        for name in _LOAD_BALANCER_ONLY:
+            if spec.get(name) not in (None, [], ""):
+                found.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
+    local = kind == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
+    if spec.get("healthCheckNodePort") and not local:
+        why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
+        found.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
+    if spec.get("externalTrafficPolicy") and kind not in _EXTERNAL and not spec.get("externalIPs"):
+        why = "may only be set for externally-accessible services"
+        found.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
+
+
+def _external_name(spec: Tree, at: At, found: Problems) -> None:
+    name = (spec.get("externalName") or "").removesuffix(".")
+    if not name:
+        found.required((at, "externalName"))
+    elif why := names.subdomain(name):
+        found.invalid((at, "externalName"), name, why)
+    for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
+        if spec.get(field):
+            found.forbidden((at, field), "may not be set for ExternalName services")
+
+
+def _affinity(spec: Any, at: At, found: Problems) -> None:
+    kind, config, here = spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"), (at, "sessionAffinityConfig")
+    if kind == "None" and config is not None:
+        found.forbidden(here, "must not be set when session affinity is None")
+    if kind != "ClientIP" or config is None:
+        return
+    seconds = (config.get("clientIP") or {}).get("timeoutSeconds")
+    if seconds is not None and not 0 < seconds <= _LONGEST_AFFINITY:
+        why = f"must be greater than 0 and less than {_LONGEST_AFFINITY}"
+        found.invalid(((here, "clientIP"), "timeoutSeconds"), seconds, why)
+
+
+def _addresses(spec: Any, at: At, found: Problems) -> None:
+    """The addresses of a service agree with each other and with the families asked for."""
+    first, given, here = spec.get("clusterIP"), spec.get("clusterIPs") or [], (at, "clusterIPs")
+    if spec.get("type") == "ExternalName":
+        return
+    if given and first and given[0] != first:
+        found.invalid(here, given, "first value must match `clusterIP`")
+    if len(given) > 1 and "None" in given:
+        found.invalid(here, given, "'None' must be the first and only value")
+    if len(given) > 2 or len({family(ip) for ip in given}) < len(given):
+        found.invalid(here, given, "may only hold up to 2 values, one of each IP family")
+    for index, text in enumerate(given or ([first] if first else ())):
+        if text not in ("", "None") and (why := address(text)):
+            found.invalid((here, index), text, why)
+    _families(spec, given, at, found)
+
+
+def _families(spec: Tree, given: list[str], at: At, found: Problems) -> None:
+    families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
+    for index, name in enumerate(families):
+        if name in families[:index]:
+            found.duplicate(((at, "ipFamilies"), index), name)
+    if policy == "SingleStack" and len(families) > 1:
+        found.invalid(
+            (at, "ipFamilyPolicy"),
+            policy,
+            "must be 'RequireDualStack' or 'PreferDualStack' when multiple ipFamilies are specified",
+        )
+    if policy == "SingleStack" and len(given) > 1:
+        found.invalid(
+            (at, "ipFamilyPolicy"),
+            policy,
+            "must be 'RequireDualStack' or 'PreferDualStack' when multiple clusterIPs are specified",
+        )
+    for index, (ip, wanted) in enumerate(zip(given, families, strict=False)):
+        if ip not in ("", "None") and family(ip) not in ("", wanted):
+            found.invalid(
+                ((at, "clusterIPs"), index), ip, f"expected an {wanted} value as indicated by `ipFamilies[{index}]`"
+            )
+
+
+_SPEC = record({
+    "ports": both(each(_PORT), distinct_by("name")), "selector": labels, "externalIPs": each(ADDRESS),
+    "loadBalancerSourceRanges": each(_range), "loadBalancerClass": form(names.qualified),
+    "healthCheckNodePort": _node_port,
+    "trafficDistribution": one_of("PreferClose", "PreferSameNode", "PreferSameZone"),
+}, _ports, _type, _affinity, _addresses)  # fmt: skip
+
+
+def _ingress_points(points: Any, at: At, found: Problems) -> None:
+    for index, point in enumerate(points):
+        text, name = point.get("ip", ""), point.get("hostname", "")
+        if text and (why := address(text)):
+            found.invalid(((at, index), "ip"), text, why)
+        if name and not address(name):
+            found.invalid(((at, index), "hostname"), name, "must be a DNS name, not an IP address")
+        elif name and (why := names.subdomain(name)):
+            found.invalid(((at, index), "hostname"), name, why)
+
+
+INGRESS_POINTS = within("status.loadBalancer.ingress", _ingress_points)
+
+
+def _status(new: Tree, _old: Tree, found: Problems) -> None:
+    INGRESS_POINTS(new, None, found)
+    points = (new.get("status") or {}).get("loadBalancer") or {}
+    if points.get("ingress") and (new.get("spec") or {}).get("type") != "LoadBalancer":
+        found.forbidden(place("status.loadBalancer.ingress"), 'may only be used when `spec.type` is "LoadBalancer"')
+
+
+RULES = {"v1/Service": Rules(within("spec", _SPEC), change, {"status": _status}, names.old_label)}

@@ -1,0 +1,122 @@
+"""The rules of storage classes, drivers, and what attaches volumes to nodes."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.rules.amounts import not_negative
+from apiserver_stub.kinds.rules.combine import (
+    Rules,
+    at_least,
+    both,
+    distinct_by,
+    each,
+    filled,
+    fixed,
+    form,
+    need,
+    record,
+    within,
+)
+from apiserver_stub.kinds.rules.formats import QUALIFIED, SUBDOMAIN, lower_subdomain
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+from apiserver_stub.kinds.schema import Tree
+
+_MOST_PARAMETERS, _LARGEST_PARAMETERS = 512, 256 * 1024
+_LONGEST_ID, _LONGEST_ERROR = 256, 1024 * 256
+_DRIVER = form(lower_subdomain)
+
+
+def _parameters(values: Any, at: At, found: Problems) -> None:
+    if len(values) > _MOST_PARAMETERS:
+        found.too_long(at, _MOST_PARAMETERS, "items")
+    if "" in values:
+        found.invalid(at, "", "field can not be empty.")
+    if sum(len(name) + len(value) for name, value in values.items()) > _LARGEST_PARAMETERS:
+        found.too_long(at, _LARGEST_PARAMETERS)
+
+
+def _provisioner(name: str) -> str:
+    return names.qualified(name.lower())
+
+
+def _distinct_values(expression: Any, at: At, found: Problems) -> None:
+    values = expression.get("values") or []
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            found.duplicate(((at, "values"), index), value)
+
+
+_TOPOLOGIES = each(record({"matchLabelExpressions": both(
+    each(record({"key": QUALIFIED, "values": filled()}, _distinct_values)), distinct_by("key"),
+)}))  # fmt: skip
+_CLASS = record({"provisioner": form(_provisioner), "parameters": _parameters, "allowedTopologies": _TOPOLOGIES})
+_ATTRIBUTES = record(
+    {"driverName": _DRIVER, "parameters": both(filled("must contain at least one key/value pair"), _parameters)}
+)
+
+
+def _attached(source: Any, at: At, found: Problems) -> None:
+    given = [name for name in ("inlineVolumeSpec", "persistentVolumeName") if source.get(name)]
+    if not given:
+        found.required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+    elif len(given) > 1:
+        found.forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+
+
+_ATTACHMENT = record({
+    "attacher": _DRIVER, "nodeName": SUBDOMAIN,
+    "source": record({"persistentVolumeName": SUBDOMAIN}, _attached),
+})  # fmt: skip
+
+
+def _attachment_status(new: Tree, _old: Tree, found: Problems) -> None:
+    for name in ("attachError", "detachError"):
+        error = (new.get("status") or {}).get(name) or {}
+        if len(error.get("message", "")) > _LONGEST_ERROR:
+            found.too_long(((place("status"), name), "message"), _LONGEST_ERROR)
+
+
+_TOKENS = both(each(record({"expirationSeconds": at_least(600)})), distinct_by("audience"))
+_CSI_DRIVER = record({"tokenRequests": _TOKENS})
+_NODE_DRIVER = record({
+    "name": _DRIVER, "allocatable": record({"count": at_least(0)}), "topologyKeys": each(QUALIFIED),
+}, need("nodeID"))  # fmt: skip
+
+
+def _node_ids(drivers: Any, at: At, found: Problems) -> None:
+    for index, driver in enumerate(drivers):
+        if len(driver.get("nodeID", "")) > _LONGEST_ID:
+            found.too_long((((at, index), "nodeID")), _LONGEST_ID)
+
+
+def _drivers_stay(new: Tree, old: Tree, found: Problems) -> None:
+    """What a node says of a driver is said once; drivers come and go."""
+    known = {d.get("name"): d for d in (old.get("spec") or {}).get("drivers") or ()}
+    for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
+        before = known.get(driver.get("name"))
+        if before is not None and {**before, "allocatable": None} != {**driver, "allocatable": None}:
+            found.invalid((place("spec.drivers"), index), driver, "field is immutable")
+
+
+_CAPACITY = record({
+    "nodeTopology": SELECTOR, "storageClassName": SUBDOMAIN, "capacity": not_negative,
+    "maximumVolumeSize": not_negative,
+}, need("storageClassName"))  # fmt: skip
+
+RULES = {
+    "storage.k8s.io/v1/StorageClass": Rules(
+        _CLASS, fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
+    ),
+    "storage.k8s.io/v1/VolumeAttributesClass": Rules(_ATTRIBUTES, fixed("driverName", "parameters")),
+    "storage.k8s.io/v1/VolumeAttachment": Rules(
+        within("spec", _ATTACHMENT), fixed("spec"), {"status": _attachment_status},
+    ),
+    "storage.k8s.io/v1/CSIDriver": Rules(
+        within("spec", _CSI_DRIVER), fixed("spec.attachRequired", "spec.volumeLifecycleModes"), name=lower_subdomain,
+    ),
+    "storage.k8s.io/v1/CSINode": Rules(
+        within("spec.drivers", both(each(_NODE_DRIVER), distinct_by("name"), _node_ids)), _drivers_stay,
+    ),
+    "storage.k8s.io/v1/CSIStorageCapacity": Rules(_CAPACITY, fixed("nodeTopology", "storageClassName")),
+}  # fmt: skip

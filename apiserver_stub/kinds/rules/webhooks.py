@@ -1,0 +1,117 @@
+"""The rules of webhooks: whom they call, about what, and what happens when they do not answer."""
+
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    Rules,
+    between,
+    both,
+    distinct,
+    distinct_by,
+    each,
+    filled,
+    form,
+    need,
+    one_of,
+    record,
+)
+from apiserver_stub.kinds.rules.formats import PORT, https_url
+from apiserver_stub.kinds.rules.selectors import SELECTOR
+
+_MOST_CONDITIONS = 64
+_OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SCOPES = ("*", "Cluster", "Namespaced")
+
+
+def _path(path: str) -> str:
+    if not path.startswith("/"):
+        return "must start with a '/'"
+    if path == "/":
+        return ""
+    for part in path[1:].removesuffix("/").split("/"):
+        if not part:
+            return "segment is empty"
+        if why := names.subdomain(part):
+            return f"segment: {why}"
+    return ""
+
+
+def _one_address(config: Any, at: At, found: Problems) -> None:
+    if ("url" in config) == ("service" in config):
+        found.required((at, "url"), "exactly one of url or service is required")
+
+
+CLIENT_CONFIG = record({
+    "url": form(https_url), "service": record({"path": form(_path), "port": PORT}, need("name", "namespace")),
+}, _one_address)  # fmt: skip
+
+
+def _known_version(versions: Any, at: At, found: Problems) -> None:
+    if versions and not {"v1", "v1beta1"} & set(versions):
+        found.invalid(at, versions, "must include at least one of v1, v1beta1")
+
+
+REVIEW_VERSIONS = both(
+    filled("must specify one of v1, v1beta1"), each(form(names.old_label)), distinct(), _known_version
+)
+
+
+def _alone(what: str) -> Rule:
+    def rule(values: Any, at: At, found: Problems) -> None:
+        if len(values) > 1 and "*" in values:
+            found.invalid(at, values, f"if '*' is present, must not specify other {what}")
+
+    return rule
+
+
+def _wildcards(resources: Any, at: At, found: Problems) -> None:
+    """A resource that a wildcard covers is not named as well."""
+    if len(resources) > 1 and "*/*" in resources:
+        found.invalid(at, resources, "if '*/*' is present, must not specify other resources")
+    for index, name in enumerate(resources):
+        plural, slash, part = name.partition("/")
+        if slash and plural != "*" and f"*/{part}" in resources:
+            found.invalid((at, index), name, f"if '*/{part}' is present, must not specify {name}")
+        if slash and part != "*" and f"{plural}/*" in resources:
+            found.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
+        if not slash and name != "*" and "*" in resources:
+            found.invalid((at, index), name, "if '*' is present, must not specify other resources without subresources")
+
+
+ABOUT: dict[str, Rule] = {
+    "operations": both(_alone("operations"), each(one_of(*_OPERATIONS))),
+    "apiGroups": _alone("apiGroups"), "apiVersions": _alone("apiVersions"), "resources": _wildcards,
+    "scope": one_of(*_SCOPES),
+}  # fmt: skip
+_NEEDED = need("operations", "apiGroups", "apiVersions", "resources")
+CONDITIONS = both(each(record({"name": form(names.qualified)}, need("name", "expression"))), distinct_by("name"))
+
+
+def _few_conditions(conditions: Any, at: At, found: Problems) -> None:
+    if len(conditions) > _MOST_CONDITIONS:
+        found.too_many(at, len(conditions), _MOST_CONDITIONS)
+
+
+def _name(name: str) -> str:
+    return names.subdomain(name) or (
+        "" if name.count(".") > 1 else "should be a domain with at least three segments separated by dots"
+    )
+
+
+def _stable_effects(webhook: Any, at: At, found: Problems) -> None:
+    if webhook.get("sideEffects") in ("Some", "Unknown"):
+        found.unsupported((at, "sideEffects"), webhook["sideEffects"], ("None", "NoneOnDryRun"))
+
+
+_WEBHOOK = record({
+    "name": form(_name), "clientConfig": CLIENT_CONFIG, "admissionReviewVersions": REVIEW_VERSIONS,
+    "rules": each(record(ABOUT, _NEEDED)),
+    "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": both(_few_conditions, CONDITIONS),
+}, _stable_effects)  # fmt: skip
+_HOOKS = Rules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
+_GROUP = "admissionregistration.k8s.io/v1"
+RULES = {f"{_GROUP}/MutatingWebhookConfiguration": _HOOKS, f"{_GROUP}/ValidatingWebhookConfiguration": _HOOKS}

@@ -1,0 +1,183 @@
+"""The rules of what keeps Pods running: replica counts, selectors that match their templates, ways to roll out."""
+
+from typing import Any
+
+from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.rules.combine import (
+    Change,
+    Rule,
+    Rules,
+    at_least,
+    changes,
+    fixed,
+    need,
+    record,
+)
+from apiserver_stub.kinds.rules.formats import SUBDOMAIN, amount, is_none, no_more_than_all
+from apiserver_stub.kinds.rules.metadata import labels
+from apiserver_stub.kinds.rules.pod import pod_template
+from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, selects
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, same_but
+
+_NOT_MATCHING = "`selector` does not match template `labels`"
+_STATEFUL_MAY_CHANGE = (
+    "minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit",
+    "template", "updateStrategy",
+)  # fmt: skip
+_STATEFUL_FROZEN = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+)
+_COUNTS = dict.fromkeys(("replicas", "minReadySeconds", "revisionHistoryLimit"), at_least(0))
+
+
+def matching(spec: Any, at: At, found: Problems) -> None:
+    """The selector picks the Pods of the template."""
+    selector, template = spec.get("selector"), spec.get("template")
+    if not selector or template is None:
+        return
+    values = get_in(template, ("metadata", "labels")) or {}
+    if not selects(selector, values):
+        found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
+
+
+def _selective(kind: str) -> Rule:
+    def rule(selector: Any, at: At, found: Problems) -> None:
+        SELECTOR(selector, at, found)
+        if is_empty(selector):
+            found.invalid(at, selector, f"empty selector is invalid for {kind}")
+
+    return rule
+
+
+def _template(spec: Any, at: At, found: Problems) -> None:
+    template, here = spec.get("template"), (at, "template")
+    if template is None:
+        found.required(here)
+        return
+    claims = (claim.get("metadata") or {} for claim in spec.get("volumeClaimTemplates") or ())
+    pod_template("Always", claimed=[metadata.get("name", "") for metadata in claims])(template, here, found)
+    if (template.get("spec") or {}).get("activeDeadlineSeconds") is not None:
+        found.forbidden(((here, "spec"), "activeDeadlineSeconds"), "activeDeadlineSeconds is not Supported here")
+
+
+def _needs_spec(rule: Rule) -> Rule:
+    def whole(tree: Any, at: At, found: Problems) -> None:
+        if tree.get("spec") is None:
+            found.required((at, "spec"))
+        else:
+            rule(tree["spec"], (at, "spec"), found)
+
+    return whole
+
+
+def _workload(kind: str, rows: dict[str, Rule], *whole: Rule) -> Rule:
+    return _needs_spec(record({**_COUNTS, "selector": _selective(kind), **rows}, matching, _template, *whole))
+
+
+def _progress(spec: Any, at: At, found: Problems) -> None:
+    deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
+    if deadline is not None and deadline <= ready and deadline >= 0:
+        found.invalid((at, "progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
+
+
+def _unavailable(value: Any, at: At, found: Problems) -> None:
+    amount(value, at, found)
+    no_more_than_all(value, at, found)
+
+
+def _moves(rolling: Any, at: At, found: Problems) -> None:
+    spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    if spare is not None and extra is not None and is_none(spare) and is_none(extra):
+        found.invalid((at, "maxUnavailable"), spare, "may not be 0 when `maxSurge` is 0")
+
+
+def _one_way(rolling: Any, at: At, found: Problems) -> None:
+    spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
+    if is_none(spare) and is_none(extra) and spare is not None:
+        found.required((at, "maxUnavailable"), "cannot be 0 when maxSurge is 0")
+    elif not is_none(spare) and not is_none(extra):
+        found.invalid((at, "maxSurge"), extra, "may not be set when maxUnavailable is non-zero")
+
+
+def _strategy(rolling: Rule, only: str, why: str) -> Rule:
+    """How changes are rolled out; the details of rolling belong to one type only."""
+
+    def rule(strategy: Any, at: At, found: Problems) -> None:
+        details, kind = strategy.get("rollingUpdate"), strategy.get("type", only)
+        if details is None:
+            return
+        if kind and kind != only:
+            found.forbidden((at, "rollingUpdate"), why)
+        else:
+            rolling(details, (at, "rollingUpdate"), found)
+
+    return rule
+
+
+_AMOUNTS: dict[str, Rule] = {"maxUnavailable": _unavailable, "maxSurge": amount}
+_DEPLOYMENT = _workload("deployment", {
+    "progressDeadlineSeconds": at_least(0),
+    "strategy": _strategy(
+        record(_AMOUNTS, _moves), "RollingUpdate", "may not be specified when strategy `type` is 'Recreate'",
+    ),
+}, _progress)  # fmt: skip
+_DAEMON_SET = _workload("daemonset", {
+    "updateStrategy": _strategy(
+        record({**_AMOUNTS, "maxSurge": _unavailable}, _one_way),
+        "RollingUpdate", "only allowed for updateStrategy 'RollingUpdate'",
+    ),
+})  # fmt: skip
+_STATEFUL_SET = _workload("statefulset", {
+    "ordinals": record({"start": at_least(0)}),
+    "serviceName": SUBDOMAIN,
+    "updateStrategy": _strategy(
+        record({"partition": at_least(0), "maxUnavailable": _unavailable}),
+        "RollingUpdate", "only allowed for updateStrategy 'RollingUpdate'",
+    ),
+})  # fmt: skip
+_CONTROLLER = _needs_spec(record({**_COUNTS, "selector": labels}, need("selector", "template"), matching, _template))
+
+
+def _stateful_change(new: Tree, old: Tree, found: Problems) -> None:
+    if not same_but(_STATEFUL_MAY_CHANGE, new.get("spec") or {}, old.get("spec") or {}):
+        found.forbidden((None, "spec"), _STATEFUL_FROZEN)
+
+
+def _counts(*names: str, whole: str = "replicas") -> Change:
+    """Counts of a status: none negative, and none greater than the whole."""
+    at = place("status")
+
+    def change(new: Tree, _old: Tree, found: Problems) -> None:
+        status = new.get("status") or {}
+        total = status.get(whole, 0)
+        for name in (whole, *names):
+            count = status.get(name, 0)
+            if count < 0:
+                found.invalid((at, name), count, "must be greater than or equal to 0")
+            elif name != whole and count > total:
+                found.invalid((at, name), count, f"cannot be greater than status.{whole}")
+
+    return change
+
+
+def _ready(new: Tree, _old: Tree, found: Problems) -> None:
+    status = new.get("status") or {}
+    if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
+        at = place("status.availableReplicas")
+        found.invalid(at, status["availableReplicas"], "cannot be greater than readyReplicas")
+
+
+_REPLICAS = changes(_counts("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), _ready)
+_DEPLOYED = changes(_counts("updatedReplicas", "readyReplicas", "availableReplicas"), _ready)
+_SELECTOR = fixed("spec.selector", why=IMMUTABLE)
+RULES = {
+    "apps/v1/Deployment": Rules(_DEPLOYMENT, _SELECTOR, {"status": _DEPLOYED}),
+    "apps/v1/ReplicaSet": Rules(_workload("deployment", {}), _SELECTOR, {"status": _REPLICAS}),
+    "apps/v1/DaemonSet": Rules(_DAEMON_SET, _SELECTOR),
+    "apps/v1/StatefulSet": Rules(_STATEFUL_SET, _stateful_change, {"status": _counts(
+        "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
+    )}),
+    "v1/ReplicationController": Rules(_CONTROLLER, parts={"status": _REPLICAS}),
+}  # fmt: skip
