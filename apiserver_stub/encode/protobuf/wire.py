@@ -18,18 +18,26 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """The fields of a message as they come: tag (number and wire type) and value. Raises `ValueError`."""
     at, end = 0, len(data)
     while at < end:
-        tag, at = (data[at], at + 1) if data[at] < 0x80 else varint(data, at)
+        tag = data[at]
+        if tag < 0x80:
+            at += 1
+        else:
+            tag, at = varint(data, at)
         if not _FIRST <= tag <= _LAST:
             raise ValueError("a field has no number, or one too high")
         wire = tag & 7
-        if wire in (VARINT, BYTES):
-            number, at = (data[at], at + 1) if at < end and data[at] < 0x80 else varint(data, at)
-        else:
+        if wire not in (VARINT, BYTES):
             number = _size(wire)
+        elif at < end and data[at] < 0x80:
+            number = data[at]
+            at += 1
+        else:
+            number, at = varint(data, at)
         if wire == VARINT:
             yield tag, number
             continue
-        start, at = at, at + number
+        start = at
+        at += number
         if at > end:
             raise ValueError("it ends in the middle of a field")
         yield tag, data[start:at]

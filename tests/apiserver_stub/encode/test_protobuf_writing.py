@@ -118,6 +118,16 @@ def test_fields_of_every_form(api_version: str, kind: str, field: str, value: An
     assert again({field: value}, api_version, kind)[field] == value
 
 
+def test_maps_are_written_in_the_order_of_their_keys() -> None:
+    """The same object is always the same bytes."""
+    keys = ["z", "ü", "", "ab", "a", "𝄞", "B"]
+    written = [
+        raw(json.dumps({"data": dict.fromkeys(order, "v")}).encode(), "v1", "ConfigMap")
+        for order in (keys, sorted(keys))
+    ]
+    assert written[0] == written[1]
+
+
 def test_schemas_of_custom_resources() -> None:
     schema: Any = {
         "default": {"a": []},
