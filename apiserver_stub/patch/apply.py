@@ -3,7 +3,8 @@
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.clean import clean_tree
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.patch import last_applied
 from apiserver_stub.patch.copies import copied
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
@@ -32,12 +33,12 @@ _NOBODYS = of(
 
 
 class Claim(NamedTuple):
-    """What an applier wants: its configuration, which fits the schema `node` but for nulls and unknown fields; who it
-    is; and whether it takes what others own.
+    """What an applier wants: its configuration, which fits the schema of `kind` but for nulls and unknown fields; who
+    it is; and whether it takes what others own.
     """
 
     config: Tree
-    node: Node
+    kind: Kind
     author: Author
     force: bool = False
 
@@ -53,7 +54,7 @@ def create(claim: Claim, time: str) -> Applied:
     """The configuration as a new object. Raises `BadRequest` for list elements that can't be told apart."""
     own = difference(_declared(claim), _NOBODYS)
     tree = copied(claim.config)
-    clean_tree(tree, claim.node)
+    clean_tree(tree, claim.kind.schema)
     return Applied(tree, [claim.author.entry(own, time)] if own else [])
 
 
@@ -66,11 +67,12 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     entries = entries or _before(claim, live, time)
     mine = next((entry for entry in entries if identity_of(entry) == claim.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
-    tree = typed(claim.node).merge(live, claim.config)
+    tree = typed(claim.kind.schema).merge(live, claim.config)
     if mine:
         tree = _pruned(tree, mine, [*others, claim.author.entry(declared, time)], versions)
     tree = copied(tree)
-    clean_tree(tree, claim.node)
+    clean_tree(tree, claim.kind.schema)
+    apply_defaults(tree, claim.kind)  # which may fold what was applied into what was there
     comparison = Comparison(versions, live, tree)
     if not claim.force:
         _check(claim, live, _disputes(others, comparison))
@@ -87,14 +89,14 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
 
 def _declared(claim: Claim) -> Fields:
     try:
-        return typed(claim.node).declared(claim.config)
+        return typed(claim.kind.schema).declared(claim.config)
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
 
 
 def _before(claim: Claim, live: Tree, time: str) -> Entries:
     """A record for an object that has none: all it has is somebody's, but not the applier's."""
-    fields = typed(claim.node).born(tracked(live))
+    fields = typed(claim.kind.schema).born(tracked(live))
     author = claim.author._replace(manager=_BEFORE, operation=UPDATE)
     return [author.entry(fields, time)] if fields else []
 
@@ -133,7 +135,7 @@ def _disputes(others: Entries, comparison: Comparison) -> list[Dispute]:
 def _check(claim: Claim, live: Tree, disputes: list[Dispute]) -> None:
     """Refuse what others would lose, all of it at once."""
     if disputes and claim.author.manager == last_applied.MANAGER:
-        ours = last_applied.applied_before(live, claim.node)
+        ours = last_applied.applied_before(live, claim.kind.schema)
         disputes = [(entry, path) for entry, path in disputes if not intersection(of(path), ours)]
     if not disputes:
         return

@@ -49,7 +49,7 @@ class Application:
 
     def __init__(self, tools: Tools, call: Call, config: Tree, warnings: Warnings) -> None:
         self._call = call
-        self._claim = patch.Claim(config, call.kind.schema, author_of(call, APPLY), bool(flag(call.query, "force")))
+        self._claim = patch.Claim(config, call.kind, author_of(call, APPLY), bool(flag(call.query, "force")))
         self._versions = Versions(tools.kinds, call.kind)
         self._warnings = warnings
         self.entries: Entries = []

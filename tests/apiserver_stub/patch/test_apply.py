@@ -35,7 +35,7 @@ class World:
         self.ticks = 0
 
     def apply(self, manager: str, config: Tree, *, force: bool = False) -> Tree:
-        claim = Claim(config, self.things.node, Author(manager, "Apply", "v1"), force)
+        claim = Claim(config, self.kind, Author(manager, "Apply", "v1"), force)
         given = copy.deepcopy((config, self.tree, self.entries))
         try:
             done = self._apply(claim)

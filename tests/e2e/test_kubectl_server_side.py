@@ -1,0 +1,161 @@
+"""kubectl apply --server-side: who owns which field, who is in the way, and the way there from client-side apply."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.e2e
+
+Kubectl = Callable[..., str]
+Tree = dict[str, Any]
+
+WEB: Tree = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "web", "labels": {"app": "web"}},
+    "spec": {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "containers": [
+                    {"name": "web", "image": "web:1", "ports": [{"containerPort": 80}]},
+                    {"name": "log", "image": "log:1"},
+                ]
+            },
+        },
+    },
+}
+IMAGE = '.spec.template.spec.containers[name="web"].image'
+
+
+def web(replicas: int | None = 2, image: str = "web:1") -> Tree:
+    tree = copy.deepcopy(WEB)
+    tree["spec"]["replicas"] = replicas
+    if replicas is None:
+        del tree["spec"]["replicas"]
+    tree["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    return tree
+
+
+@pytest.fixture
+def apply(kubectl: Kubectl, namespace: str) -> Kubectl:
+    """Apply an object on the server's side; what kubectl says."""
+    return lambda tree, *more: kubectl("apply", "--server-side", "-n", namespace, "-f", "-", *more, stdin=tree)
+
+
+@pytest.fixture
+def owners(kubectl: Kubectl, namespace: str) -> Callable[[], dict[tuple[str, str], Tree]]:
+    """The fields of each manager and operation."""
+
+    def read() -> dict[tuple[str, str], Tree]:
+        shown = kubectl("get", "deployment", "web", "-n", namespace, "--show-managed-fields", "-o", "json")
+        entries = json.loads(shown)["metadata"]["managedFields"]
+        return {(entry["manager"], entry["operation"]): entry["fieldsV1"] for entry in entries}
+
+    return read
+
+
+def test_apply_again_and_with_changes(apply, owners, kubectl, namespace) -> None:
+    assert apply(WEB) == "deployment.apps/web serverside-applied"
+    version = ("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.metadata.resourceVersion}")
+    before = kubectl(*version)
+    apply(WEB)
+    assert kubectl(*version) == before
+    less = web(None)
+    less["spec"]["template"]["spec"]["containers"].pop()
+    apply(less)
+    left = json.loads(kubectl("get", "deployment", "web", "-n", namespace, "-o", "json"))["spec"]
+    assert (left["replicas"], [c["name"] for c in left["template"]["spec"]["containers"]]) == (1, ["web"])
+    assert owners().keys() == {("kubectl", "Apply")}
+
+
+def test_conflicts_are_told_and_may_be_forced(apply, owners, refused, kubectl, namespace) -> None:
+    apply(WEB)
+    kubectl("scale", "deployment/web", "-n", namespace, "--replicas=4")
+    kubectl("set", "image", "deployment/web", "-n", namespace, "web=web:9")
+    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=web(2, "web:2"))
+    assert told.startswith("error: Apply failed with 2 conflicts: ")
+    assert 'conflicts with "kubectl" with subresource "scale" using apps/v1:\n- .spec.replicas\n' in told
+    assert f'conflicts with "kubectl-set" using apps/v1:\n- {IMAGE}\n' in told
+    apply(web(2, "web:2"), "--force-conflicts")
+    assert owners().keys() == {("kubectl", "Apply")}
+
+
+def test_managers_share_what_they_agree_on(apply, owners, refused, namespace) -> None:
+    apply(WEB)
+    apply(WEB, "--field-manager=other")
+    found = owners()
+    assert found["kubectl", "Apply"] == found["other", "Apply"]
+    apply(web(None), "--field-manager=other")
+    told = refused("apply", "--server-side", "-n", namespace, "--field-manager=other", "-f", "-", stdin=web(3))
+    assert told.startswith('error: Apply failed with 1 conflict: conflict with "kubectl": .spec.replicas')
+
+
+def test_what_was_applied_on_the_clients_side_is_taken_over(apply, owners, kubectl, namespace) -> None:
+    """kubectl rewrites the record of its old manager itself; the annotation is kept true for those who go back."""
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=WEB)
+    assert owners().keys() == {("kubectl-client-side-apply", "Update")}
+    apply(web(3, "web:2"))
+    assert owners().keys() == {("kubectl", "Apply"), ("kubectl-last-applied", "Apply")}
+    last = yaml.safe_load(kubectl("apply", "view-last-applied", "deployment/web", "-n", namespace))
+    assert last["spec"]["template"]["spec"]["containers"][0]["image"] == "web:2"
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=web(3, "web:3"))
+    image = "jsonpath={.spec.template.spec.containers[0].image}"
+    assert kubectl("get", "deployment", "web", "-n", namespace, "-o", image) == "web:3"
+
+
+def test_diff_shows_what_would_be_applied(apply, run, kubectl, namespace) -> None:
+    apply(WEB)
+    command = ("diff", "--server-side", "-n", namespace, "-f", "-")
+    assert run(*command, stdin=WEB)[:2] == (0, "")
+    code, shown, _ = run(*command, stdin=web(5))
+    assert (code, "-  replicas: 2" in shown, "+  replicas: 5" in shown) == (1, True, True)
+    kubectl("apply", "--server-side", "--dry-run=server", "-n", namespace, "-f", "-", stdin=web(5))
+    assert kubectl("get", "deployment", "web", "-n", namespace, "-o", "jsonpath={.spec.replicas}") == "2"
+
+
+def test_managed_fields_are_shown_only_when_asked_for(apply, kubectl, namespace) -> None:
+    apply(WEB)
+    show = ("get", "deployment", "web", "-n", namespace, "-o", "yaml")
+    assert "managedFields" not in yaml.safe_load(kubectl(*show))["metadata"]
+    (entry,) = yaml.safe_load(kubectl(*show, "--show-managed-fields"))["metadata"]["managedFields"]
+    assert (entry["manager"], entry["operation"], entry["fieldsType"]) == ("kubectl", "Apply", "FieldsV1")
+
+
+def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
+    tree = web()
+    tree["spec"]["replicaz"] = 3
+    told = refused("apply", "--server-side", "-n", namespace, "-f", "-", stdin=tree)
+    assert 'unknown field "spec.replicaz"' in told
+
+
+def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
+    apply(WEB)
+    status = {**web(9), "status": {"replicas": 2}}
+    apply(status, "--subresource=status", "--field-manager=agent")
+    shown = json.loads(kubectl("get", "deployment", "web", "-n", namespace, "-o", "json"))
+    assert (shown["spec"]["replicas"], shown["status"]["replicas"]) == (2, 2)
+    assert owners()["agent", "Apply"] == {"f:status": {"f:replicas": {}}}
+
+
+def test_many_kinds_are_applied_and_applied_again(kubectl, namespace, documents, request) -> None:
+    """Every kind of the manifests, on the server's side; in the end nothing is left to say.
+
+    What an applier of a name alone has made is nobody's, and said to be from before the first apply by the second.
+    """
+    folder = request.config.rootpath / "tests" / "manifests"
+    for file in sorted(folder.glob("*.yaml")):
+        command = ("apply", "--server-side", "--force-conflicts", "--field-manager=many", "-f", str(file))
+        said = kubectl(*command)
+        assert len(said.splitlines()) == len(documents(file))
+        kubectl(*command)
+        versions = ("get", "-f", str(file), "-o", "jsonpath={range .items[*]}{.metadata.resourceVersion} {end}")
+        before = kubectl(*versions)
+        kubectl(*command)
+        assert kubectl(*versions) == before
