@@ -143,6 +143,12 @@ def test_a_certificate_is_approved(kubectl: Kubectl) -> None:
     assert found["spec"]["usages"] == ["client auth"]
 
 
+def test_reviews(kubectl: Kubectl) -> None:
+    user = json.loads(kubectl("auth", "whoami", "-o", "json"))["status"]["userInfo"]
+    assert (user["username"], "system:masters" in user["groups"]) == ("kubernetes-admin", True)
+    assert kubectl("auth", "can-i", "create", "pods") == "yes"
+
+
 def test_what_is_wrong_in_protobuf_is_named(refused: Kubectl, namespace: str) -> None:
     said = refused("create", "configmap", "Bad_Name", "-n", namespace)
     assert 'metadata.name: Invalid value: "Bad_Name"' in said

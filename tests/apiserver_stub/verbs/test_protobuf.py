@@ -139,6 +139,19 @@ async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
     assert events[2][1] == await api.get(f"{CONFIGS}/b")
 
 
+@pytest.mark.parametrize("view", ["", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
+async def test_what_a_selector_loses_is_told_as_of_then(api: Any, view: str) -> None:
+    """Document 1, Watching: a DELETED event for a selector has the state last selected, as of the change."""
+    await api.config("a", team="x")
+    url = f"{CONFIGS}?watch=1&labelSelector=team=x&resourceVersion={api.store.revision}"
+    response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch{view}")
+    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"team": "y"}}})
+    [(kind, told)] = messages(await anext(response.body))
+    await response.body.aclose()
+    assert (kind, told["metadata"]["labels"]) == ("DELETED", {"team": "x"})
+    assert told["metadata"]["resourceVersion"] == changed["metadata"]["resourceVersion"]
+
+
 async def test_a_watch_of_metadata(api: Any) -> None:
     made = await api.config("a")
     accept = f"{MEDIA_TYPE};stream=watch;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
