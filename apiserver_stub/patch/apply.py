@@ -68,8 +68,10 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     mine = next((entry for entry in entries if identity_of(entry) == claim.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
     tree = typed(claim.kind.schema).merge(live, claim.config)
-    if mine:
-        tree = _pruned(tree, mine, [*others, claim.author.entry(declared, time)], versions)
+    given_up = _given_up(mine, declared, claim.author)
+    if mine and given_up:
+        owners = [*others, claim.author.entry(declared, time)]
+        tree = _pruned(tree, given_up, mine["apiVersion"], owners, versions)
     tree = copied(tree)
     clean_tree(tree, claim.kind.schema)
     apply_defaults(tree, claim.kind)  # which may fold what was applied into what was there
@@ -101,16 +103,24 @@ def _before(claim: Claim, live: Tree, time: str) -> Entries:
     return [author.entry(fields, time)] if fields else []
 
 
-def _pruned(tree: Tree, mine: Entry, owners: Entries, versions: Versions) -> Tree:
-    """`tree` without what is in the entry `mine`, is in none of the `owners`, and would be left to nobody."""
-    last = versions.find(mine["apiVersion"])
+def _given_up(mine: Entry | None, declared: Fields, author: Author) -> Fields:
+    """What an applier owned and, as far as its version can tell, no longer wants."""
+    if mine is None:
+        return {}
+    fields = fields_of(mine)
+    return difference(fields, declared) if mine["apiVersion"] == author.api_version else fields
+
+
+def _pruned(tree: Tree, given_up: Fields, api_version: str, owners: Entries, versions: Versions) -> Tree:
+    """`tree` without the given fields of a version, but for what is in one of the `owners`."""
+    last = versions.find(api_version)
     if last is None:
         return tree
     owned: dict[str, Fields] = {}
     for entry in owners:
         owned[entry["apiVersion"]] = union(owned.get(entry["apiVersion"], {}), fields_of(entry))
-    claimed = owned.pop(mine["apiVersion"], {})
-    left = last.back(last.typed.prune(last.into(tree), fields_of(mine), claimed))
+    claimed = owned.pop(api_version, {})
+    left = last.back(last.typed.prune(last.into(tree), given_up, claimed))
     for api_version, claimed in owned.items():
         version = versions.find(api_version)
         if version is not None:

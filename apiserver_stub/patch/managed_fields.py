@@ -115,12 +115,12 @@ def in_order(entries: Entries) -> Entries:
 
 def _capped(entries: Entries) -> Entries:
     """With too many updates, the oldest of each version joined under one name."""
-    updates = sorted((e for e in entries if e["operation"] == UPDATE), key=_age)
+    updates = [entry for entry in entries if entry["operation"] == UPDATE]
     excess = len(updates) - MOST_UPDATES
     if excess <= 0:
         return entries
     joined: dict[str, Entries] = {}
-    for entry in updates:
+    for entry in sorted(updates, key=_age):
         bucket = joined.setdefault(entry["apiVersion"], [])
         if excess > 0:
             excess -= 1 if bucket else 0

@@ -29,14 +29,11 @@ class Patch:
 
     def apply(self, tree: Tree, node: Node) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
-        patched = self._patched(tree, node)
-        check_depth(patched)
-        return patched
-
-    def _patched(self, tree: Tree, node: Node) -> Tree:
         match self._type:
             case "application/json-patch+json":
-                return json_patch.apply(tree, self._document)
+                patched = json_patch.apply(tree, self._document)
+                check_depth(patched)  # the others can't get deeper than the tree or the patch is
+                return patched
             case "application/merge-patch+json":
                 return merge.apply(tree, self._document)
         return strategic.apply(tree, self._document, node)

@@ -6,10 +6,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import cbor2
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.patch.field_set import paths, render
 from controller_manager.api import errors
 
@@ -265,6 +267,34 @@ async def test_versions_of_a_kind_share_one_record(api, apply) -> None:
         "one": "autoscaling/v1", "two": "autoscaling/v2",
     }  # fmt: skip
     assert metric not in moved["spec"].get("metrics", [])
+
+
+async def test_both_groups_of_events_share_one_record(api, apply) -> None:
+    event = {
+        "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal", "reason": "R",
+        "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c.d/e", "note": "new",
+        "reportingInstance": "i", "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+    }  # fmt: skip
+    new, core = (f"{root}/namespaces/default/events/e" for root in ("/apis/events.k8s.io/v1", "/api/v1"))
+    await apply(new, event)
+    other = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e"}, "message": "core"}
+    with pytest.raises(errors.Conflict, match=r'^Apply failed with 1 conflict: conflict with "one": \.note$'):
+        await apply(core, other, "two")
+    assert ".note" in owners(await api.get(core))["one", "Apply", ""]
+    agreed = (await apply(core, {**other, "message": "new"}, "two")).tree
+    assert {e["manager"]: e["apiVersion"] for e in agreed["metadata"]["managedFields"]} == {
+        "one": "events.k8s.io/v1", "two": "v1",
+    }  # fmt: skip
+    assert owners(agreed)["two", "Apply", ""] == [".message"]
+
+
+async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
+    """Document 1, Headers and media types: `application/apply-patch+cbor` when CBOR is enabled."""
+    body = cbor2.dumps(config({"k": "1"}))
+    with pytest.raises(errors.UnsupportedMediaType):
+        await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")
+    api.forms = Forms(cbor=True)
+    assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 
 async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply) -> None:
