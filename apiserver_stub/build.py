@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLifecycle, ServiceAddresses, part_rules
+from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLifecycle, ServiceAddresses
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
@@ -147,7 +147,7 @@ def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    return Admission([NamespaceLifecycle(store.get), requests.sender], [part_rules, requests.verdict, addresses])
+    return Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, addresses])
 
 
 def _tokens(file: str) -> StaticTokens:

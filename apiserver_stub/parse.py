@@ -11,6 +11,7 @@ _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DE
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
 _DOTS = frozenset({".", ".."})
 _OFF = frozenset({"0", "false"})
+_PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
@@ -106,7 +107,9 @@ def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], que
         if len(parts) > 2 and parts[2] not in _OF_NAMESPACES:
             parts = parts[2:]
     if len(parts) > 3:
-        raise unknown()
+        if parts[2] != _PASSED_ON:
+            raise unknown()
+        parts = parts[:3]
     resource, name, subresource = (*parts, "", "")[:3]
     return Route(_precise(verb, name, subresource, watch), path, *of, resource, subresource, namespace, name)
 

@@ -3,10 +3,6 @@
 from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
-from apiserver_stub.admission.parts import part_rules
 from apiserver_stub.admission.services import ServiceAddresses
 
-__all__ = [
-    "Admission", "AdmissionRequest", "CertificateRequests", "NamespaceLifecycle", "ServiceAddresses", "Step",
-    "part_rules",
-]  # fmt: skip
+__all__ = ["Admission", "AdmissionRequest", "CertificateRequests", "NamespaceLifecycle", "ServiceAddresses", "Step"]

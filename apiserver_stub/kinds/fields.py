@@ -32,6 +32,7 @@ SELECTABLE: Mapping[str, Mapping[str, str]] = MappingProxyType({
     )),
     "replicasets.apps": _as_is(("status.replicas",)),
     "replicationcontrollers": _as_is(("status.replicas",)),
+    "resourceslices.resource.k8s.io": _as_is(("spec.driver", "spec.nodeName")),
     "secrets": _as_is(("type",)),
     "services": _as_is(("spec.clusterIP", "spec.type")),
 })  # fmt: skip

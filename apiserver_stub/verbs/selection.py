@@ -66,6 +66,8 @@ def _as_stored(kind: Kind, term: Term) -> Term:
     if term.path in (NAME, NAMESPACE):
         return term
     path = kind.fields.get(term.path)
-    if path is None:
+    if path is None and kind.fields:
         raise BadRequest(f"field label not supported: {term.path}")
+    if path is None:
+        raise BadRequest(f'"{term.path}" is not a known field selector: only "{NAME}", "{NAMESPACE}"')
     return Term(path, term.equal, term.value)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
@@ -116,6 +117,9 @@ def resize(new: Tree, old: Tree, found: Problems) -> None:
             _resize_container(one, other, ((_SPEC, name), index), found, name == "containers")
     if not same_but(_LISTS, spec, before):
         found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    quality = quality_of_service(spec)
+    if quality != quality_of_service(before):
+        found.invalid(_SPEC, quality, "Pod QOS Class may not change as a result of resizing")
 
 
 def _resize_container(new: Tree, old: Tree, at: At, found: Problems, regular: bool) -> None:

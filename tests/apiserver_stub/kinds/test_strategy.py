@@ -133,6 +133,15 @@ def test_quality_of_service(resources: list[Tree], expected: str) -> None:
     assert quality_of_service({"containers": [{"resources": r} for r in resources]}) == expected
 
 
+def test_the_quality_of_a_pod_that_asks_as_a_whole() -> None:
+    whole = {"limits": {"cpu": "1", "memory": "1"}}
+    assert quality_of_service({"resources": whole, "containers": [{}]}) == "Guaranteed"
+    assert quality_of_service({"resources": {"requests": {"cpu": "1"}}, "containers": [{}]}) == "Burstable"
+    assert (
+        quality_of_service({"resources": {}, "containers": [{"resources": {"requests": {"cpu": "0"}}}]}) == "BestEffort"
+    )
+
+
 def test_a_status_update_can_t_change_the_quality_of_service() -> None:
     old: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"qosClass": "Burstable", "phase": "Pending"}}
     new: Tree = {"metadata": {"name": "a"}, "spec": {}, "status": {"phase": "Running"}}

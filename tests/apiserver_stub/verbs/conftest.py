@@ -14,7 +14,6 @@ from apiserver_stub.admission import (
     NamespaceLifecycle,
     ServiceAddresses,
     Step,
-    part_rules,
 )
 from apiserver_stub.call import Call, User
 from apiserver_stub.encode.negotiate import Forms
@@ -52,7 +51,7 @@ class Api:
         self.forms = Forms()
         self.denied: list[tuple[str, str, str]] = []
         requests = CertificateRequests(lambda user, *about: (user.name, *about) not in self.denied)
-        admission = Admission([NamespaceLifecycle(store.get), requests.sender], [part_rules, requests.verdict, *last])
+        admission = Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, *last])
         self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:

@@ -1,0 +1,180 @@
+"""kubectl at what is more than reading and writing objects: it does what it says, or tells in a sentence why not."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+pytestmark = pytest.mark.e2e
+
+Kubectl = Callable[..., str]
+CONTAINER = {"name": "main", "image": "example.org/app:1", "resources": {"requests": {"cpu": "100m", "memory": "1Mi"}}}
+READY = {
+    "phase": "Running",
+    "conditions": [{"type": "Ready", "status": "True"}],
+    "containerStatuses": [
+        {"name": "main", "image": "i", "imageID": "i", "ready": True, "restartCount": 0, "state": {"running": {}}}
+    ],
+}
+
+
+@pytest.fixture
+def pod(kubectl: Kubectl, namespace: str) -> str:
+    """A pod that runs on a node of its own; both have this name."""
+    name = f"p-{namespace[-40:].lstrip('-')}"
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    spec = {"nodeName": name, "terminationGracePeriodSeconds": 0, "containers": [CONTAINER]}
+    metadata = {"name": name, "namespace": namespace, "labels": {"app": "a"}}
+    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    patch = json.dumps({"status": READY})
+    kubectl("-n", namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", patch)
+    return name
+
+
+@pytest.fixture
+def deployment(kubectl: Kubectl, namespace: str) -> str:
+    kubectl("-n", namespace, "create", "deployment", "web", "--image=example.org/app:1", "--port=80")
+    return "deployment/web"
+
+
+def test_expose_gives_an_address_and_a_port(kubectl: Kubectl, namespace: str, deployment: str) -> None:
+    kubectl("-n", namespace, "expose", deployment, "--type=NodePort")
+    spec = json.loads(kubectl("-n", namespace, "get", "service", "web", "-o", "json"))["spec"]
+    assert spec["clusterIP"].startswith("10.0.0.")
+    assert 30000 <= spec["ports"][0]["nodePort"] <= 32767
+    shown = kubectl("-n", namespace, "describe", "service", "web")
+    assert spec["clusterIP"] in shown
+    manifest = kubectl("-n", namespace, "get", "service", "web", "-o", "json")
+    kubectl("-n", namespace, "apply", "-f", "-", stdin=json.loads(manifest))
+    kubectl("-n", namespace, "patch", "service", "web", "-p", '{"spec":{"type":"ClusterIP"}}')
+    after = json.loads(kubectl("-n", namespace, "get", "service", "web", "-o", "json"))["spec"]
+    assert (after["clusterIP"], "nodePort" in after["ports"][0]) == (spec["clusterIP"], False)
+
+
+def test_an_address_that_is_taken_is_refused(kubectl: Kubectl, refused: Callable[..., str], namespace: str) -> None:
+    found = refused("-n", namespace, "create", "service", "clusterip", "a", "--clusterip=10.0.0.1", "--tcp=80")
+    assert "failed to allocate IP 10.0.0.1: provided IP is already allocated" in found
+
+
+def test_scale_and_autoscale(kubectl: Kubectl, namespace: str, deployment: str) -> None:
+    kubectl("-n", namespace, "scale", deployment, "--replicas=3", "--current-replicas=1")
+    assert kubectl("-n", namespace, "get", deployment, "-o", "jsonpath={.spec.replicas}") == "3"
+    kubectl("-n", namespace, "autoscale", deployment, "--min=1", "--max=4")
+    assert kubectl("-n", namespace, "get", "hpa", "web", "-o", "jsonpath={.spec.maxReplicas}") == "4"
+
+
+def test_a_replication_controller_scales(kubectl: Kubectl, namespace: str) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
+    body = {"apiVersion": "v1", "kind": "ReplicationController", "metadata": {"name": "rc"}}
+    kubectl("-n", namespace, "create", "-f", "-", stdin=body | {"spec": {"replicas": 1, "template": template}})
+    kubectl("-n", namespace, "scale", "rc", "rc", "--replicas=2")
+    assert kubectl("-n", namespace, "get", "rc", "rc", "-o", "jsonpath={.spec.replicas}") == "2"
+
+
+def test_rollouts_as_far_as_they_need_no_controller(kubectl: Kubectl, namespace: str, deployment: str) -> None:
+    for arguments, said in (
+        (("set", "image", deployment, "app=example.org/app:2"), "image updated"),
+        (("set", "resources", deployment, "--limits=cpu=1"), "resource requirements updated"),
+        (("rollout", "restart", deployment), "restarted"),
+        (("rollout", "pause", deployment), "paused"),
+        (("rollout", "resume", deployment), "resumed"),
+        (("rollout", "history", deployment), "No rollout history found"),
+    ):
+        assert said in kubectl("-n", namespace, *arguments)
+
+
+def test_drain_honours_budgets(kubectl: Kubectl, run: Callable[..., Any], namespace: str, pod: str) -> None:
+    kubectl("-n", namespace, "create", "poddisruptionbudget", "b", "--selector=app=a", "--min-available=1")
+    budget = ("-n", namespace, "patch", "pdb", "b", "--subresource=status", "--type=merge", "-p")
+    full = {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
+    kubectl(*budget, json.dumps({"status": {**full, "expectedPods": 1}}))
+    drain = ("drain", pod, "--force", "--ignore-daemonsets", "--timeout=2s")
+    _, _, complaints = run(*drain)
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in complaints
+    assert kubectl("get", "node", pod, "-o", "jsonpath={.spec.unschedulable}") == "true"
+    kubectl(*budget, json.dumps({"status": {"disruptionsAllowed": 1}}))
+    assert f"pod/{pod} evicted" in kubectl(*drain)
+    left = json.loads(kubectl("-n", namespace, "get", "pdb", "b", "-o", "json"))["status"]
+    assert (left["disruptionsAllowed"], list(left["disruptedPods"])) == (0, [pod])
+    assert "uncordoned" in kubectl("uncordon", pod)
+
+
+def certificate_request(name: str) -> dict[str, Any]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    signed = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    pem = signed.public_bytes(serialization.Encoding.PEM)
+    spec = {"request": base64.b64encode(pem).decode(), "signerName": "example.com/s", "usages": ["client auth"]}
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    return kind | {"metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(("verdict", "shown"), [("approve", "Approved"), ("deny", "Denied")])
+def test_certificates_are_judged(kubectl: Kubectl, namespace: str, verdict: str, shown: str) -> None:
+    name = namespace
+    kubectl("create", "-f", "-", stdin=certificate_request(name))
+    line = kubectl("get", "csr", name, "--no-headers")
+    assert "kubernetes-admin" in line
+    assert line.endswith("Pending")
+    kubectl("certificate", verdict, name)
+    assert kubectl("get", "csr", name, "--no-headers").endswith(shown)
+
+
+def test_debug_adds_a_container(kubectl: Kubectl, namespace: str, pod: str) -> None:
+    kubectl("-n", namespace, "debug", pod, "--image=busybox", "--container=dbg", "--profile=general", "--attach=false")
+    path = "jsonpath={.spec.ephemeralContainers[*].name}"
+    assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "dbg"
+
+
+def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
+    wanted = {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}}
+    kubectl("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
+    path = "jsonpath={.spec.containers[0].resources.requests.cpu}"
+    assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "200m"
+    wanted["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1", "memory": "1Mi"}, "requests": {"cpu": "1"}}
+    found = refused("-n", namespace, "patch", "pod", pod, "--subresource=resize", "-p", json.dumps(wanted))
+    assert "Pod QOS Class may not change as a result of resizing" in found
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("logs", "POD"),
+        ("logs", "-f", "POD"),
+        ("exec", "POD", "--", "ls"),
+        ("attach", "POD"),
+        ("port-forward", "POD", "8080:80"),
+        ("cp", "POD:/a", "/nowhere"),
+        ("create", "token", "default"),
+        ("get", "--raw", "/api/v1/nodes/POD/proxy/metrics"),
+        ("get", "--raw", "/api/v1/namespaces/NS/pods/POD:80/proxy/"),
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]),
+)
+def test_what_a_node_would_answer_is_told_in_one_sentence(
+    kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str, arguments: tuple[str, ...]
+) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+    kubectl("-n", namespace, "create", "-f", "-", stdin=account)
+    named = [word.replace("POD", pod).replace("NS", namespace) for word in arguments]
+    complaint = refused("-n", namespace, *named).splitlines()[-1]
+    assert "is not served by this server" in complaint
+    absent = [word.replace(pod, "nobody").replace("default", "nobody") for word in named]
+    assert "not found" in refused("-n", namespace, *absent)
+
+
+def test_field_selectors(kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str) -> None:
+    def names(selector: str) -> list[str]:
+        shown = kubectl("-n", namespace, "get", "pods", f"--field-selector={selector}", "-o", "name")
+        return shown.split()
+
+    for selector in (f"spec.nodeName={pod}", "status.phase!=Pending", f"metadata.name={pod},spec.restartPolicy=Always"):
+        assert names(selector) == [f"pod/{pod}"]
+    assert names("status.phase=Pending") == []
+    found = refused("-n", namespace, "get", "pods", "--field-selector=spec.color=red")
+    assert found.endswith("field label not supported: spec.color")
