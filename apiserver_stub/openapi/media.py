@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from apiserver_stub.openapi.definitions import PATCH
-from apiserver_stub.openapi.operations import TEXT, Operation
+from apiserver_stub.openapi.operation import TEXT, Operation
 from controller_manager.api.platform import VENDOR
 
 JSON, YAML, PROTOBUF, CBOR = (
@@ -20,6 +20,11 @@ class Media:
     """What this server speaks: CBOR only where it is switched on."""
 
     cbor: bool = False
+
+    @property
+    def refused(self) -> list[str]:
+        """What a refusal may be."""
+        return [JSON, YAML, PROTOBUF, *_if(self.cbor, CBOR)]
 
     def consumed(self, operation: Operation) -> list[str]:
         """What a body may be."""

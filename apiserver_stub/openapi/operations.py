@@ -1,65 +1,19 @@
-"""What can be done with a kind, as clients are told: paths, methods, names, what goes in and what comes out."""
+"""What can be done with a kind: paths, methods, names, what goes in and what comes out; a table by verb."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 from apiserver_stub.kinds.kind import Kind, Subresource
-from apiserver_stub.openapi.definitions import DELETE_OPTIONS, META, PATCH, STATUS, WATCH_EVENT, Definitions
-from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PATCHING, PATH_PARAMETERS, WRITING
-from controller_manager.api.platform import GROUP_DOMAIN
-
-TEXT = "text"  # stands for a definition where the answer is no object
-
-_PARTS = re.compile("[.-]")
-_VERSION = "io.k8s.apimachinery.pkg.version.Info"
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path. `name` is unique and what clients name their functions after; `about` is the group,
-    version and kind it works on, None for a page; `body` and `answer` name definitions, `body` may be empty; `custom`
-    kinds are not part of the built-in API.
-    """
-
-    path: str
-    method: str
-    name: str
-    sentence: str
-    tag: str
-    answer: str
-    action: str = ""
-    about: tuple[str, str, str] | None = None
-    query: tuple[str, ...] = ()
-    body: str = ""
-    codes: tuple[str, ...] = ("200",)
-    custom: bool = False
-
-    @property
-    def refs(self) -> Iterator[str]:
-        """The definitions it needs."""
-        return (name for name in (self.body, self.answer) if name not in ("", TEXT))
-
-    @property
-    def held(self) -> Iterator[str]:
-        """The parameters in its path."""
-        return (name for name in PATH_PARAMETERS if f"{{{name}}}" in self.path)
-
-    @property
-    def extensions(self) -> dict[str, Any]:
-        """What is told of it beyond OpenAPI; nothing for a page."""
-        if self.about is None:
-            return {}
-        about = dict(zip(("group", "version", "kind"), self.about, strict=True))
-        return {"x-kubernetes-action": self.action, "x-kubernetes-group-version-kind": about}
+from apiserver_stub.openapi.definitions import DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, Definitions
+from apiserver_stub.openapi.operation import TEXT, Operation, root_of, tag_of, words
+from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PATCHING, WRITING
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
     """How a verb is told of: `word` begins the name of the operation, `action` is its `x-kubernetes-action`; an empty
-    `body` or `answer` is the definition of the kind.
+    `body` or `answer` is the definition of the kind, and there may be no body.
     """
 
     method: str
@@ -68,21 +22,20 @@ class _Row:
     sentence: str
     query: tuple[str, ...]
     codes: tuple[str, ...] = ("200",)
-    body: str = ""
+    body: str | None = ""
     answer: str = ""
 
 
-_NO_BODY = "none"
 _LIST = "list"
 _ON_COLLECTION: Mapping[str, _Row] = MappingProxyType({
-    "list": _Row("get", "list", "list", "list or watch {}", LISTING, body=_NO_BODY, answer=_LIST),
+    "list": _Row("get", "list", "list", "list or watch {}", LISTING, body=None, answer=_LIST),
     "create": _Row("post", "create", "post", "create {}", WRITING, ("200", "201", "202")),
     "deletecollection": _Row(
         "delete", "delete", "deletecollection", "delete many of {}", COLLECTING, body=DELETE_OPTIONS, answer=STATUS
     ),
 })  # fmt: skip
 _ON_OBJECT: Mapping[str, _Row] = MappingProxyType({
-    "get": _Row("get", "read", "get", "read {}", ("resourceVersion",), body=_NO_BODY),
+    "get": _Row("get", "read", "get", "read {}", ("resourceVersion",), body=None),
     "create": _Row("post", "create", "post", "create {}", WRITING, ("200", "201", "202")),
     "update": _Row("put", "replace", "put", "replace {}", WRITING, ("200", "201")),
     "patch": _Row("patch", "patch", "patch", "change parts of {}", PATCHING, ("200", "201"), body=PATCH),
@@ -92,41 +45,13 @@ _ON_OBJECT: Mapping[str, _Row] = MappingProxyType({
 })  # fmt: skip
 # What subresources answer where that is not what they take.
 _ANSWERS = MappingProxyType({"binding": STATUS, "eviction": STATUS, "log": TEXT})
-_WATCH = _Row("get", "watch", "watch", "watch {}; deprecated", LISTING, body=_NO_BODY, answer=WATCH_EVENT)
+_WATCH = _Row("get", "watch", "watch", "watch {}; deprecated", LISTING, body=None, answer=WATCH_EVENT)
 _METHODS = MappingProxyType({"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"})
-
-
-def root_of(group: str, version: str) -> str:
-    """The path below which a version is served, without slashes at its ends."""
-    return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def operations(kind: Kind, definitions: Definitions) -> Iterator[Operation]:
     """All that can be done with a kind and its subresources."""
     return _Told(kind, definitions).all()
-
-
-def pages(path: str) -> Iterator[Operation]:
-    """The page of discovery at a path without slashes at its ends: a group, a version, all of them, or `version`."""
-    first, *rest = path.split("/")
-    group = rest[0] if first == "apis" and rest else ""
-    words, tag = (_words(group), _tag(group)) if group or first == "api" else ("", first)
-    version = rest[-1] if len(rest) == (2 if first == "apis" else 1) else ""
-    if first == "version":
-        yield _page(path, "getCodeVersion", tag, _VERSION)
-    elif version:
-        name = f"get{words}{version.capitalize()}APIResources"
-        yield _page(path, name, f"{tag}_{version}", f"{META}APIResourceList")
-    elif group:
-        yield _page(path, f"get{words}APIGroup", tag, f"{META}APIGroup")
-    elif first == "api":
-        yield _page(path, "getCoreAPIVersions", tag, f"{META}APIVersions")
-    else:
-        yield _page(path, "getAPIVersions", tag, f"{META}APIGroupList")
-
-
-def _page(path: str, name: str, tag: str, answer: str) -> Operation:
-    return Operation(f"/{path}/", "get", name, "read what is served here", tag, answer)
 
 
 class _Told:
@@ -136,8 +61,8 @@ class _Told:
         self._kind = kind
         self._definitions = definitions
         self._own = definitions.name(kind.group, kind.version, kind.kind)
-        self._gv = _words(kind.group) + kind.version.capitalize()
-        self._tag = f"{_tag(kind.group)}_{kind.version}"
+        self._gv = words(kind.group) + kind.version.capitalize()
+        self._tag = f"{tag_of(kind.group)}_{kind.version}"
         self._root = f"/{root_of(kind.group, kind.version)}"
         self._scope = "/namespaces/{namespace}" if kind.namespaced else ""
         self._noun = f"{'Namespaced' if kind.namespaced else ''}{kind.kind}"
@@ -212,21 +137,7 @@ class _Told:
             action=action or row.action,
             about=about,
             query=row.query,
-            body="" if row.body == _NO_BODY else row.body or own,
+            body="" if row.body is None else row.body or own,
             codes=row.codes,
             custom=own in self._definitions.custom,
         )
-
-
-def _words(group: str) -> str:
-    """A group within the name of an operation: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
-    return "".join(part.capitalize() for part in _PARTS.split(_bare(group)))
-
-
-def _tag(group: str) -> str:
-    words = _words(group)
-    return words[:1].lower() + words[1:]
-
-
-def _bare(group: str) -> str:
-    return group.removesuffix(f".{GROUP_DOMAIN}") if group else "core"

@@ -1,7 +1,7 @@
 """Answers `/openapi/v2` and everything below `/openapi/v3`; a document is made when it is first asked for."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from email.utils import format_datetime
 from functools import cached_property, partial
@@ -15,9 +15,10 @@ from apiserver_stub.encode.accept import preferred
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.openapi import gnostic, v2, v3
-from apiserver_stub.openapi.definitions import built_in
+from apiserver_stub.openapi.definitions import Definitions, built_in
 from apiserver_stub.openapi.media import JSON, Media
-from apiserver_stub.openapi.operations import Operation, operations, pages, root_of
+from apiserver_stub.openapi.operation import page, root_of
+from apiserver_stub.openapi.operations import operations
 from apiserver_stub.parse import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
@@ -79,7 +80,6 @@ class OpenApi:
     def __init__(self, kinds: Kinds, media: Media | None = None) -> None:
         self._kinds = kinds
         self._media = media or Media()
-        self._built_in = built_in()
         self._shown: tuple[Kind, ...] = ()
         self._parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
         self._whole = Document("v2", gnostic.V2, partial(self._of_all, ()))
@@ -116,21 +116,19 @@ class OpenApi:
         self._parts, self._shown = parts, kinds
         self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds))
 
+    @cached_property
+    def _built_in(self) -> Definitions:
+        return built_in()
+
     def _of_root(self, root: str, kinds: tuple[Kind, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
-        told = [*pages(root), *(one for kind in kinds for one in operations(kind, definitions))]
-        return v3.document(told, definitions, self._media)
+        told = (one for kind in kinds for one in operations(kind, definitions))
+        return v3.document([page(root), *told], definitions, self._media)
 
     def _of_all(self, kinds: tuple[Kind, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
-
-        def told() -> Iterator[Operation]:
-            for root in _by_root(kinds):
-                yield from pages(root)
-            for kind in kinds:
-                yield from operations(kind, definitions)
-
-        return v2.document(told(), definitions, self._media)
+        told = (one for kind in kinds for one in operations(kind, definitions))
+        return v2.document([*map(page, _by_root(kinds)), *told], definitions, self._media)
 
 
 def _by_root(kinds: tuple[Kind, ...]) -> dict[str, tuple[Kind, ...]]:

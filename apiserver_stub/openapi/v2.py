@@ -5,7 +5,7 @@ from typing import Any
 
 from apiserver_stub.openapi.definitions import STATUS, Definitions
 from apiserver_stub.openapi.media import Media
-from apiserver_stub.openapi.operations import TEXT, Operation
+from apiserver_stub.openapi.operation import TEXT, Operation
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V2
 from apiserver_stub.openapi.v3 import PHRASES

@@ -5,8 +5,8 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.openapi.definitions import STATUS, Definitions
-from apiserver_stub.openapi.media import JSON, JSON_PATCH, YAML, Media
-from apiserver_stub.openapi.operations import TEXT, Operation
+from apiserver_stub.openapi.media import JSON_PATCH, Media
+from apiserver_stub.openapi.operation import TEXT, Operation
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V3
 from apiserver_stub.version import git_version
@@ -16,7 +16,6 @@ Document = dict[str, Any]
 PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
 _TEXT = {"schema": {"type": "string"}}
 _LIST_OF_OPERATIONS = {"schema": {"type": "array", "items": {"type": "object"}}}
-_REFUSED = {media: {"schema": V3.ref(STATUS)} for media in (JSON, YAML)}
 _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey"}
 
 
@@ -43,14 +42,15 @@ def document(operations: Iterable[Operation], definitions: Definitions, media: M
 def _told(operation: Operation, media: Media) -> Document:
     answer = _TEXT if operation.answer == TEXT else {"schema": V3.ref(operation.answer)}
     content = dict.fromkeys(media.produced(operation), answer)
+    refused = {one: {"schema": V3.ref(STATUS)} for one in media.refused}
     told: Document = {
         "description": operation.sentence,
         "operationId": operation.name,
         "parameters": [_query(name) for name in operation.query],
         "responses": {
             **{code: {"description": PHRASES[code], "content": content} for code in operation.codes},
-            "401": {"description": "Unauthorized", "content": _REFUSED},
-            "default": {"description": "A refusal", "content": _REFUSED},
+            "401": {"description": "Unauthorized", "content": refused},
+            "default": {"description": "A refusal", "content": refused},
         },
         "tags": [operation.tag],
         **operation.extensions,

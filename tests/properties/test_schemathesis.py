@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.openapi.definitions import built_in as definitions
-from apiserver_stub.openapi.operations import root_of
+from apiserver_stub.openapi.operation import root_of
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving.http import parse_target
 

@@ -8,7 +8,7 @@ from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidat
 
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.openapi import Media, OpenApi
-from apiserver_stub.openapi.operations import root_of
+from apiserver_stub.openapi.operation import root_of
 
 Read = Callable[[str], Any]
 POD = "io.k8s.api.core.v1.Pod"

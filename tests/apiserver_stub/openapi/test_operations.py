@@ -9,7 +9,8 @@ import pytest
 
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.openapi.definitions import STATUS, built_in
-from apiserver_stub.openapi.operations import Operation, operations, pages
+from apiserver_stub.openapi.operation import Operation, page
+from apiserver_stub.openapi.operations import operations
 from apiserver_stub.parse import last_values, parse, resolve
 
 DEFINITIONS = built_in()
@@ -95,9 +96,9 @@ def test_what_comes_out(told: dict[str, Operation], name: str, answer: str) -> N
     ],
 )
 def test_the_pages(path: str, name: str, tag: str) -> None:
-    (page,) = pages(path)
-    assert (page.path, page.name, page.tag) == (f"/{path}/", name, tag)
-    assert page.answer in DEFINITIONS
+    found = page(path)
+    assert (found.path, found.name, found.tag) == (f"/{path}/", name, tag)
+    assert found.answer in DEFINITIONS
 
 
 def _generated(module: str) -> Any:
