@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from functools import cache
 from importlib import metadata
 
 import msgspec
@@ -11,6 +12,7 @@ from controller_manager.api.platform import API_VERSION
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
+@cache
 def git_version() -> str:
     """The version in the form clients parse; the build part names this server and its release."""
     return f"v{API_VERSION}.0+stub.{metadata.version('cluster-controller-manager')}"
