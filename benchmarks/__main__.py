@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, or those named: api, protobuf, start, informer."""
+"""`make bench`: every benchmark, or those named: api, forms, writes, start, informer."""
 
 import asyncio
 import sys
@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import uvloop
 
-from benchmarks import api, informer, protobuf, start
+from benchmarks import api, forms, informer, start, writes
 from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
     "api": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(api.run()),
-    "protobuf": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(protobuf.run()),
+    "forms": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(forms.run()),
+    "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
     "start": start.run,
     "informer": informer.run,
 }
