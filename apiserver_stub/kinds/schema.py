@@ -91,6 +91,11 @@ class Node:
         self.complete = Nothing  # for a way that leads back here
         return complete(self)
 
+    def fill_field(self, tree: Tree, name: str) -> None:
+        """Fill one field of an object only, if it is there."""
+        if name in tree:
+            self.fields[name].fill(tree[name])
+
     def at(self, *path: str) -> "Node | None":
         """The node at a path of field names; arrays and maps are passed through to their elements."""
         found: Node | None = self

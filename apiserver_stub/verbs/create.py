@@ -55,7 +55,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     metadata["uid"] = chance().uid()
     metadata["creationTimestamp"] = format_time(utc_now())
     kind.strategy.prepare_create(tree)
-    kind.schema.fill(tree)  # which preparing began anew in places
+    kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
     name = metadata.get("name", "")
     problems = validate(kind, tree, None)
     if problems:
