@@ -5,7 +5,7 @@ says that it is CBOR (section 3.4.6). Both kinds of string are read.
 """
 
 import math
-from base64 import b64encode, urlsafe_b64encode
+from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import cache
@@ -16,12 +16,14 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.encode.json import DEEPEST
+from apiserver_stub.encode.binary import ANY, Places, places
+from apiserver_stub.encode.json import DEEPEST, type_of
 from apiserver_stub.encode.listing import Listing
 from controller_manager.api.errors import BadRequest
 
 _MARK = b"\xd9\xd9\xf7"  # tag 55799
 _ARRAY, _MAP = 0x80, 0xA0
+_BASE64 = 22  # the tag of bytes that are base64 in JSON
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -69,7 +71,23 @@ def event(kind: str, data: bytes) -> bytes:
 
 
 def _element(data: bytes) -> bytes:
-    return _encode(orjson.loads(data))
+    found = places(*type_of(data))
+    return _encode(_at(orjson.loads(data), found) if found else orjson.loads(data))
+
+
+def _at(value: Any, found: Places) -> Any:
+    """The same value with bytes where its base64 was, at some places: who knows the field expects them."""
+    if isinstance(value, list):
+        return [_at(child, found) for child in value]
+    if not isinstance(value, dict):
+        return value
+    return {name: _binary(child, found.get(name, found.get(ANY, {}))) for name, child in value.items()}
+
+
+def _binary(value: Any, found: Places | None) -> Any:
+    if found is not None:
+        return _at(value, found) if found else value
+    return _library().CBORTag(_BASE64, b64decode(value)) if isinstance(value, str) else value
 
 
 def _encode(value: Any) -> bytes:
@@ -150,7 +168,7 @@ def _library() -> ModuleType:
 
 _SPELLINGS: Mapping[int, Callable[[bytes], str]] = MappingProxyType({
     21: lambda value: urlsafe_b64encode(value).decode().rstrip("="),
-    22: lambda value: b64encode(value).decode(),
+    _BASE64: lambda value: b64encode(value).decode(),
     23: lambda value: value.hex(),
 })  # fmt: skip
 _ONLY_CONTENT = (0, 4, 5, 25, 28, 29, 30, 35, 36, 37, 43000, 100, 256, 258, 260, 261, 1004, 55799)  # fmt: skip

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from controller_manager.serving.site import Site
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
+AGE = re.compile(rb',"\d+s"\]')  # of which a second may have passed
 AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 
 
@@ -215,7 +217,7 @@ async def test_long_lists_come_compressed_and_are_the_same(wire: Wire, accept: s
     assert "content-encoding" not in identity.headers
     assert (found.headers["content-encoding"], found.headers["vary"]) == ("gzip", "Accept-Encoding")
     assert found.headers["content-type"] == identity.headers["content-type"]
-    assert gzip.decompress(found.body) == identity.body
+    assert AGE.sub(b"", gzip.decompress(found.body)) == AGE.sub(b"", identity.body)
     assert len(found.body) < len(identity.body) / 5
 
 
