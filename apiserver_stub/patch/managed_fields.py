@@ -113,6 +113,11 @@ def in_order(entries: Entries) -> Entries:
     return sorted(entries, key=lambda e: (e["operation"], e.get("time", ""), *identity_of(e)))
 
 
+def is_expendable(entries: Entries) -> bool:
+    """Whether an object may do without its record: nobody has applied it, so nothing is to be merged by it."""
+    return all(entry["operation"] == UPDATE for entry in entries)
+
+
 def _capped(entries: Entries) -> Entries:
     """With too many updates, the oldest of each version joined under one name."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]

@@ -8,6 +8,7 @@ import orjson
 from apiserver_stub.call import Call, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.patch.managed_fields import is_expendable
 from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import CorruptRow, Row
 from controller_manager.api.errors import (
@@ -70,12 +71,17 @@ def _unreadable(kind: Kind, rows: Iterable[Row]) -> StorageReadError:
 
 
 def at_rest(kind: Kind, tree: Tree) -> Callable[[int], bytes]:
-    """What `Store.commit` calls to get the bytes of `tree` at its new revision; it raises `RequestEntityTooLarge`."""
+    """What `Store.commit` calls to get the bytes of `tree` at its new revision; it raises `RequestEntityTooLarge`.
+
+    An object that is too large only with its record of owners is stored without it, unless somebody applied it.
+    """
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
 
     def at(revision: int) -> bytes:
         stored["metadata"] = {**stored["metadata"], "resourceVersion": str(revision)}
         data = encode(stored)
+        if len(data) > _LARGEST and is_expendable(stored["metadata"].pop("managedFields", [])):
+            data = encode(stored)
         if len(data) > _LARGEST:
             raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
         return data

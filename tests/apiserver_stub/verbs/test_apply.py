@@ -269,6 +269,15 @@ async def test_versions_of_a_kind_share_one_record(api, apply) -> None:
     assert metric not in moved["spec"].get("metrics", [])
 
 
+async def test_an_object_too_large_for_its_record_does_without(api, apply) -> None:
+    """As kube-apiserver: a record is given up before a write is, but not by those who live by it."""
+    data = {f"k{number:06}": "v" for number in range(160_000)}
+    made = await api.post(CONFIGS, config(data))
+    assert (len(made["data"]), "managedFields" in made["metadata"]) == (160_000, False)
+    with pytest.raises(errors.RequestEntityTooLarge):
+        await apply(f"{CONFIGS}/b", config(data, name="b"))
+
+
 async def test_both_groups_of_events_share_one_record(api, apply) -> None:
     event = {
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal", "reason": "R",
