@@ -110,6 +110,8 @@ _CONTAINER_AMOUNTS = amounts(container_resource)
 
 def _requests_fit(resources: Any, at: At, found: Problems) -> None:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
+    if not requests and not limits:
+        return
     for name, value in requests.items():
         limit = limits.get(name)
         rigid = name not in _OF_CONTAINERS and (is_extended(name) or name.startswith(HUGE))

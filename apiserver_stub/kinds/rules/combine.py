@@ -38,9 +38,11 @@ class Rules:
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
     """Of an object: a rule for each field that is there, then rules of the whole."""
 
+    row_of = dict(rows).get
+
     def rule(tree: Any, at: At, found: Problems) -> None:
         for name, value in tree.items():
-            row = rows.get(name)
+            row = row_of(name)
             if row is not None:
                 row(value, (at, name), found)
         for row in whole:
@@ -122,10 +124,11 @@ def between(low: int, high: int, why: str = "") -> Rule:
 
 def one_of(*allowed: str) -> Rule:
     """A text is one of a few, when it is not empty."""
+    listed = sorted(allowed)
 
     def rule(value: Any, at: At, found: Problems) -> None:
         if value and value not in allowed:
-            found.unsupported(at, value, allowed)
+            found.unsupported(at, value, listed)
 
     return rule
 

@@ -52,19 +52,25 @@ _VALUE_FROM = record({
 })  # fmt: skip
 
 
-def _from(variable: Any, at: At, found: Problems) -> None:
-    source = variable.get("valueFrom")
-    if source is None:
-        return
-    given = sum(name in source for name in _SOURCES)
-    here = (at, "valueFrom")
+def variable(tree: Any, at: At, found: Problems) -> None:
+    """One variable, with a value or a place to take it from."""
+    name = tree.get("name")
+    if name and (why := names.env_name(name)):
+        found.invalid((at, "name"), name, why)
+    if "valueFrom" in tree:
+        _VALUE_FROM(tree["valueFrom"], (at, "valueFrom"), found)
+        _one_source(tree, (at, "valueFrom"), found)
+
+
+def _one_source(tree: Any, at: At, found: Problems) -> None:
+    given = sum(name in tree["valueFrom"] for name in _SOURCES)
     if not given:
         told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
-        found.invalid(here, "", told)
-    elif variable.get("value"):
-        found.invalid(here, "", "may not be specified when `value` is not empty")
+        found.invalid(at, "", told)
+    elif tree.get("value"):
+        found.invalid(at, "", "may not be specified when `value` is not empty")
     elif given > 1:
-        found.invalid(here, "", "may not have more than one field specified at a time")
+        found.invalid(at, "", "may not have more than one field specified at a time")
 
 
 def _bulk(source: Any, at: At, found: Problems) -> None:
@@ -76,5 +82,4 @@ def _bulk(source: Any, at: At, found: Problems) -> None:
 
 
 _REF = record({"name": SUBDOMAIN}, need("name"))
-VARIABLE = record({"name": form(names.env_name), "valueFrom": _VALUE_FROM}, _from)
 BULK = record({"prefix": form(names.env_name), "configMapRef": _REF, "secretRef": _REF}, _bulk)

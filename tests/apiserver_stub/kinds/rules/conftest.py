@@ -1,0 +1,77 @@
+"""Good objects of every kind, changed at one place, and what is said of them."""
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from apiserver_stub.kinds.clean import clean
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.validate import validate
+
+Said = list[tuple[str, str]]
+GONE = "<gone>"
+
+
+class Judge:
+    """Judges good objects in which paths such as `spec.containers.0.image` were set; `<gone>` takes away."""
+
+    def __init__(self) -> None:
+        self._kinds = {f"{kind.api_version}/{kind.kind}": kind for kind in built_in().all()}
+        path = Path(__file__).parent / "good.yaml"
+        trees = yaml.safe_load_all(path.read_text())
+        self._good = {f"{tree['apiVersion']}/{tree['kind']}": tree for tree in trees}
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._good)
+
+    def kind(self, name: str) -> Kind:
+        return self._kinds[name]
+
+    def tree(self, name: str, changes: Mapping[str, Any]) -> Tree:
+        """The good object, changed, in its normal form and with defaults."""
+        tree = copy.deepcopy(self._good[name])
+        for path, value in changes.items():
+            put(tree, path, copy.deepcopy(value))
+        report = clean(tree, self._kinds[name])
+        assert (report.unknown, report.wrong) == ((), ())
+        apply_defaults(tree, self._kinds[name])
+        return tree
+
+    def __call__(self, name: str, changes: Mapping[str, Any]) -> Said:
+        """What is said of a new object: fields with reasons, sorted."""
+        return told(validate(self._kinds[name], self.tree(name, changes), None))
+
+    def change(self, name: str, before: Mapping[str, Any], after: Mapping[str, Any], part: str = "") -> Said:
+        """What is said of an update from one changed object to another, which begins as the first."""
+        old, new = self.tree(name, before), self.tree(name, {**before, **after})
+        return told(validate(self._kinds[name], new, old, part))
+
+
+def put(tree: Any, path: str, value: Any) -> None:
+    *parents, last = path.replace("\\.", "\0").split(".")
+    for part in parents:
+        tree = tree[int(part)] if isinstance(tree, list) else tree.setdefault(part.replace("\0", "."), {})
+    place: Any = int(last) if isinstance(tree, list) else last.replace("\0", ".")
+    if value == GONE:
+        tree.pop(place, None)
+    elif isinstance(tree, list) and place == len(tree):
+        tree.append(value)
+    else:
+        tree[place] = value
+
+
+def told(causes: list[Any]) -> Said:
+    return sorted((cause.field, cause.reason.removeprefix("FieldValue")) for cause in causes)
+
+
+@pytest.fixture(scope="session")
+def judge() -> Callable[..., Said]:
+    return Judge()

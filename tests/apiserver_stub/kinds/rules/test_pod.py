@@ -1,0 +1,313 @@
+"""Each rule of Pods, broken alone in a Pod that says much, is told at its place and with its reason."""
+
+from typing import Any
+
+import pytest
+
+POD = "v1/Pod"
+MAIN = "spec.containers.0."
+AT = "spec.containers[0]."
+I, R, N, F, D, X = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicate", "NotFound"  # noqa: E741
+VOLUME, AT_VOLUME = "spec.volumes.", "spec.volumes"
+TERM = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "causes"),
+    [
+        ("name", "A", [(f"{AT}name", I)]),
+        ("name", "sidecar", [("spec.initContainers[1].name", D)]),
+        ("name", "x" * 64, [(f"{AT}name", I)]),
+        ("image", "", [(f"{AT}image", R)]),
+        ("image", "i ", [(f"{AT}image", I)]),
+        ("imagePullPolicy", "Often", [(f"{AT}imagePullPolicy", N)]),
+        ("restartPolicy", "Sometimes", [(f"{AT}restartPolicy", N)]),
+        ("ports.0.containerPort", 0, [(f"{AT}ports[0].containerPort", R)]),
+        ("ports.0.containerPort", 65536, [(f"{AT}ports[0].containerPort", I)]),
+        ("ports.0.hostPort", 70000, [(f"{AT}ports[0].hostPort", I)]),
+        ("ports.0.name", "1234", [(f"{AT}ports[0].name", I)]),
+        ("ports.1.name", "http", [(f"{AT}ports[1].name", D)]),
+        ("ports.1", {"containerPort": 9, "hostPort": 80}, [(f"{AT}ports[1].hostPort", D)]),
+        ("ports.0.hostIP", "x", [(f"{AT}ports[0].hostIP", I)]),
+        ("env.0.name", "a=b", [(f"{AT}env[0].name", I)]),
+        ("env.1.value", "x", [(f"{AT}env[1].valueFrom", I)]),
+        ("env.1.valueFrom", {}, [(f"{AT}env[1].valueFrom", I)]),
+        ("env.1.valueFrom.configMapKeyRef", {"name": "c", "key": "k"}, [(f"{AT}env[1].valueFrom", I)]),
+        ("env.1.valueFrom.fieldRef.fieldPath", "spec.x", [(f"{AT}env[1].valueFrom.fieldRef.fieldPath", N)]),
+        ("env.2.valueFrom.fieldRef.fieldPath", "metadata.labels['a b']",
+         [(f"{AT}env[2].valueFrom.fieldRef.fieldPath", I)]),
+        ("env.3.valueFrom.resourceFieldRef.resource", "limits.x",
+         [(f"{AT}env[3].valueFrom.resourceFieldRef.resource", N)]),
+        ("env.4.valueFrom.secretKeyRef.key", "a b", [(f"{AT}env[4].valueFrom.secretKeyRef.key", I)]),
+        ("env.4.valueFrom.secretKeyRef.name", "A", [(f"{AT}env[4].valueFrom.secretKeyRef.name", I)]),
+        ("envFrom.0", {}, [(f"{AT}envFrom[0]", I)]),
+        ("envFrom.0.secretRef", {"name": "s"}, [(f"{AT}envFrom[0]", I)]),
+        ("envFrom.0.configMapRef.name", "", [(f"{AT}envFrom[0].configMapRef.name", R)]),
+        ("resources.requests.cpu", "-1", [(f"{AT}resources.requests[cpu]", I)]),
+        ("resources.requests.cpu", "2", [(f"{AT}resources.requests", I)]),
+        ("resources.requests.disk", "1", [(f"{AT}resources.requests[disk]", I)]),
+        ("resources.requests.pods", "1", [(f"{AT}resources.requests[pods]", I)]),
+        ("resources.limits.example\\.org/gpu", "0.5",
+         [(f"{AT}resources.limits[example.org/gpu]", I), (f"{AT}resources.requests", I)]),
+        ("resources.limits", {"hugepages-2Mi": "4Mi"}, [(f"{AT}resources.limits", R)]),
+        ("resources", {"limits": {"hugepages-2Mi": "2Mi"}}, [(f"{AT}resources", F)]),
+        ("resources.claims.0.name", "other", [(f"{AT}resources.claims[0].name", X)]),
+        ("resizePolicy.0.resourceName", "disk", [(f"{AT}resizePolicy[0].resourceName", N)]),
+        ("resizePolicy.1", {"resourceName": "cpu", "restartPolicy": "NotRequired"}, [(f"{AT}resizePolicy[1]", D)]),
+        ("volumeMounts.0.name", "other", [(f"{AT}volumeMounts[0].name", X)]),
+        ("volumeMounts.1.mountPath", "/tmp", [(f"{AT}volumeMounts[1].mountPath", I)]),
+        ("volumeMounts.0.subPath", "../x", [(f"{AT}volumeMounts[0].subPath", I)]),
+        ("volumeMounts.0.subPath", "/x", [(f"{AT}volumeMounts[0].subPath", I)]),
+        ("volumeMounts.0.subPathExpr", "$(X)", [(f"{AT}volumeMounts[0].subPathExpr", I)]),
+        ("volumeMounts.0.mountPropagation", "Upward", [(f"{AT}volumeMounts[0].mountPropagation", N)]),
+        ("volumeMounts.0.mountPropagation", "Bidirectional", [(f"{AT}volumeMounts[0].mountPropagation", F)]),
+        ("volumeMounts.0.recursiveReadOnly", "Enabled", [(f"{AT}volumeMounts[0].recursiveReadOnly", F)]),
+        ("volumeDevices.0.name", "scratch", [(f"{AT}volumeDevices[0].name", I)]),
+        ("volumeDevices.0.name", "host", [(f"{AT}volumeDevices[0].name", I)]),
+        ("volumeDevices.0.devicePath", "/a/../b", [(f"{AT}volumeDevices[0].devicePath", I)]),
+        ("volumeDevices.0.devicePath", "/tmp", [(f"{AT}volumeDevices[0].devicePath", I)]),
+        ("livenessProbe.httpGet", "<gone>", [(f"{AT}livenessProbe", R)]),
+        ("livenessProbe.tcpSocket", {"port": 1}, [(f"{AT}livenessProbe.tcpSocket", F)]),
+        ("livenessProbe.httpGet.port", "no_name", [(f"{AT}livenessProbe.httpGet.port", I)]),
+        ("livenessProbe.httpGet.scheme", "FTP", [(f"{AT}livenessProbe.httpGet.scheme", N)]),
+        ("livenessProbe.httpGet.httpHeaders.0.name", "a b", [(f"{AT}livenessProbe.httpGet.httpHeaders", I)]),
+        ("livenessProbe.successThreshold", 2, [(f"{AT}livenessProbe.successThreshold", I)]),
+        ("livenessProbe.periodSeconds", -1, [(f"{AT}livenessProbe.periodSeconds", I)]),
+        ("livenessProbe.terminationGracePeriodSeconds", 0,
+         [(f"{AT}livenessProbe.terminationGracePeriodSeconds", I)]),
+        ("readinessProbe.terminationGracePeriodSeconds", 5,
+         [(f"{AT}readinessProbe.terminationGracePeriodSeconds", I)]),
+        ("readinessProbe.grpc.port", 0, [(f"{AT}readinessProbe.grpc.port", I)]),
+        ("lifecycle.postStart.exec.command", [], [(f"{AT}lifecycle.postStart.exec.command", R)]),
+        ("lifecycle.preStop.sleep.seconds", 31, [(f"{AT}lifecycle.preStop.sleep.seconds", I)]),
+        ("lifecycle.preStop", {}, [(f"{AT}lifecycle.preStop", R)]),
+        ("securityContext.privileged", True, [(f"{AT}securityContext", I)]),
+        ("securityContext.runAsUser", -1, [(f"{AT}securityContext.runAsUser", I)]),
+        ("securityContext.procMount", "All", [(f"{AT}securityContext.procMount", N)]),
+        ("securityContext.seccompProfile.localhostProfile", "<gone>",
+         [(f"{AT}securityContext.seccompProfile.localhostProfile", R)]),
+        ("securityContext.seccompProfile.type", "RuntimeDefault",
+         [(f"{AT}securityContext.seccompProfile.localhostProfile", I)]),
+        ("securityContext.windowsOptions", {}, [(f"{AT}securityContext.windowsOptions", F)]),
+    ],
+)  # fmt: skip
+def test_a_container(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge(POD, {MAIN + path: value}) == causes
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "causes"),
+    [
+        ("0.name", "A", [(f"{AT_VOLUME}[0].name", I), (f"{AT}volumeMounts[0].name", X)]),
+        ("3.name", "me", [(f"{AT_VOLUME}[5].name", D)]),
+        ("3", {"name": "secret"}, []),  # which is an emptyDir then
+        ("3.emptyDir", {}, [(f"{AT_VOLUME}[3].emptyDir", F)]),
+        ("0.emptyDir.sizeLimit", "-1", [(f"{AT_VOLUME}[0].emptyDir.sizeLimit", F)]),
+        ("1.hostPath.path", "/a/../b", [(f"{AT_VOLUME}[1].hostPath.path", I)]),
+        ("1.hostPath.type", "Pipe", [(f"{AT_VOLUME}[1].hostPath.type", N)]),
+        ("2.configMap.name", "", [(f"{AT_VOLUME}[2].configMap.name", R)]),
+        ("2.configMap.defaultMode", 512, [(f"{AT_VOLUME}[2].configMap.defaultMode", I)]),
+        ("2.configMap.items.0.path", "../x", [(f"{AT_VOLUME}[2].configMap.items[0].path", I)]),
+        ("2.configMap.items.0.mode", -1, [(f"{AT_VOLUME}[2].configMap.items[0].mode", I)]),
+        ("3.secret.secretName", "", [(f"{AT_VOLUME}[3].secret.secretName", R)]),
+        ("4.persistentVolumeClaim.claimName", "", [(f"{AT_VOLUME}[4].persistentVolumeClaim.claimName", R)]),
+        ("5.downwardAPI.items.0.fieldRef", "<gone>", [(f"{AT_VOLUME}[5].downwardAPI.items[0]", R)]),
+        ("5.downwardAPI.items.0.fieldRef.fieldPath", "spec.nodeName",
+         [(f"{AT_VOLUME}[5].downwardAPI.items[0].fieldRef.fieldPath", N)]),
+        ("5.downwardAPI.items.1.resourceFieldRef.containerName", "<gone>",
+         [(f"{AT_VOLUME}[5].downwardAPI.items[1].resourceFieldRef.containerName", R)]),
+        ("6.projected.sources.0.serviceAccountToken.expirationSeconds", 60,
+         [(f"{AT_VOLUME}[6].projected.sources[0].serviceAccountToken.expirationSeconds", I)]),
+        ("6.projected.sources.0.secret", {"name": "s"}, [(f"{AT_VOLUME}[6].projected.sources[0].secret", F)]),
+        ("6.projected.sources.1.configMap.items", [{"key": "a", "path": "token"}],
+         [(f"{AT_VOLUME}[6].projected", I)]),
+        ("7.ephemeral.volumeClaimTemplate.spec.accessModes", [],
+         [(f"{AT_VOLUME}[7].ephemeral.volumeClaimTemplate.spec.accessModes", R)]),
+        ("8.csi.driver", "a_b", [(f"{AT_VOLUME}[8].csi.driver", I)]),
+    ],
+)  # fmt: skip
+def test_a_volume(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge(POD, {VOLUME + path: value}) == sorted(causes)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "causes"),
+    [
+        ("spec.containers", [], [("spec.containers", R)]),
+        ("spec.restartPolicy", "Maybe", [("spec.restartPolicy", N)]),
+        ("spec.dnsPolicy", "Mine", [("spec.dnsPolicy", N)]),
+        ("spec.dnsConfig", "<gone>", [("spec.dnsConfig", R)]),
+        ("spec.dnsConfig.nameservers", [], [("spec.dnsConfig.nameservers", R)]),
+        ("spec.dnsConfig.nameservers", ["1.1.1.1"] * 4, [("spec.dnsConfig.nameservers", I)]),
+        ("spec.dnsConfig.nameservers.0", "one", [("spec.dnsConfig.nameservers[0]", I)]),
+        ("spec.dnsConfig.searches", ["a"] * 33, [("spec.dnsConfig.searches", I)]),
+        ("spec.dnsConfig.searches.0", "a b", [("spec.dnsConfig.searches[0]", I)]),
+        ("spec.dnsConfig.options.0.name", "", [("spec.dnsConfig.options[0]", R)]),
+        ("spec.hostAliases.0.ip", "x", [("spec.hostAliases[0].ip", I)]),
+        ("spec.hostAliases.0.hostnames.0", "A", [("spec.hostAliases[0].hostnames[0]", I)]),
+        ("spec.hostname", "a.b", [("spec.hostname", I)]),
+        ("spec.subdomain", "-", [("spec.subdomain", I)]),
+        ("spec.nodeName", "N", [("spec.nodeName", I)]),
+        ("spec.serviceAccountName", "A", [("spec.serviceAccountName", I)]),
+        ("spec.priorityClassName", "A", [("spec.priorityClassName", I)]),
+        ("spec.runtimeClassName", "A", [("spec.runtimeClassName", I)]),
+        ("spec.nodeSelector", {"a b": "c d"}, [("spec.nodeSelector", I), ("spec.nodeSelector", I)]),
+        ("spec.activeDeadlineSeconds", 0, [("spec.activeDeadlineSeconds", I)]),
+        ("spec.terminationGracePeriodSeconds", -1,
+         [(f"{AT}lifecycle.preStop.sleep.seconds", I), ("spec.terminationGracePeriodSeconds", I)]),
+        ("spec.readinessGates.0.conditionType", "a b", [("spec.readinessGates[0].conditionType", I)]),
+        ("spec.schedulingGates", [{"name": "a"}, {"name": "a"}], [("spec.schedulingGates[1].name", D)]),
+        ("spec.schedulingGates", [{"name": "a b"}], [("spec.schedulingGates[0].name", I)]),
+        ("spec.resourceClaims.0.resourceClaimTemplateName", "t", [("spec.resourceClaims[0]", I)]),
+        ("spec.resourceClaims.0.resourceClaimName", "<gone>", [("spec.resourceClaims[0]", I)]),
+        ("spec.overhead.cpu", "-1", [("spec.overhead[cpu]", I)]),
+        ("spec.os.name", "plan9", [("spec.os.name", N)]),
+        ("spec.hostUsers", False, []),
+        ("spec.shareProcessNamespace", True, []),
+        ("spec.hostNetwork", True, [(f"{AT}ports[0].hostPort", I)]),
+        ("spec.securityContext.runAsUser", -1, [("spec.securityContext.runAsUser", I)]),
+        ("spec.securityContext.fsGroup", -1, [("spec.securityContext.fsGroup", I)]),
+        ("spec.securityContext.supplementalGroups.0", -1, [("spec.securityContext.supplementalGroups[0]", I)]),
+        ("spec.securityContext.sysctls.0.name", "a b", [("spec.securityContext.sysctls[0].name", I)]),
+        ("spec.securityContext.fsGroupChangePolicy", "x", [("spec.securityContext.fsGroupChangePolicy", N)]),
+        ("spec.tolerations.0.key", "a b", [("spec.tolerations[0].key", I)]),
+        ("spec.tolerations.0.key", "", [("spec.tolerations[0].operator", I)]),
+        ("spec.tolerations.0.effect", "NoSchedule", [("spec.tolerations[0].effect", I)]),
+        ("spec.tolerations.0.effect", "Never", [("spec.tolerations[0].effect", I), ("spec.tolerations[0].effect", N)]),
+        ("spec.tolerations.0.value", "a b", [("spec.tolerations[0].operator", I)]),
+        ("spec.tolerations.1.value", "x", [("spec.tolerations[1].operator", I)]),
+        ("spec.topologySpreadConstraints.0.maxSkew", 0, [("spec.topologySpreadConstraints[0].maxSkew", I)]),
+        ("spec.topologySpreadConstraints.0.whenUnsatisfiable", "ScheduleAnyway",
+         [("spec.topologySpreadConstraints[0].minDomains", I)]),
+        ("spec.topologySpreadConstraints.1",
+         {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"},
+         [("spec.topologySpreadConstraints[1].{topologyKey, whenUnsatisfiable}", D)]),
+        (f"{TERM}", [], [(TERM, R)]),
+        (f"{TERM}.0.matchExpressions.0.values", [], [(f"{TERM}[0].matchExpressions[0].values", R)]),
+        (f"{TERM}.0.matchExpressions.0.operator", "Exists", [(f"{TERM}[0].matchExpressions[0].values", F)]),
+        (f"{TERM}.0.matchExpressions.0.operator", "Like", [(f"{TERM}[0].matchExpressions[0].operator", N)]),
+        (f"{TERM}.0.matchExpressions.0.values", ["a b"], [(f"{TERM}[0].matchExpressions[0].values[0]", I)]),
+        (f"{TERM}.0.matchFields.0.key", "spec.x", [(f"{TERM}[0].matchFields[0].key", I)]),
+        ("spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution.0.weight", 0,
+         [("spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight", I)]),
+        (f"{ANTI}.0.topologyKey", "a b", [(f"{ANTI}[0].topologyKey", I)]),
+        (f"{ANTI}.0.topologyKey", "", [(f"{ANTI}[0].topologyKey", R)]),
+        (f"{ANTI}.0.namespaces.0", "A", [(f"{ANTI}[0].namespaces[0]", I)]),
+        (f"{ANTI}.0.matchLabelKeys", ["a b"], [(f"{ANTI}[0].matchLabelKeys[0]", I)]),
+        ("spec.initContainers.0.livenessProbe", {"exec": {"command": ["x"]}},
+         [("spec.initContainers[0].livenessProbe", F)]),
+        ("spec.initContainers.1.startupProbe", {}, [("spec.initContainers[1].startupProbe", R)]),
+        ("spec.ephemeralContainers", [{"name": "e", "image": "i"}], [("spec.ephemeralContainers", F)]),
+        ("metadata.annotations.controller\\.kubernetes\\.io/pod-deletion-cost", "much",
+         [("metadata.annotations[controller.kubernetes.io/pod-deletion-cost]", I)]),
+    ],
+)  # fmt: skip
+def test_a_pod(judge: Any, path: str, value: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge(POD, {path: value}) == sorted(causes)
+
+
+def test_what_depends_on_two_fields(judge: Any) -> None:
+    shared = {"spec.shareProcessNamespace": True, "spec.hostPID": True}
+    assert judge(POD, shared) == [("spec.shareProcessNamespace", I)]
+    assert judge(POD, {"spec.hostUsers": False, "spec.hostIPC": True}) == [("spec.hostIPC", F)]
+
+
+def test_a_pod_for_windows_asks_for_nothing_of_linux(judge: Any) -> None:
+    said = judge(POD, {"spec.os.name": "windows", "spec.hostPID": True})
+    assert ("spec.hostPID", F) in said
+    assert ("spec.securityContext.fsGroup", F) in said
+    assert (f"{AT}securityContext.seccompProfile", F) in said
+
+
+def test_all_problems_are_told_at_once(judge: Any) -> None:
+    changes = {
+        "metadata.name": "A", "metadata.labels": {"a b": "c"}, "spec.hostname": "-", f"{MAIN}image": "",
+        f"{MAIN}ports.0.hostPort": -1, "spec.volumes.3.emptyDir": {}, "spec.tolerations.1.value": "x",
+    }  # fmt: skip
+    assert judge(POD, changes) == [
+        ("metadata.labels", I), ("metadata.name", I), (f"{AT}image", R), (f"{AT}ports[0].hostPort", I),
+        ("spec.hostname", I), ("spec.tolerations[1].operator", I), ("spec.volumes[3].emptyDir", F),
+    ]  # fmt: skip
+
+
+GATED = {"spec.schedulingGates": [{"name": "g"}], "spec.nodeName": "<gone>"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "causes"),
+    [
+        ({}, {f"{MAIN}image": "other:1", "spec.initContainers.0.image": "other"}, []),
+        ({}, {f"{MAIN}command": ["x"]}, [("spec", F)]),
+        ({}, {f"{MAIN}resources.requests.cpu": "50m"}, [("spec", F)]),
+        ({}, {"spec.nodeName": "other"}, [("spec", F)]),
+        ({"spec.nodeName": "<gone>"}, {"spec.nodeName": "n"}, [("spec", F)]),
+        ({}, {"spec.initContainers": []}, [("spec.initContainers", F)]),
+        ({}, {"spec.activeDeadlineSeconds": 30}, []),
+        ({}, {"spec.activeDeadlineSeconds": 90}, [("spec.activeDeadlineSeconds", I)]),
+        ({}, {"spec.activeDeadlineSeconds": "<gone>"}, [("spec.activeDeadlineSeconds", I)]),
+        ({}, {"spec.tolerations.0.tolerationSeconds": 9}, []),
+        ({}, {"spec.tolerations.2": {"key": "z", "operator": "Exists"}}, []),
+        ({}, {"spec.tolerations": []}, [("spec.tolerations", F)]),
+        ({}, {"spec.terminationGracePeriodSeconds": 60}, [("spec", F)]),
+        ({}, {"spec.schedulingGates": [{"name": "g"}]}, [("spec.schedulingGates[0].name", F)]),
+        (GATED, {"spec.schedulingGates": []}, []),
+        (GATED, {"spec.nodeSelector": {"disk": "ssd", "cpu": "fast"}}, []),
+        (GATED, {"spec.nodeSelector": {"cpu": "fast"}}, [("spec.nodeSelector", I)]),
+        (GATED, {"spec.affinity.podAntiAffinity": "<gone>"}, [("spec", F)]),
+        ({}, {"spec.nodeSelector": {"disk": "ssd", "cpu": "fast"}}, [("spec", F)]),
+        ({}, {"metadata.labels": {"other": "label"}}, []),
+    ],
+)
+def test_what_of_a_pod_may_change(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge.change(POD, before, after) == causes
+
+
+DEBUGGED = {"spec.ephemeralContainers": [{"name": "e", "image": "i"}]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "causes"),
+    [
+        ({}, DEBUGGED, []),
+        (DEBUGGED, {"spec.ephemeralContainers.1": {"name": "f", "image": "i", "targetContainerName": "main"}}, []),
+        (DEBUGGED, {"spec.ephemeralContainers": []}, [("spec.ephemeralContainers", F)]),
+        (DEBUGGED, {"spec.ephemeralContainers.0.image": "j"}, [("spec.ephemeralContainers", F)]),
+        ({}, {"spec.ephemeralContainers": [{"name": "main", "image": "i"}]}, [("spec.ephemeralContainers[0].name", D)]),
+        ({}, {"spec.ephemeralContainers": [{"name": "e", "image": "i", "targetContainerName": "x"}]},
+         [("spec.ephemeralContainers[0].targetContainerName", X)]),
+        ({}, {"spec.ephemeralContainers": [{"name": "e", "image": "i", "ports": [{"containerPort": 1}]}]},
+         [("spec.ephemeralContainers[0].ports", F)]),
+    ],
+)  # fmt: skip
+def test_ephemeral_containers_are_only_added(
+    judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]
+) -> None:
+    assert judge.change(POD, before, after, "ephemeralcontainers") == causes
+
+
+@pytest.mark.parametrize(
+    ("after", "causes"),
+    [
+        ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, []),
+        ({"status.podIPs": [{"ip": "x"}]}, [("status.podIPs[0]", I)]),
+        ({"status.podIPs": [{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]}, [("status.podIPs", I)]),
+        ({"status.nominatedNodeName": "A"}, [("status.nominatedNodeName", I)]),
+        ({"status.qosClass": "BestEffort"}, [("status.qosClass", I)]),
+        ({"status.resourceClaimStatuses": [{"name": "x"}]}, [("status.resourceClaimStatuses[0].name", I)]),
+        ({"status.conditions": [{"type": "a b", "status": "True"}]}, [("status.conditions[0].type", I)]),
+        ({"status.containerStatuses.0.state": {"running": {}}}, [("status.containerStatuses[0].state", F)]),
+        ({"status.containerStatuses.1.state": {"running": {}}}, []),
+    ],
+)
+def test_a_status(judge: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+    ended = {"image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    before = {
+        "spec.restartPolicy": "OnFailure",
+        "status.qosClass": "Burstable",
+        "status.containerStatuses": [
+            {**ended, "name": "main", "state": {"terminated": {"exitCode": 0}}},
+            {**ended, "name": "failed", "state": {"terminated": {"exitCode": 1}}},
+        ],
+    }
+    assert judge.change("v1/Pod", before, after, "status") == causes
