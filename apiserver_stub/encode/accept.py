@@ -10,6 +10,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
 META = f"meta.{GROUP_DOMAIN}"
 
+_LONGEST = 2048  # characters of a header that are looked at
 _ANY = ("*/*", "application/*")
 _OF_VIEWS = frozenset({"as", "g", "v"})
 _VIEWS = {TABLE: TABLE, PARTIAL: PARTIAL, f"{PARTIAL}List": PARTIAL}
@@ -28,9 +29,25 @@ class Form:
     pretty: bool = False
 
 
-@lru_cache(maxsize=512)
 def forms(accept: str, media: tuple[Medium, ...], watching: bool = False) -> tuple[Form, ...]:
     """Every form a caller takes, of those media or their watches, the dearest first; of equals the first offered."""
+    return _found(accept[:_LONGEST], media, watching)
+
+
+def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Media ranges with their parameters, the dearest first: by weight, then the precise before the wild."""
+    weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
+    weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
+    return [(media, parameters) for weight, media, parameters in weighed if weight > 0]
+
+
+def weights(accepted: str) -> Mapping[str, float]:
+    """How dear each value of a header like `Accept-Encoding` is to a caller."""
+    return _weights(accepted[:_LONGEST])
+
+
+@lru_cache(maxsize=512)
+def _found(accept: str, media: tuple[Medium, ...], watching: bool) -> tuple[Form, ...]:
     if not accept.strip():
         return (Form(media[0]),)
     if watching:
@@ -41,21 +58,13 @@ def forms(accept: str, media: tuple[Medium, ...], watching: bool = False) -> tup
     return tuple(found)
 
 
-def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
-    """Media ranges with their parameters, the dearest first: by weight, then the precise before the wild."""
-    weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
-    weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
-    return [(media, parameters) for weight, media, parameters in weighed if weight > 0]
-
-
 @lru_cache(maxsize=512)
-def weights(accepted: str) -> Mapping[str, float]:
-    """How dear each value of a header like `Accept-Encoding` is to a caller."""
+def _weights(accepted: str) -> Mapping[str, float]:
     return {value: _weight(parameters) for value, parameters in _ranges(accepted)}
 
 
 def _ranges(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
-    for part in accept.split(","):
+    for part in accept[:_LONGEST].split(","):
         media, *pairs = part.split(";")
         parameters = {}
         for pair in pairs:

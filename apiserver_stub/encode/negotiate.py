@@ -88,10 +88,11 @@ class Forms:
 
 def _is_offered(call: Call, form: Form) -> bool:
     medium = form.medium
-    if form.view == TABLE:
+    if form.view != TABLE:
+        return medium.knows is None or medium.knows(*shown_type(call, form))
+    if medium.tables:
         check_include(call.query.get("includeObject", ""))
-        return medium.tables
-    return medium.knows is None or medium.knows(*shown_type(call, form))
+    return medium.tables
 
 
 def _not_acceptable(media: Sequence[Medium], watching: bool) -> NotAcceptable:

@@ -86,6 +86,11 @@ def test_any_header_has_few_forms(accept: str, watching: bool) -> None:
     assert not watching or all(form.medium.watch_type for form in found)
 
 
+def test_of_an_endless_header_the_beginning_counts() -> None:
+    assert forms("text/html," * 100_000 + "application/json", ALL) == ()
+    assert forms("application/yaml," + "text/html," * 100_000, ALL) == (Form(YAML),)
+
+
 weights = st.floats(0.001, 1).map(lambda q: round(q, 3))
 names = st.sampled_from([JSON.media_type, YAML.media_type, "text/html"])
 
