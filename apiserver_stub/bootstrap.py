@@ -10,7 +10,9 @@ import msgspec
 
 from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
 from controller_manager.api.platform import ADMIN_GROUP, DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import utc_now
 
 Tree = dict[str, Any]
 Handle = Callable[[Request], Awaitable[Response]]
@@ -20,15 +22,19 @@ _NAME = "kubernetes"
 _NAMESPACES = "/api/v1/namespaces"
 _IN_DEFAULT = f"{_NAMESPACES}/default"
 _SLICES = f"/apis/discovery.{GROUP_DOMAIN}/v1/namespaces/default/endpointslices"
+_RANGES = f"/apis/networking.{GROUP_DOMAIN}/v1/servicecidrs"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where this server is reached: the address of its service, and the address and port behind that."""
+    """Where this server is reached: the address of its service, the address and port behind that, and the ranges from
+    which services are given theirs.
+    """
 
     cluster_ip: str
     address: str
     port: int
+    ranges: tuple[str, ...] = ()
 
 
 class Bootstrap:
@@ -43,21 +49,24 @@ class Bootstrap:
         for name in DEFAULT_NAMESPACES:
             wanted = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             await self._ensure(_NAMESPACES, name, wanted)
-        await self._ensure(f"{_IN_DEFAULT}/services", _NAME, service(self._address))
+        if self._address.ranges:
+            await self._ensure(_RANGES, _NAME, {}, service_range(self._address))
+        await self._ensure(f"{_IN_DEFAULT}/services", _NAME, service(self._address), given(self._address))
         await self._ensure(f"{_IN_DEFAULT}/endpoints", _NAME, endpoints(self._address))
         await self._ensure(_SLICES, _NAME, endpoint_slice(self._address))
 
-    async def _ensure(self, collection: str, name: str, wanted: Tree) -> None:
+    async def _ensure(self, collection: str, name: str, wanted: Tree, born: Tree | None = None) -> None:
+        """Bring about what is wanted; what it is `born` with besides stays as it was then."""
         # What cannot be read must not keep the server from starting: it is removed through the server.
         with suppress(InternalError):
-            await self._bring_about(collection, name, wanted)
+            await self._bring_about(collection, name, wanted, born or {})
 
-    async def _bring_about(self, collection: str, name: str, wanted: Tree) -> None:
+    async def _bring_about(self, collection: str, name: str, wanted: Tree, born: Tree) -> None:
         path = f"{collection}/{name}"
         try:
             found = await self._send("GET", path)
         except NotFound:
-            await self._create(collection, wanted)
+            await self._create(collection, _over(wanted, born))
             return
         corrected = found | {part: _over(found.get(part), value) for part, value in wanted.items()}
         if corrected != found:
@@ -82,21 +91,35 @@ class Bootstrap:
 
 def service(where: Address) -> Tree:
     """The service `kubernetes` of the namespace `default`."""
-    family = f"IPv{ip_address(where.cluster_ip).version}"
     return {
         "kind": "Service",
         "apiVersion": "v1",
         "metadata": {"name": _NAME, "labels": {"component": "apiserver", "provider": _NAME}},
         "spec": {
             "type": "ClusterIP",
-            "clusterIP": where.cluster_ip,
-            "clusterIPs": [where.cluster_ip],
-            "ipFamilies": [family],
-            "ipFamilyPolicy": "SingleStack",
             "internalTrafficPolicy": "Cluster",
             "sessionAffinity": "None",
             "ports": [{"name": "https", "port": 443, "protocol": "TCP", "targetPort": where.port}],
         },
+    }
+
+
+def given(where: Address) -> Tree:
+    """Its address, which it keeps if the range of addresses is another one day."""
+    family = f"IPv{ip_address(where.cluster_ip).version}"
+    addresses = {"clusterIP": where.cluster_ip, "clusterIPs": [where.cluster_ip]}
+    return {"spec": {**addresses, "ipFamilies": [family], "ipFamilyPolicy": "SingleStack"}}
+
+
+def service_range(where: Address) -> Tree:
+    """The ranges of addresses as an object."""
+    ready = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
+    return {
+        "kind": "ServiceCIDR",
+        "apiVersion": f"networking.{GROUP_DOMAIN}/v1",
+        "metadata": {"name": _NAME},
+        "spec": {"cidrs": list(where.ranges)},
+        "status": {"conditions": [{**ready, "lastTransitionTime": format_time(utc_now())}]},
     }
 
 

@@ -75,7 +75,8 @@ class ApiServer:
     async def settle(self, port: int) -> None:
         """Bring about what every cluster has; clients reach this server at `port`."""
         serving = self._options[ServingOptions]
-        address = Address(self._options[NetworkOptions].first_service, _host(serving), port)
+        network = self._options[NetworkOptions]
+        address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         await Bootstrap(self.handle, address).run()
         self._progress.settled = True
 

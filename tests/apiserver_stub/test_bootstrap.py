@@ -9,6 +9,7 @@ import pytest
 from apiserver_stub.bootstrap import Address, Bootstrap
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 
@@ -49,6 +50,23 @@ async def test_the_service_of_the_server(api: ApiServer) -> None:
     found = await get(api, SLICE)
     assert (found["addressType"], found["endpoints"][0]["addresses"], found["ports"]) == ("IPv4", ["192.0.2.1"], ports)
     assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "kubernetes"
+
+
+async def test_the_range_of_services(api: ApiServer) -> None:
+    found = await get(api, "/apis/networking.k8s.io/v1/servicecidrs/kubernetes")
+    assert found["spec"] == {"cidrs": ["10.9.0.0/16"]}
+    assert [(c["type"], c["status"]) for c in found["status"]["conditions"]] == [("Ready", "True")]
+
+
+async def test_another_range_leaves_the_service_its_address() -> None:
+    log = MemoryBackend()
+    for network in ("10.9.0.0/16", "10.10.0.0/16"):
+        flags = ("--storage-backend=memory", f"--service-cluster-ip-range={network}")
+        server = build(FLAGS.parse(flags), Runtime("test"), log)
+        await server.start()
+        service = await get(server, f"{IN_DEFAULT}/services/kubernetes")
+        assert service["spec"]["clusterIPs"] == ["10.9.0.1"]
+        await server.stop()
 
 
 async def test_a_second_run_writes_nothing(api: ApiServer) -> None:

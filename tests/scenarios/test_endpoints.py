@@ -10,7 +10,7 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import Cluster, builders
-from controllers.endpoints import LEADER, MANAGED_BY, MANAGER
+from controllers.endpoints import HEADLESS, LEADER, MANAGED_BY, MANAGER
 
 pytestmark = pytest.mark.virtual
 
@@ -196,7 +196,7 @@ async def test_endpoints_are_true_whatever_the_network_does() -> None:
         for number in range(1, 21):
             pod = builders.pod(f"web-{number}", labels={"app": "web"}, ip=f"10.1.0.{number}", ready=number % 3 > 0)
             await run_pod(cluster, pod)
-        await cluster.settle(quiet=120)
+        await cluster.settle(quiet=300)  # longer than a silent watch goes unnoticed
         ready, waiting = await addresses(cluster)
         assert (len(ready), len(waiting)) == (14, 6)
 
@@ -211,3 +211,13 @@ async def test_no_fuss_about_a_namespace_that_goes() -> None:
         await cluster.advance(30)
         with pytest.raises(NotFound):
             await cluster.client.get(NAMESPACES, Key("", "old"))
+
+
+@pytest.mark.parametrize(("spec", "headless"), [({}, False), ({"clusterIP": "None"}, True)])
+async def test_only_services_without_an_address_are_called_headless(spec: dict[str, str], headless: bool) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpoint")
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, **spec))
+        await cluster.settle()
+        labels = (await cluster.client.get(ENDPOINTS, WEB)).metadata.labels or {}
+        assert (HEADLESS in labels) is headless

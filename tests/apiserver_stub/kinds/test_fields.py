@@ -1,0 +1,39 @@
+"""Which fields a selector may name, and that nothing else may be named (as tables)."""
+
+import pytest
+
+from apiserver_stub.kinds.fields import ABSENT
+from apiserver_stub.kinds.registry import built_in
+
+KINDS = built_in()
+POD = "spec.hostNetwork spec.nodeName spec.restartPolicy spec.schedulerName spec.serviceAccountName"
+REFERENCE = ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid")
+
+
+@pytest.mark.parametrize(
+    ("group", "plural", "expected"),
+    [
+        ("", "pods", f"{POD} status.nominatedNodeName status.phase status.podIP status.podIPs"),
+        ("", "nodes", "spec.unschedulable"),
+        ("", "namespaces", "status.phase"),
+        ("", "secrets", "type"),
+        ("", "services", "spec.clusterIP spec.type"),
+        ("", "replicationcontrollers", "status.replicas"),
+        ("", "configmaps", ""),
+        ("apps", "deployments", ""),
+        ("batch", "jobs", "status.successful"),
+        ("certificates.k8s.io", "certificatesigningrequests", "spec.signerName"),
+        ("resource.k8s.io", "resourceslices", "spec.driver spec.nodeName"),
+        ("", "events", " ".join(f"involvedObject.{n}" for n in REFERENCE) + " reason reportingComponent source type"),
+        ("events.k8s.io", "events", "reason " + " ".join(f"regarding.{n}" for n in REFERENCE)
+                                    + " reportingController type"),
+    ],
+)  # fmt: skip
+def test_the_fields_of_a_kind(group: str, plural: str, expected: str) -> None:
+    kind = KINDS.find(group, "v1", plural)
+    assert kind is not None
+    assert sorted(kind.fields) == sorted(expected.split())
+
+
+def test_what_is_absent_still_compares() -> None:
+    assert {path for kind in KINDS.all() for path in kind.fields.values()} >= ABSENT.keys()

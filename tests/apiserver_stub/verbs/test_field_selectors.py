@@ -1,0 +1,72 @@
+"""Field selectors with list and watch, and what they may not name (document 1, Watching)."""
+
+import asyncio
+import json
+
+import pytest
+
+from controller_manager.api import errors
+
+PODS = "/api/v1/namespaces/default/pods"
+SPEC = {"containers": [{"name": "c", "image": "i"}]}
+
+
+@pytest.fixture
+async def pods(api) -> None:
+    for name, node in (("a", "n1"), ("b", "n2"), ("c", "")):
+        await api.post(PODS, {"metadata": {"name": name}, "spec": SPEC | ({"nodeName": node} if node else {})})
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("spec.nodeName=n1", "a"),
+        ("spec.nodeName!=n1", "b c"),
+        ("spec.nodeName=", "c"),
+        ("metadata.name=b", "b"),
+        ("metadata.name!=b", "a c"),
+        ("metadata.name=b,metadata.namespace=default", "b"),
+        ("metadata.name=b,metadata.namespace=other", ""),
+        ("metadata.namespace!=default", ""),
+        ("status.phase=Pending,spec.nodeName=n2", "b"),
+        ("spec.hostNetwork=false", "a b c"),
+        ("spec.restartPolicy=Never", ""),
+    ],
+)
+@pytest.mark.parametrize("url", [PODS, "/api/v1/pods"])
+async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expected: str) -> None:
+    found = await api.get(f"{url}?fieldSelector={selector}")
+    assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
+
+
+async def test_a_watch_of_one_name(api, pods) -> None:
+    watch = await api.send("GET", f"{PODS}?watch=1&fieldSelector=metadata.name=b&timeoutSeconds=1")
+    lines: list[dict[str, object]] = []
+
+    async def read() -> None:
+        async for chunk in watch.body:
+            lines.extend(map(json.loads, chunk.splitlines()))
+
+    reading = asyncio.create_task(read())
+    for name in "abc":
+        await api.patch(f"{PODS}/{name}", {"metadata": {"labels": {"x": "y"}}})
+    await reading
+    told = [(line["type"], line["object"]["metadata"]["name"]) for line in lines]  # type: ignore[index]
+    assert told == [("ADDED", "b"), ("MODIFIED", "b")]
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (PODS, "field label not supported: spec.color"),
+        (
+            "/api/v1/configmaps",
+            '"spec.color" is not a known field selector: only "metadata.name", "metadata.namespace"',
+        ),
+    ],
+)
+@pytest.mark.parametrize("watch", ["", "&watch=1"])
+async def test_other_fields_are_refused(api, url: str, why: str, watch: str) -> None:
+    with pytest.raises(errors.BadRequest) as caught:
+        await api.get(f"{url}?fieldSelector=spec.color=red{watch}")
+    assert caught.value.message == why
