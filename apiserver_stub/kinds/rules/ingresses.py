@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, form, need, one_of, record, within
+from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, form, one_of, record, within
 from apiserver_stub.kinds.rules.formats import PORT, SUBDOMAIN, address
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
 from apiserver_stub.kinds.schema import Tree
@@ -63,7 +63,7 @@ def _service(service: Any, at: At, found: Problems) -> None:
         found.required(here, "port name or number is required")
 
 
-_PATHS = both(each(record({"backend": _backend}, _path, need("backend"))))
+_PATHS = both(each(record({"backend": _backend}, _path)))
 
 
 def _some_path(http: Any, at: At, found: Problems) -> None:

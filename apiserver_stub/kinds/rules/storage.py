@@ -52,7 +52,8 @@ _TOPOLOGIES = each(record({"matchLabelExpressions": both(
 )}))  # fmt: skip
 _CLASS = record({"provisioner": form(_provisioner), "parameters": _parameters, "allowedTopologies": _TOPOLOGIES})
 _ATTRIBUTES = record(
-    {"driverName": _DRIVER, "parameters": both(filled("must contain at least one key/value pair"), _parameters)}
+    {"driverName": _DRIVER, "parameters": _parameters},
+    need("parameters", why="must contain at least one key/value pair"),
 )
 
 

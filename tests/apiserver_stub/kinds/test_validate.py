@@ -464,17 +464,39 @@ def _fitting(draw: st.DrawFn) -> tuple[Kind, Tree]:
 
 
 @settings(max_examples=200, deadline=None)
-@given(_fitting(), st.booleans())
-def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[Kind, Tree], update: bool) -> None:
+@given(_fitting(), st.sampled_from([None, "", "status", "approval", "resize", "ephemeralcontainers"]))
+def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[Kind, Tree], part: str | None) -> None:
     kind, tree = drawn
     if clean(tree, kind).wrong:
         return
     apply_defaults(tree, kind)
     tree.setdefault("metadata", {})
     kind.strategy.prepare_create(tree)
+    before = copy.deepcopy(tree)
     causes = validate(kind, tree, None)
     assert all(cause.reason and cause.message for cause in causes)
-    if update:
+    assert tree == before
+    if part is not None:
         new = copy.deepcopy(tree)
         kind.strategy.prepare_update(new, tree)
-        assert set(validate(kind, new, tree)) <= set(causes)
+        again = validate(kind, new, tree, part)
+        assert tree == before
+        assert part or set(again) <= set(causes)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_fitting(), st.data(), st.sampled_from(["", "status", "approval", "resize", "ephemeralcontainers"]))
+def test_judging_any_change_never_fails(drawn: tuple[Kind, Tree], data: st.DataObject, part: str) -> None:
+    kind, old = drawn
+    new = copy.deepcopy(old)
+    for name in data.draw(st.lists(st.sampled_from(sorted(kind.schema.fields)), max_size=2)):
+        new.pop(name, None)
+    trees = [old, new]
+    if any(clean(tree, kind).wrong for tree in trees):
+        return
+    for tree in trees:
+        tree.setdefault("metadata", {})
+    before = copy.deepcopy(trees)
+    for one, other in (trees, trees[::-1]):
+        assert all(cause.reason for cause in validate(kind, one, other, part))
+    assert trees == before

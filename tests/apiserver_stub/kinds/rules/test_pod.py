@@ -280,9 +280,7 @@ DEBUGGED = {"spec.ephemeralContainers": [{"name": "e", "image": "i"}]}
          [("spec.ephemeralContainers[0].ports", F)]),
     ],
 )  # fmt: skip
-def test_ephemeral_containers_are_only_added(
-    judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]
-) -> None:
+def test_ephemeral_containers(judge: Any, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
     assert judge.change(POD, before, after, "ephemeralcontainers") == causes
 
 

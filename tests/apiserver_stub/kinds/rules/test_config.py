@@ -1,0 +1,250 @@
+"""The rules of stored configuration, of who may do what and of the cluster itself, each broken alone."""
+
+from typing import Any
+
+import pytest
+
+I, R, N, F, D, L, M = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicate", "TooLong", "TooMany"  # noqa: E741
+CLAIM, VOLUME, QUOTA, LIMITS = "v1/PersistentVolumeClaim", "v1/PersistentVolume", "v1/ResourceQuota", "v1/LimitRange"
+SCALER, BUDGET = "autoscaling/v2/HorizontalPodAutoscaler", "policy/v1/PodDisruptionBudget"
+RBAC, HOOKS = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
+CSR, CRD = (
+    "certificates.k8s.io/v1/CertificateSigningRequest",
+    "apiextensions.k8s.io/v1/CustomResourceDefinition",
+)
+EVENT, FLOW, DEVICES = "events.k8s.io/v1/Event", "flowcontrol.apiserver.k8s.io/v1", "resource.k8s.io/v1"
+SERVICE = "apiregistration.k8s.io/v1/APIService"
+SCHEMA = "spec.versions.0.schema.openAPIV3Schema"
+AT_SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "causes"),
+    [
+        ("v1/ConfigMap", {"data.a b": "x"}, [("data[a b]", I)]),
+        ("v1/ConfigMap", {"data.\\.\\.a": "x"}, [("data[..a]", I)]),
+        ("v1/ConfigMap", {"data.bin": "x"}, [("data[bin]", I)]),
+        ("v1/ConfigMap", {"data.big": "x" * 1024 * 1024}, [("", L)]),
+        ("v1/Secret", {"data": {}}, [("data[.dockerconfigjson]", R)]),
+        ("v1/Secret", {"data.\\.dockerconfigjson": "eA=="}, [("data[.dockerconfigjson]", I)]),
+        ("v1/Secret", {"type": "kubernetes.io/basic-auth"}, [("data[password]", R), ("data[username]", R)]),
+        ("v1/Secret", {"type": "kubernetes.io/service-account-token"},
+         [("metadata.annotations[kubernetes.io/service-account.name]", R)]),
+        ("v1/Namespace", {"metadata.name": "a.b"}, [("metadata.name", I)]),
+        ("v1/Node", {"spec.taints.1.effect": "NoSchedule"}, [("spec.taints[1]", D)]),
+        ("v1/Node", {"spec.taints.0.value": "a b"}, [("spec.taints[0].value", I)]),
+        ("v1/Node", {"spec.podCIDRs.1": "10.2.0.0/24"}, [("spec.podCIDRs", I)]),
+        ("v1/Node", {"spec.podCIDRs.1": "x"}, [("spec.podCIDRs[1]", I)]),
+        (CLAIM, {"spec.accessModes": []}, [("spec.accessModes", R)]),
+        (CLAIM, {"spec.accessModes": ["ReadWriteOncePod", "ReadOnlyMany"]}, [("spec.accessModes", F)]),
+        (CLAIM, {"spec.accessModes": ["Often"]}, [("spec.accessModes[0]", N)]),
+        (CLAIM, {"spec.resources": {}}, [("spec.resources[storage]", R)]),
+        (CLAIM, {"spec.resources.requests.storage": "0"}, [("spec.resources[storage]", I)]),
+        (CLAIM, {"spec.dataSource.kind": "Bucket"}, [("spec.dataSource", I), ("spec.dataSourceRef", I)]),
+        (VOLUME, {"spec.capacity": {}}, [("spec.capacity", R)]),
+        (VOLUME, {"spec.capacity.cpu": "1"}, [("spec.capacity", N)]),
+        (VOLUME, {"spec.csi": "<gone>"}, [("spec", R)]),
+        (VOLUME, {"spec.nfs": {"server": "s", "path": "/x"}}, [("spec.nfs", F)]),
+        (VOLUME, {"spec.csi": "<gone>", "spec.local": {"path": "/x"}}, [("spec.nodeAffinity", R)]),
+        (VOLUME, {"spec.csi.nodePublishSecretRef.namespace": ""}, [("spec.csi.nodePublishSecretRef.namespace", R)]),
+        ("storage.k8s.io/v1/StorageClass", {"provisioner": "a b"}, [("provisioner", I)]),
+        ("storage.k8s.io/v1/StorageClass", {"allowedTopologies.0.matchLabelExpressions.0.values": ["a", "a"]},
+         [("allowedTopologies[0].matchLabelExpressions[0].values[1]", D)]),
+        ("storage.k8s.io/v1/VolumeAttributesClass", {"parameters": {}}, [("parameters", R)]),
+        ("storage.k8s.io/v1/VolumeAttachment", {"spec.source": {}}, [("spec.source", R)]),
+        ("storage.k8s.io/v1/CSIDriver", {"spec.tokenRequests.1.audience": "a"},
+         [("spec.tokenRequests[1].audience", D)]),
+        ("storage.k8s.io/v1/CSINode", {"spec.drivers.0.allocatable.count": -1},
+         [("spec.drivers[0].allocatable.count", I)]),
+        ("storage.k8s.io/v1/CSIStorageCapacity", {"capacity": "-1"}, [("capacity", I)]),
+        (LIMITS, {"spec.limits.0.min.cpu": "2"}, [("spec.limits[0].min[cpu]", I)] * 3),
+        (LIMITS, {"spec.limits.0.type": "Pod"}, [("spec.limits[0].default", F), ("spec.limits[0].defaultRequest", F)]),
+        (LIMITS, {"spec.limits.1.max": {"cpu": "1"}}, [("spec.limits[1].limits", R)]),
+        (LIMITS, {"spec.limits.0.maxLimitRequestRatio.cpu": "500m"}, [("spec.limits[0].maxLimitRequestRatio[cpu]", I)]),
+        (QUOTA, {"spec.hard.disk": "1"}, [("spec.hard[disk]", I)]),
+        (QUOTA, {"spec.hard.pods": "1500m"}, [("spec.hard[pods]", I)]),
+        (QUOTA, {"spec.scopes": ["Terminating", "NotTerminating"]}, [("spec.scopes", I)]),
+        (QUOTA, {"spec.scopeSelector.matchExpressions.0.values": []},
+         [("spec.scopeSelector.matchExpressions[0].values", R)]),
+        ("scheduling.k8s.io/v1/PriorityClass", {"value": 1_000_000_001}, [("value", F)]),
+        ("scheduling.k8s.io/v1/PriorityClass", {"metadata.name": "system-mine"}, [("metadata.name", F)]),
+        ("node.k8s.io/v1/RuntimeClass", {"handler": "A"}, [("handler", I)]),
+        (SCALER, {"spec.maxReplicas": 0}, [("spec.maxReplicas", I)]),
+        (SCALER, {"spec.minReplicas": 5}, [("spec.maxReplicas", I)]),
+        (SCALER, {"spec.metrics.0.type": "Pods"}, [("spec.metrics[0].pods", R), ("spec.metrics[0].resource", F)]),
+        (SCALER, {"spec.metrics.0.resource.target.averageUtilization": 0},
+         [("spec.metrics[0].resource.target.averageUtilization", I)]),
+        (SCALER, {"spec.metrics.0.resource.target.averageValue": "1"},
+         [("spec.metrics[0].resource.target.averageUtilization", F)]),
+        (SCALER, {"spec.behavior.scaleUp.stabilizationWindowSeconds": 3601},
+         [("spec.behavior.scaleUp.stabilizationWindowSeconds", I)]),
+        (SCALER, {"spec.behavior.scaleUp.policies.0.periodSeconds": 1801},
+         [("spec.behavior.scaleUp.policies[0].periodSeconds", I)]),
+        ("autoscaling/v1/HorizontalPodAutoscaler", {"spec.targetCPUUtilizationPercentage": 0},
+         [("spec.targetCPUUtilizationPercentage", I)]),
+        (BUDGET, {"spec.maxUnavailable": 1}, [("spec", I)]),
+        (BUDGET, {"spec.minAvailable": "150%"}, [("spec.minAvailable", I)]),
+        (f"{RBAC}/Role", {"rules.0.verbs": []}, [("rules[0].verbs", R)]),
+        (f"{RBAC}/Role", {"rules.0.nonResourceURLs": ["/x"]}, [("rules[0].nonResourceURLs", I)]),
+        (f"{RBAC}/ClusterRole", {"rules.0.resources": ["pods"]}, [("rules[0].nonResourceURLs", I)]),
+        (f"{RBAC}/ClusterRole", {"aggregationRule": {}}, [("aggregationRule.clusterRoleSelectors", R)]),
+        (f"{RBAC}/RoleBinding", {"subjects.0.namespace": ""}, [("subjects[0].namespace", R)]),
+        (f"{RBAC}/RoleBinding", {"subjects.1.apiGroup": "x"}, [("subjects[1].apiGroup", N)]),
+        (f"{RBAC}/RoleBinding", {"subjects.1.kind": "Robot"}, [("subjects[1].kind", N)]),
+        (f"{RBAC}/ClusterRoleBinding", {"roleRef.kind": "Role"}, [("roleRef.kind", N)]),
+        (CSR, {"spec.usages": []}, [("spec.usages", R)]),
+        (CSR, {"spec.usages": ["mining", "any", "any"]}, [("spec.usages[0]", N), ("spec.usages[2]", D)]),
+        (CSR, {"spec.signerName": "mine"}, [("spec.signerName", I)]),
+        (CSR, {"spec.request": "eA=="}, [("spec.request", I)]),
+        (CSR, {"spec.expirationSeconds": 599}, [("spec.expirationSeconds", I)]),
+        ("coordination.k8s.io/v1/Lease", {"spec.leaseDurationSeconds": 0}, [("spec.leaseDurationSeconds", I)]),
+        (CRD, {"metadata.name": "other.example.org"}, [("metadata.name", I)]),
+        (CRD, {"spec.group": "a_b"}, [("metadata.name", I), ("spec.group", I)]),
+        (CRD, {"spec.names.plural": "A", "metadata.name": "A.example.org"},
+         [("metadata.name", I), ("spec.names.plural", I)]),
+        (CRD, {"spec.names.listKind": "Gadget"}, [("spec.names.listKind", I)]),
+        (CRD, {"spec.versions.0.storage": False}, [("spec.versions", I)]),
+        (CRD, {"spec.versions.0.schema": "<gone>"}, [(AT_SCHEMA, R)]),
+        (CRD, {f"{SCHEMA}.type": "string"}, [(f"{AT_SCHEMA}.type", I)]),
+        (CRD, {f"{SCHEMA}.properties.spec.type": "<gone>"}, [(f"{AT_SCHEMA}.properties[spec].type", R)]),
+        (CRD, {f"{SCHEMA}.properties.spec.properties.a.anyOf.0.description": "x"},
+         [(f"{AT_SCHEMA}.properties[spec].properties[a].anyOf[0].description", F)]),
+        (CRD, {f"{SCHEMA}.properties.spec.properties.list.x-kubernetes-list-map-keys": []},
+         [(f"{AT_SCHEMA}.properties[spec].properties[list].x-kubernetes-list-map-keys", R)]),
+        (CRD, {"spec.versions.0.additionalPrinterColumns.0.jsonPath": "spec"},
+         [("spec.versions[0].additionalPrinterColumns[0].jsonPath", I)]),
+        (CRD, {"spec.versions.0.subresources.scale.specReplicasPath": ".status.x"},
+         [("spec.versions[0].subresources.scale.specReplicasPath", I)]),
+        (SERVICE, {"metadata.name": "v1.other"}, [("metadata.name", I)]),
+        (SERVICE, {"spec.groupPriorityMinimum": 0}, [("spec.groupPriorityMinimum", I)]),
+        (SERVICE, {"spec.caBundle": "eA=="}, [("spec.insecureSkipTLSVerify", I)]),
+        (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.name": "a.b"}, [("webhooks[0].name", I)]),
+        (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.timeoutSeconds": 31},
+         [("webhooks[0].timeoutSeconds", I)]),
+        (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.clientConfig.url": "https://a"},
+         [("webhooks[0].clientConfig.url", R)]),
+        (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.admissionReviewVersions": ["v9"]},
+         [("webhooks[0].admissionReviewVersions", I)]),
+        (f"{HOOKS}/ValidatingWebhookConfiguration", {"webhooks.0.rules.0.operations": ["*", "CREATE"]},
+         [("webhooks[0].rules[0].operations", I)]),
+        (f"{HOOKS}/MutatingWebhookConfiguration", {"webhooks.0.clientConfig.url": "http://a"},
+         [("webhooks[0].clientConfig.url", I)]),
+        (f"{HOOKS}/ValidatingAdmissionPolicy", {"spec.validations": []}, [("spec.validations", R)]),
+        (f"{HOOKS}/ValidatingAdmissionPolicy", {"spec.matchConstraints.resourceRules": []},
+         [("spec.matchConstraints.resourceRules", R)]),
+        (f"{HOOKS}/ValidatingAdmissionPolicyBinding", {"spec.validationActions": ["Deny", "Warn"]},
+         [("spec.validationActions", I)]),
+        (f"{HOOKS}/MutatingAdmissionPolicy", {"spec.mutations.0.jsonPatch": "<gone>"},
+         [("spec.mutations[0].jsonPatch", R)]),
+        (f"{FLOW}/FlowSchema", {"spec.rules.0.subjects": []}, [("spec.rules[0].subjects", R)]),
+        (f"{FLOW}/FlowSchema", {"spec.rules.0.subjects.0.kind": "User"},
+         [("spec.rules[0].subjects[0].group", F), ("spec.rules[0].subjects[0].user", R)]),
+        (f"{FLOW}/PriorityLevelConfiguration", {"spec.limited.limitResponse.queuing.handSize": 9},
+         [("spec.limited.limitResponse.queuing.handSize", I)]),
+        (f"{DEVICES}/ResourceClaim", {"spec.devices.requests.0.exactly.count": -1},
+         [("spec.devices.requests[0].exactly.count", I)]),
+        (f"{DEVICES}/ResourceClaim", {"spec.devices.constraints.0.requests": ["b"]},
+         [("spec.devices.constraints[0].requests[0]", I)]),
+        (f"{DEVICES}/ResourceSlice", {"spec.nodeName": "<gone>"}, [("spec", R)]),
+        (f"{DEVICES}/ResourceSlice", {"spec.devices": [{"name": f"d{i}"} for i in range(129)]}, [("spec.devices", M)]),
+    ],
+)  # fmt: skip
+def test_each_rule(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge(kind, changes) == sorted(causes)
+
+
+SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "causes"),
+    [
+        (EVENT, dict.fromkeys(SAID, ""), [(name, R) for name in SAID]),
+        (EVENT, {"action": "x" * 129, "reason": "x" * 129}, [("action", I), ("reason", I)]),
+        (EVENT, {"reportingInstance": "x" * 129}, [("reportingInstance", I)]),
+        (EVENT, {"action": "x" * 128, "note": "x" * 1024}, []),
+        (EVENT, {"note": "x" * 1025}, [("note", I)]),
+        (EVENT, {"reportingController": "a b"}, [("reportingController", I)]),
+        (EVENT, {"type": "Odd"}, [("type", N)]),
+        (EVENT, {"eventTime": "<gone>"}, [("eventTime", R)]),
+        (EVENT, {"series.count": 1}, [("series.count", I)]),
+        (EVENT, {"series.lastObservedTime": "<gone>"}, [("series.lastObservedTime", R)]),
+        (EVENT, {"regarding.namespace": ""}, [("regarding.namespace", I)]),
+        (EVENT, {"regarding.namespace": "", "metadata.namespace": "default"}, []),
+        ("v1/Event", {"involvedObject.namespace": "other"}, [("involvedObject.namespace", I)]),
+        ("v1/Event", {"type": "Odd", "message": "x" * 5000}, []),
+    ],
+)
+def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
+    """Document 1, Event resource: what new events say, and within which limits."""
+    assert judge(kind, changes) == sorted(causes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "after", "causes"),
+    [
+        ("v1/ConfigMap", {"immutable": True}, {"data.a": "b"}, [("data", F)]),
+        ("v1/ConfigMap", {"immutable": True}, {"immutable": False}, [("immutable", F)]),
+        ("v1/ConfigMap", {"immutable": True}, {"metadata.labels": {"a": "b"}}, []),
+        ("v1/Secret", {}, {"type": "Opaque"}, [("type", I)]),
+        ("v1/Node", {}, {"spec.podCIDRs": ["10.9.0.0/24"]}, [("spec.podCIDRs", F)]),
+        ("v1/Node", {}, {"spec.providerID": "x://2"}, [("spec.providerID", F)]),
+        ("v1/Node", {}, {"spec.unschedulable": True}, []),
+        (CLAIM, {}, {"spec.storageClassName": "slow"}, [("spec", F)]),
+        (CLAIM, {}, {"spec.volumeName": "pv"}, []),
+        (CLAIM, {}, {"spec.resources.requests.storage": "2Gi"}, [("spec", F)]),
+        (CLAIM, {"status.phase": "Bound"}, {"spec.resources.requests.storage": "2Gi"}, []),
+        (CLAIM, {"status.phase": "Bound", "status.capacity": {"storage": "1Gi"}},
+         {"spec.resources.requests.storage": "500Mi"}, [("spec.resources.requests.storage", F)]),
+        (VOLUME, {}, {"spec.csi.volumeHandle": "other"}, [("spec.persistentvolumesource", F)]),
+        (VOLUME, {}, {"spec.persistentVolumeReclaimPolicy": "Delete"}, []),
+        ("storage.k8s.io/v1/StorageClass", {}, {"parameters.type": "hdd"}, [("parameters", I)]),
+        ("storage.k8s.io/v1/VolumeAttachment", {}, {"spec.nodeName": "other"}, [("spec", I)]),
+        ("storage.k8s.io/v1/CSINode", {}, {"spec.drivers.0.nodeID": "other"}, [("spec.drivers[0]", I)]),
+        (QUOTA, {}, {"spec.scopes": []}, [("spec.scopes", I)]),
+        ("scheduling.k8s.io/v1/PriorityClass", {}, {"value": 1}, [("value", F)]),
+        ("node.k8s.io/v1/RuntimeClass", {}, {"handler": "kata"}, [("handler", I)]),
+        (f"{RBAC}/RoleBinding", {}, {"roleRef.name": "x"}, [("roleRef", I)]),
+        (f"{RBAC}/RoleBinding", {}, {"subjects": []}, []),
+        (EVENT, {}, {"series.count": 3}, []),
+        (EVENT, {}, {"note": "again"}, [("note", I)]),
+        (CRD, {}, {"spec.versions.0.name": "v2"}, [("status.storedVersions[0]", I)]),
+        (f"{DEVICES}/ResourceClaim", {}, {"spec.devices.requests.0.name": "z"},
+         [("spec", I), ("spec.devices.constraints[0].requests[0]", I)]),
+    ],
+)  # fmt: skip
+def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge.change(kind, before, after) == causes
+
+
+VERDICT = {"type": "Approved", "status": "True"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "part", "causes"),
+    [
+        ([], [VERDICT], "approval", []),
+        ([], [VERDICT], "status", [("status.conditions", F)]),
+        ([VERDICT], [], "approval", [("status.conditions", F)]),
+        ([], [VERDICT, {**VERDICT, "type": "Denied"}], "approval", [("status.conditions", I)]),
+        ([], [VERDICT, VERDICT], "approval", [("status.conditions[1].type", D)]),
+        ([], [{**VERDICT, "status": "False"}], "approval", [("status.conditions[0].status", N)]),
+    ],
+)
+def test_verdicts(judge: Any, before: Any, after: Any, part: str, causes: list[tuple[str, str]]) -> None:
+    assert judge.change(CSR, {"status.conditions": before}, {"status.conditions": after}, part) == causes
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "causes"),
+    [
+        ("v1/Node", {"allocatable": {"pods": "1.5"}}, [("status.allocatable[pods]", I)]),
+        ("v1/Node", {"addresses": [{"type": "a", "address": "b"}] * 2}, [("status.addresses[1]", D)]),
+        ("v1/Namespace", {"phase": "Terminating"}, [("status.phase", I)]),
+        (QUOTA, {"used": {"pods": "-1"}}, [("status.used[pods]", I)]),
+        (BUDGET, {"disruptionsAllowed": -1}, [("status.disruptionsAllowed", I)]),
+        (CRD, {"storedVersions": []}, [("status.storedVersions", I)]),
+    ],
+)
+def test_statuses(judge: Any, kind: str, status: Any, causes: list[tuple[str, str]]) -> None:
+    assert judge.change(kind, {}, {"status": status}, "status") == causes
