@@ -1,0 +1,139 @@
+"""The Event resource of events.k8s.io/v1: its fields, limits and endpoints."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
+CORE = "/api/v1/namespaces/default/events"
+
+
+def event(**more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "e"},
+        "eventTime": "2026-01-02T03:04:05.678901Z",
+        "action": "Binding",
+        "reason": "Scheduled",
+        "note": "it was placed",
+        "type": "Normal",
+        "regarding": {"kind": "Pod", "namespace": "default", "name": "p"},
+        "reportingController": "example.org/scheduler",
+        "reportingInstance": "scheduler-1",
+        **more,
+    }
+
+
+async def test_an_event_is_kept_as_told(api: Any) -> None:
+    """Event resource: all fields, with the microseconds of MicroTime; an EventList holds it."""
+    series = {"count": 3, "lastObservedTime": "2026-01-02T03:04:06.000001Z"}
+    related = {"kind": "Node", "name": "n"}
+    body = event(series=series, related=related)
+    made = await api.ask("POST", EVENTS, body)
+    assert made.status == 201
+    assert {name: made.tree[name] for name in body if name != "metadata"} == {
+        name: value for name, value in body.items() if name != "metadata"
+    }
+    listed = (await api.get(EVENTS)).tree
+    assert (listed["kind"], listed["items"]) == ("EventList", [made.tree])
+
+
+async def test_both_groups_show_the_same_event(api: Any) -> None:
+    """Event resource: the deprecated fields are those of the older core type."""
+    await api.ask("POST", EVENTS, event())
+    core = (await api.get(f"{CORE}/e")).tree
+    assert (core["involvedObject"]["name"], core["message"], core["reportingComponent"]) == (
+        "p",
+        "it was placed",
+        "example.org/scheduler",
+    )
+    old = {
+        "metadata": {"name": "old"},
+        "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
+        "reason": "Pulled",
+        "message": "done",
+        "type": "Normal",
+        "count": 4,
+        "firstTimestamp": "2026-01-02T03:04:05Z",
+        "lastTimestamp": "2026-01-02T03:05:05Z",
+        "source": {"component": "agent", "host": "n"},
+    }
+    assert (await api.ask("POST", CORE, old)).status == 201
+    new = (await api.get(f"{EVENTS}/old")).tree
+    assert (new["deprecatedCount"], new["deprecatedSource"], new["deprecatedFirstTimestamp"], new["note"]) == (
+        4,
+        {"component": "agent", "host": "n"},
+        "2026-01-02T03:04:05Z",
+        "done",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"eventTime": None}, "eventTime"),
+        ({"action": ""}, "action"),
+        ({"action": "x" * 129}, "action"),
+        ({"reason": ""}, "reason"),
+        ({"reason": "x" * 129}, "reason"),
+        ({"note": "x" * 1025}, "note"),
+        ({"type": "Loud"}, "type"),
+        ({"type": ""}, "type"),
+        ({"reportingController": ""}, "reportingController"),
+        ({"reportingInstance": ""}, "reportingInstance"),
+        ({"reportingInstance": "x" * 129}, "reportingInstance"),
+        ({"series": {"count": 0, "lastObservedTime": "2026-01-02T03:04:06.000001Z"}}, "series.count"),
+        ({"series": {"count": 2}}, "series.lastObservedTime"),
+    ],
+)
+async def test_the_rules_of_its_fields(api: Any, change: Any, field: str) -> None:
+    """Event resource and Limits: required, non-empty for new events, at most 128 characters, at most 1 kB."""
+    answer = await api.ask("POST", EVENTS, event(**change))
+    assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
+    assert field in [cause["field"] for cause in answer.tree["details"]["causes"]]
+
+
+@pytest.mark.parametrize("change", [{"action": "x" * 128}, {"reason": "x" * 128}, {"note": "x" * 1024}, {"note": ""}])
+async def test_the_limits_are_reached_and_not_less(api: Any, change: Any) -> None:
+    """Limits: what is just allowed."""
+    assert (await api.ask("POST", EVENTS, event(**change))).status == 201
+
+
+async def test_the_endpoints(api: Any) -> None:
+    """Event endpoints: get, list in one and in all namespaces, update, patch, delete, deletecollection."""
+    await api.ask("POST", EVENTS, event())
+    read = (await api.get(f"{EVENTS}/e")).tree
+    assert (await api.get("/apis/events.k8s.io/v1/events?limit=1")).names == ["e"]
+    read["series"] = {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"}
+    assert (await api.ask("PUT", f"{EVENTS}/e", read)).status == 200
+    assert (await api.patch(f"{EVENTS}/e", {"series": {"count": 5}})).tree["series"]["count"] == 5
+    assert (await api.delete(f"{EVENTS}/e")).tree["kind"] == "Status"
+    await api.ask("POST", EVENTS, event())
+    assert (await api.delete(EVENTS)).status == 200
+    assert (await api.get(EVENTS)).names == []
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE"])
+async def test_strangers_are_unauthorized(api: Any, method: str) -> None:
+    """Authentication, rule 1: every operation on events may answer 401."""
+    from controller_manager.api.wire import Request
+
+    for path in (EVENTS, f"{EVENTS}/e"):
+        answer = await api.server.handle(Request(method, path))
+        assert answer.status == 401
+
+
+@pytest.mark.virtual
+async def test_events_go_after_a_while(serve: Any) -> None:
+    """Event resource: retained for a limited time, counted from the last write."""
+    async with serve("--event-ttl=1h") as api:
+        await api.ask("POST", EVENTS, event())
+        await api.ask("POST", EVENTS, event(metadata={"name": "f"}))
+        version = (await api.get(EVENTS)).version
+        await asyncio.sleep(3000)
+        await api.patch(f"{EVENTS}/f", {"series": {"count": 2, "lastObservedTime": "2026-01-02T03:04:06.000000Z"}})
+        await asyncio.sleep(700)
+        assert (await api.get(EVENTS)).names == ["f"]
+        assert int((await api.get(EVENTS)).version) > int(version)
+        await asyncio.sleep(3000)
+        assert (await api.get(EVENTS)).names == []
