@@ -55,10 +55,6 @@ class Problems:
         """A list has too many items."""
         self._add("TooMany", at, f"Too many: {count}: must have at most {limit} items")
 
-    def wrong_type(self, at: At, value: Any, why: str) -> None:
-        """A value is of a type that does not belong there."""
-        self._add("TypeInvalid", at, f"Invalid value: {shown(value)}: {why}")
-
     def _add(self, reason: str, at: At, message: str) -> None:
         self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))
 

@@ -18,6 +18,7 @@ from apiserver_stub.kinds.rules import (
     devices,
     endpoints,
     events,
+    flows,
     ingresses,
     jobs,
     limits,
@@ -41,7 +42,7 @@ from controller_manager.api.errors import Cause
 _RULES: Mapping[str, Rules] = MappingProxyType({
     **access.RULES, **aggregation.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
     **classes.RULES, **config.RULES, **coordination.RULES, **definitions.RULES, **devices.RULES,
-    **endpoints.RULES, **events.RULES, **ingresses.RULES, **jobs.RULES, **limits.RULES, **networks.RULES,
+    **endpoints.RULES, **events.RULES, **flows.RULES, **ingresses.RULES, **jobs.RULES, **limits.RULES, **networks.RULES,
     **nodes.RULES, **persistent.RULES, **pod.RULES, **policies.RULES, **services.RULES, **storage.RULES,
     **webhooks.RULES, **workloads.RULES,
 })  # fmt: skip

@@ -1,16 +1,15 @@
-"""The rules of API services, and of the flows requests are sorted into."""
+"""The rules of API services."""
 
 from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, place
-from apiserver_stub.kinds.rules.combine import Rules, at_least, between, both, each, form, need, one_of, record, within
+from apiserver_stub.kinds.rules.combine import Rules, between, both, form, need, record, within
 from apiserver_stub.kinds.rules.formats import PORT
 from apiserver_stub.kinds.trees import get_in
 
 _MOST_GROUP, _MOST_VERSION = 20_000, 1000
 _SERVICE = record({"port": PORT}, need("namespace", "name"))
-_FLOW = "flowcontrol.apiserver.k8s.io/v1"
 
 
 def _reached(spec: Any, at: At, found: Problems) -> None:
@@ -40,78 +39,4 @@ def _named_after(service: Any, _at: At, found: Problems) -> None:
         found.invalid(place("metadata.name"), name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
 
 
-def _subject(subject: Any, at: At, found: Problems) -> None:
-    rows = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
-    kind = subject.get("kind")
-    for name, field in rows.items():
-        if kind == name and field not in subject:
-            found.required((at, field), f"{field} is required when subject kind is '{name}'")
-        elif kind in rows and kind != name and field in subject:
-            found.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
-
-
-def _policy_rule(rule: Any, at: At, found: Problems) -> None:
-    if not rule.get("subjects"):
-        found.required((at, "subjects"), "subjects must contain at least one value")
-    if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        found.required(at, "at least one of resourceRules and nonResourceRules has to be non-empty")
-
-
-def _resource_rule(rule: Any, at: At, found: Problems) -> None:
-    if not rule.get("namespaces") and not rule.get("clusterScope"):
-        why = "resource rules that are not cluster scoped must supply at least one namespace"
-        found.required((at, "namespaces"), why)
-
-
-_SCHEMA = record({
-    "matchingPrecedence": between(1, 10_000),
-    "distinguisherMethod": record({"type": one_of("ByNamespace", "ByUser")}),
-    "priorityLevelConfiguration": record({"name": form(names.subdomain)}, need("name")),
-    "rules": each(record({
-        "subjects": each(record({"kind": one_of("Group", "ServiceAccount", "User")}, _subject)),
-        "resourceRules": each(both(need("verbs", "apiGroups", "resources"), _resource_rule)),
-        "nonResourceRules": each(need("verbs", "nonResourceURLs")),
-    }, _policy_rule)),
-})  # fmt: skip
-_QUEUING = record({"queues": at_least(1, "must be positive"), "handSize": at_least(1, "must be positive"),
-                   "queueLengthLimit": at_least(1, "must be positive")})  # fmt: skip
-
-
-def _hands(queuing: Any, at: At, found: Problems) -> None:
-    hand, queues = queuing.get("handSize", 0), queuing.get("queues", 0)
-    if queues < hand:
-        found.invalid((at, "handSize"), hand, f"should not be greater than queues ({queues})")
-
-
-def _response(response: Any, at: At, found: Problems) -> None:
-    if response.get("type") == "Reject" and "queuing" in response:
-        found.forbidden((at, "queuing"), "must be nil if limited.limitResponse.type is not Limited")
-    elif response.get("type") == "Queue" and "queuing" not in response:
-        found.required((at, "queuing"), "must not be empty if limited.limitResponse.type is Limited")
-
-
-def _level(spec: Any, at: At, found: Problems) -> None:
-    kind = spec.get("type")
-    if kind == "Exempt" and "limited" in spec:
-        found.forbidden((at, "limited"), "must be nil if the type is not Limited")
-    elif kind == "Limited":
-        if "limited" not in spec:
-            found.required((at, "limited"), "must not be empty when type is Limited")
-        if "exempt" in spec:
-            found.forbidden((at, "exempt"), "must be nil if the type is Limited")
-
-
-_LEVEL = record({
-    "type": one_of("Exempt", "Limited"),
-    "limited": record({
-        "nominalConcurrencyShares": at_least(0), "lendablePercent": between(0, 100),
-        "borrowingLimitPercent": at_least(0),
-        "limitResponse": record({"type": one_of("Queue", "Reject"), "queuing": both(_QUEUING, _hands)}, _response),
-    }),
-}, _level)  # fmt: skip
-
-RULES = {
-    "apiregistration.k8s.io/v1/APIService": Rules(both(within("spec", _SPEC), _named_after)),
-    f"{_FLOW}/FlowSchema": Rules(within("spec", _SCHEMA)),
-    f"{_FLOW}/PriorityLevelConfiguration": Rules(within("spec", _LEVEL)),
-}
+RULES = {"apiregistration.k8s.io/v1/APIService": Rules(both(within("spec", _SPEC), _named_after))}

@@ -244,12 +244,6 @@ def changes(*rules: Change) -> Change:
     return change
 
 
-def on_change(path: str, rule: Rule) -> Change:
-    """A rule for what stands at a dotted path of the changed object."""
-    inner = within(path, rule)
-    return lambda new, _old, found: inner(new, None, found)
-
-
 def _inner(at: At, path: tuple[str, ...]) -> At:
     for part in path:
         at = (at, part)

@@ -136,7 +136,7 @@ def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None
             found.not_found((here, "name"), name)
         elif name in mounted:
             found.invalid((here, "name"), name, "must not already exist in volumeMounts")
-        elif volumes[name] is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
+        elif volumes.get(name) is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
             why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             found.invalid((here, "name"), name, why)
         if device.get("devicePath") in mounted.values():

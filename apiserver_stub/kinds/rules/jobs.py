@@ -15,9 +15,9 @@ from apiserver_stub.kinds.rules.combine import (
     record,
     within,
 )
-from apiserver_stub.kinds.rules.formats import schedule, time_zone
 from apiserver_stub.kinds.rules.job_policies import FAILURE_POLICY, SUCCESS_POLICY, fits_template
 from apiserver_stub.kinds.rules.pod import pod_template
+from apiserver_stub.kinds.rules.schedules import schedule, time_zone
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.workloads import matching
 from apiserver_stub.kinds.schema import Tree

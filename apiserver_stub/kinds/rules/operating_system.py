@@ -24,16 +24,17 @@ def fits_system(spec: Any, at: At, found: Problems) -> None:
     system = (spec.get("os") or {}).get("name")
     if system == "linux":
         for here, context in _contexts(spec, at):
-            if "windowsOptions" in context:
-                found.forbidden((here, "windowsOptions"), _NOT_ON_LINUX)
+            _without(context, ("windowsOptions",), here, found, _NOT_ON_LINUX)
     elif system == "windows":
-        for name in _POD_FIELDS:
-            if spec.get(name) not in (None, False):
-                found.forbidden((at, name), _NOT_ON_WINDOWS)
+        _without(spec, _POD_FIELDS, at, found, _NOT_ON_WINDOWS)
         for index, (here, context) in enumerate(_contexts(spec, at)):
-            for name in _POD_CONTEXT if not index else _CONTAINER_CONTEXT:
-                if name in context:
-                    found.forbidden((here, name), _NOT_ON_WINDOWS)
+            _without(context, _CONTAINER_CONTEXT if index else _POD_CONTEXT, here, found, _NOT_ON_WINDOWS)
+
+
+def _without(tree: Any, names: tuple[str, ...], at: At, found: Problems, why: str) -> None:
+    for name in names:
+        if tree.get(name) is not None:
+            found.forbidden((at, name), why)
 
 
 def _contexts(spec: Any, at: At) -> Iterator[tuple[At, Any]]:

@@ -166,7 +166,7 @@ def _ready(new: Tree, _old: Tree, found: Problems) -> None:
     status = new.get("status") or {}
     if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         at = place("status.availableReplicas")
-        found.invalid(at, status["availableReplicas"], "cannot be greater than readyReplicas")
+        found.invalid(at, status.get("availableReplicas", 0), "cannot be greater than readyReplicas")
 
 
 _REPLICAS = changes(_counts("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), _ready)

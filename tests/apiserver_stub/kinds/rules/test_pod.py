@@ -65,6 +65,7 @@ ANTI = "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecu
         ("volumeMounts.0.recursiveReadOnly", "Enabled", [(f"{AT}volumeMounts[0].recursiveReadOnly", F)]),
         ("volumeDevices.0.name", "scratch", [(f"{AT}volumeDevices[0].name", I)]),
         ("volumeDevices.0.name", "host", [(f"{AT}volumeDevices[0].name", I)]),
+        ("volumeDevices.0.name", "", [(f"{AT}volumeDevices[0].name", R)]),
         ("volumeDevices.0.devicePath", "/a/../b", [(f"{AT}volumeDevices[0].devicePath", I)]),
         ("volumeDevices.0.devicePath", "/tmp", [(f"{AT}volumeDevices[0].devicePath", I)]),
         ("livenessProbe.httpGet", "<gone>", [(f"{AT}livenessProbe", R)]),

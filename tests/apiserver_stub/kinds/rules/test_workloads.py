@@ -129,6 +129,7 @@ def test_changes(judge: Any, kind: str, before: Any, after: Any, causes: list[tu
         (DEPLOYMENT, {"replicas": 1, "readyReplicas": 1, "availableReplicas": 1, "unavailableReplicas": 5}, []),
         (DEPLOYMENT, {"replicas": 1, "readyReplicas": 2}, [("status.readyReplicas", I)]),
         ("apps/v1/ReplicaSet", {"fullyLabeledReplicas": -1}, [("status.fullyLabeledReplicas", I)]),
+        (RC, {"readyReplicas": -1}, [("status.availableReplicas", I), ("status.readyReplicas", I)]),
         (RC, {"replicas": 1, "availableReplicas": 1}, [("status.availableReplicas", I)]),
     ],
 )
