@@ -67,10 +67,11 @@ def carried_over(new: Tree, old: Tree) -> Tree:
         _keep_addresses(spec, old)
     if needs_health_port(new) and needs_health_port(old) and not new.get("healthCheckNodePort"):
         _keep(spec, old, "healthCheckNodePort")
-    if needs_node_ports(new) and may_have_node_ports(old):
-        spec["ports"] = _with_node_ports(spec.get("ports"), old.get("ports"))
-    elif may_have_node_ports(old) and not may_have_node_ports(new):
-        spec["ports"] = _without_node_ports(spec.get("ports"), old.get("ports"))
+    ports = spec.get("ports")
+    if ports and needs_node_ports(new) and may_have_node_ports(old):
+        spec["ports"] = _with_node_ports(ports, old.get("ports"))
+    elif ports and may_have_node_ports(old) and not may_have_node_ports(new):
+        spec["ports"] = _without_node_ports(ports, old.get("ports"))
     for name, needed in _OWED.items():
         if name in spec and needed(old) and not needed(new) and spec[name] == old.get(name):
             del spec[name]
