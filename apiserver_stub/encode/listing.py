@@ -7,13 +7,13 @@ from typing import Any
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.row import Row
 
-Show = Callable[[bytes], bytes]
+Show = Callable[[Row, bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
-    `show` shows them. They are of `kind`, and made of `rows`.
+    `show(row, object)` shows them. They are of `kind`, and made of `rows`.
     """
 
     head: dict[str, Any]
@@ -25,4 +25,4 @@ class Listing:
 
     def elements(self) -> Iterator[bytes]:
         """The elements of the array as JSON, each made when it is asked for."""
-        return iter(self.objects) if self.show is None else map(self.show, self.objects)
+        return iter(self.objects) if self.show is None else map(self.show, self.rows, self.objects)

@@ -1,29 +1,42 @@
-"""Objects as a `Table` (meta.k8s.io): the columns people see, filled in by the server."""
+"""Objects as a `Table` (meta.k8s.io): the columns people see, filled in by the server.
+
+A row is written once for each state of an object, with a gap wherever it says how long ago something was, and kept
+with the stored object; answering it is filling in the gaps.
+"""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Protocol
 
+import msgspec
 import orjson
 
-from apiserver_stub.encode.json import encode
-from apiserver_stub.encode.printers import columns, printer
-from apiserver_stub.encode.printers.cells import Tree, part
+from apiserver_stub.encode.json import Tree, encode
+from apiserver_stub.encode.printers import Printer, columns, printer
+from apiserver_stub.encode.printers.cells import Since, between
+from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import INITIAL_EVENTS_END
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.platform import GROUP_DOMAIN
 
 META_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 
-_Carried = Callable[[Tree, str], Tree | None]
+_GAP = b"\0"  # before and after a moment; JSON never has this byte
+_END = INITIAL_EVENTS_END.encode()
+
+_Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
 
 class Named(Protocol):
-    """What is told of the objects: the group and kind of their bodies (a kind's or a subresource's)."""
+    """What is told of the objects: the type of their bodies (a kind's or a subresource's)."""
 
     @property
     def group(self) -> str:
         """The group of the objects' bodies."""
+
+    @property
+    def version(self) -> str:
+        """Their version."""
 
     @property
     def kind(self) -> str:
@@ -37,9 +50,11 @@ class Tabulator:
         self, kind: Named, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
     ) -> None:
         self._printer = printer(kind.group, kind.kind)
-        self._now = now
+        self._kept_as = f"table {kind.group}/{kind.version}"
         self._version = version
-        self._carried = _CARRIED[include_object]
+        self._carry = _CARRIED[include_object]
+        self._partial = b'{"kind":"PartialObjectMetadata","apiVersion":"%b","metadata":' % version.encode()
+        self._ages = _Ages(now)
 
     def head(self, metadata: Tree, headed: bool = True) -> Tree:
         """A table but for its rows; one that is not `headed` has no columns, where they are known already."""
@@ -56,17 +71,32 @@ class Tabulator:
 
     def row(self, data: bytes) -> bytes:
         """The row of an object, from its JSON to that of the row."""
-        # No more of the tree than is carried stays in memory: thousands of whole trees cost ten times their decoding.
-        return encode(self._row(orjson.loads(data)))
+        return self._filled(_written(self._printer, data), data)
+
+    def row_of(self, row: Row, data: bytes) -> bytes:
+        """The row of a stored object, whose JSON in the version that is told is `data`."""
+        kept = row.kept(self._kept_as)
+        if kept is None:
+            kept = _written(self._printer, data)
+            row.keep(self._kept_as, kept)
+        return self._filled(kept, data)
 
     def one(self, data: bytes, headed: bool = True) -> bytes:
         """A table of one object, with the version of that."""
-        tree = orjson.loads(data)
-        metadata = {"resourceVersion": part(tree, "metadata").get("resourceVersion", "")}
-        return encode({**self.head(metadata, headed), "rows": [self._row(tree)]})
+        return self._framed(self.row(data), _VERSIONED.decode(data).metadata.resource_version, headed)
 
-    def _row(self, tree: Tree) -> Tree:
-        return {"cells": self._printer.cells(tree, self._now), "object": self._carried(tree, self._version)}
+    def one_of(self, row: Row, headed: bool = True) -> bytes:
+        """A table of one stored object."""
+        return self._framed(self.row_of(row, row.data), str(row.revision), headed)
+
+    def _filled(self, written: bytes, data: bytes) -> bytes:
+        start, end, *pieces = written.split(_GAP)
+        pieces[1::2] = map(self._ages.__getitem__, pieces[1::2])
+        metadata = data[int(start) : int(end)] or b"{}"
+        return b"".join((*pieces, *self._carry(self._partial, metadata, data), b"}"))
+
+    def _framed(self, row: bytes, revision: str, headed: bool) -> bytes:
+        return b'%b,"rows":[%b]}' % (encode(self.head({"resourceVersion": revision}, headed))[:-1], row)
 
 
 def check_include(include_object: str) -> None:
@@ -78,19 +108,61 @@ def check_include(include_object: str) -> None:
         )
 
 
-def _metadata(tree: Tree, version: str) -> Tree:
-    return {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": part(tree, "metadata")}
+class _Ages(dict[bytes, bytes]):
+    """How long ago moments were, each found out once."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__()
+        self._now = now
+
+    def __missing__(self, moment: bytes) -> bytes:
+        age = self[moment] = between(moment.decode(), self._now).encode()
+        return age
 
 
-def _nothing(tree: Tree, version: str) -> Tree | None:
+class _Described(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw = msgspec.Raw()
+
+
+class _Version(msgspec.Struct, rename="camel", gc=False, frozen=True):
+    resource_version: str = ""
+
+
+class _Versioned(msgspec.Struct, gc=False):
+    metadata: _Version = _Version()
+
+
+_DESCRIBED = msgspec.json.Decoder(_Described)
+_VERSIONED = msgspec.json.Decoder(_Versioned)
+
+
+def _written(printer: Printer, data: bytes) -> bytes:
+    """A row up to the object it carries, with gaps; before it, where in the object's JSON the metadata are."""
+    tree: Tree = orjson.loads(data)
+    metadata = bytes(_DESCRIBED.decode(data).metadata)
+    start = data.find(metadata)
+    row: Tree = {"cells": [_gap(cell) if cell.__class__ is Since else cell for cell in printer.cells(tree)]}
+    if printer.conditions and (conditions := printer.conditions(tree)):
+        row["conditions"] = conditions
+    return b'%d\0%d\0%b,"object":' % (start, start + len(metadata), encode(row)[:-1])
+
+
+def _gap(since: Since) -> msgspec.Raw:
+    before, after = encode(since.before)[:-1], encode(since.after)[1:]
+    return msgspec.Raw(_GAP.join((before, since.moment.encode(), after)))
+
+
+def _metadata(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
+    return partial, metadata, b"}"
+
+
+def _nothing(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
     """The mark that ends an initial state is told even to who wants no metadata."""
-    ends = INITIAL_EVENTS_END in (part(tree, "metadata").get("annotations") or ())
-    return _metadata(tree, version) if ends else None
+    return (partial, metadata, b"}") if _END in metadata else (b"null",)
 
 
-_CARRIED: Mapping[str, _Carried] = {
-    "": _metadata,
-    "Metadata": _metadata,
-    "None": _nothing,
-    "Object": lambda tree, _: tree,
-}
+def _whole(partial: bytes, metadata: bytes, data: bytes) -> tuple[bytes, ...]:
+    return (data,)
+
+
+_CARRIED: Mapping[str, _Carry] = {"": _metadata, "Metadata": _metadata, "None": _nothing, "Object": _whole}

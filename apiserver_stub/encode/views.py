@@ -1,5 +1,7 @@
 """What may stand for an object: a `Table`, or only its metadata; each made from the object's JSON, and JSON again."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +12,7 @@ from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.listing import Listing, Show
 from apiserver_stub.encode.table import Tabulator
 from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent
 from controller_manager.base.clock import utc_now
 
@@ -33,10 +36,10 @@ def listing(call: Call, form: Form, items: Items) -> Listing:
     metadata = list_metadata(items)
     if form.view == TABLE:
         tabulator = _tabulator(call, form)
-        return Listing(tabulator.head(metadata), call.kind, items.rows, items.objects, "rows", tabulator.row)
+        return Listing(tabulator.head(metadata), call.kind, items.rows, items.objects, "rows", tabulator.row_of)
     api_version, kind = shown_type(call, form)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
-    show = _partial(form.version) if form.view else None
+    show = _shown_partial(form.version) if form.view else None
     return Listing(head, call.kind, items.rows, items.objects, show=show)
 
 
@@ -49,12 +52,8 @@ def represent(call: Call, form: Form) -> Represent:
         row = medium.row_frame(call.kind, convert is not None) if medium.row_frame else None
         return Represent(name, convert, medium.frame, row=row)
     name = f"{name} {call.query.get('includeObject', '')}"
-
-    def convert_later(data: bytes) -> bytes:
-        return _tabulator(call, form).one(data, headed=False)
-
-    later = Represent(f"{name} later", convert_later, medium.frame)
-    return Represent(name, lambda data: _tabulator(call, form).one(data), medium.frame, later)
+    later = _represent_table(call, form, f"{name} later", headed=False)
+    return replace(_represent_table(call, form, name, headed=True), rest=later)
 
 
 def shown_type(call: Call, form: Form) -> tuple[str, str]:
@@ -72,6 +71,18 @@ def list_metadata(items: Items) -> dict[str, Any]:
     return metadata
 
 
+def _represent_table(call: Call, form: Form, name: str, headed: bool) -> Represent:
+    frame = form.medium.frame
+
+    def convert(data: bytes) -> bytes:
+        return _tabulator(call, form).one(data, headed)
+
+    def row(event: str, row: Row) -> bytes:
+        return frame(event, _tabulator(call, form).one_of(row, headed))
+
+    return Represent(name, convert, frame, row=None if call.kind.from_storage else row, lasting=False)
+
+
 def _tabulator(call: Call, form: Form) -> Tabulator:
     return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), form.version)
 
@@ -85,10 +96,15 @@ def _named(call: Call) -> Kind | Subresource:
     return call.subresource or call.kind
 
 
-def _partial(version: str) -> Show:
+def _partial(version: str) -> Callable[[bytes], bytes]:
     head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (PARTIAL.encode(), version.encode())
 
     def show(data: bytes) -> bytes:
         return b"%b%b}" % (head, bytes(_DESCRIBED.decode(data).metadata))
 
     return show
+
+
+def _shown_partial(version: str) -> Show:
+    partial = _partial(version)
+    return lambda _, data: partial(data)

@@ -1,6 +1,7 @@
 """Changes as they happen (document 1, Watching and Streaming lists)."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 from apiserver_stub.call import Call, Reply, Stream
 from apiserver_stub.kinds.kind import Kind
@@ -79,4 +80,4 @@ def _in_version(kind: Kind, represent: Represent) -> Represent:
 
     name = f"{kind.api_version} {represent.name}"
     rest = None if rest is None else _in_version(kind, rest)
-    return Represent(name, convert_served, represent.frame, rest, represent.row)
+    return replace(represent, name=name, convert=convert_served, rest=rest)

@@ -24,7 +24,8 @@ def encode(kind: str, data: bytes) -> bytes:
 class Represent:
     """How a stream tells events: `frame(type, object)` sets an event down, of an object that `convert` has made of the
     stored one; both are JSON before. The same name means the same bytes. `row` does both at once where rows keep what
-    they were written as. `rest` tells all events but the first of a stream, if they are told in another way.
+    they were written as. `rest` tells all events but the first of a stream, if they are told in another way. What is
+    not `lasting` says something else a moment later: nothing of it is shared.
     """
 
     name: str = ""
@@ -32,6 +33,7 @@ class Represent:
     frame: Callable[[str, bytes], bytes] = encode
     rest: "Represent | None" = None
     row: Callable[[str, Row], bytes] | None = None
+    lasting: bool = True
 
     def event(self, kind: str, data: bytes) -> bytes:
         """The event of a stored object."""
@@ -68,7 +70,8 @@ class Lines:
             line = represent.event(kind, as_of(change.before.data, change.revision))
         else:
             line = represent.event_of(kind, change.row)
-        self._keep(change, at, line)
+        if represent.lasting:
+            self._keep(change, at, line)
         return line
 
     def _keep(self, change: Change, at: tuple[str, str], line: bytes) -> None:

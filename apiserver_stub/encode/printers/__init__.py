@@ -1,7 +1,6 @@
 """The printers of the built-in kinds: which columns a kind has and how an object fills them, one file per subject."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
@@ -25,7 +24,7 @@ def columns(found: Printer) -> tuple[Column, ...]:
     return _columns()[found.columns] if isinstance(found.columns, str) else found.columns
 
 
-def _created(tree: Tree, now: datetime) -> list[Any]:
+def _created(tree: Tree) -> list[Any]:
     return [name(tree), part(tree, "metadata").get("creationTimestamp")]
 
 

@@ -21,11 +21,24 @@ _OPERATORS: Mapping[str, str] = {"In": "in", "NotIn": "notin"}
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How a kind becomes rows: its columns, or the name they have in the table of columns, and the cells of one object
-    at a given time, as many as there are columns."""
+    """How a kind becomes rows: its columns, or the name they have in the table of columns, and the cells of one object,
+    as many as there are columns. What `conditions` finds is told of the row as a whole.
+    """
 
     columns: str | tuple[Column, ...]
-    cells: Callable[[Tree, datetime], list[Any]]
+    cells: Callable[[Tree], list[Any]]
+    conditions: Callable[[Tree], list[Tree]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """A cell that says how long ago `moment` is whenever somebody looks, between two texts; nothing else in a row
+    changes while the object does not.
+    """
+
+    moment: str
+    before: str = ""
+    after: str = ""
 
 
 def part(tree: Tree, *path: str) -> Tree:
@@ -40,14 +53,19 @@ def name(tree: Tree) -> str:
     return str(part(tree, "metadata").get("name", ""))
 
 
-def age(tree: Tree, now: datetime) -> str:
+def age(tree: Tree) -> Since | str:
     """How long ago the object was created."""
-    return since(part(tree, "metadata").get("creationTimestamp"), now)
+    return since(part(tree, "metadata").get("creationTimestamp"))
 
 
-def since(moment: str | None, now: datetime) -> str:
-    """How long ago a time was."""
-    return duration((now - parse_time(moment)).total_seconds()) if moment else UNKNOWN
+def since(moment: str | None) -> Since | str:
+    """How long ago a time was, if there was one."""
+    return Since(moment) if moment else UNKNOWN
+
+
+def between(start: str, end: datetime) -> str:
+    """The length of the time from `start` to `end`."""
+    return duration((end - parse_time(start)).total_seconds())
 
 
 def duration(seconds: float) -> str:
@@ -83,8 +101,8 @@ def shortened(items: Sequence[str], empty: str = UNSET) -> str:
 
 
 def labels(found: Mapping[str, str] | None) -> str:
-    """`a=b,c=d`, by key."""
-    return joined(f"{key}={value}" for key, value in sorted((found or {}).items()))
+    """`a=b,c=d`, in order."""
+    return joined(sorted(f"{key}={value}" for key, value in (found or {}).items()))
 
 
 def selector(found: Tree | None, empty: str = NONE) -> str:

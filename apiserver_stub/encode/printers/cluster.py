@@ -1,6 +1,5 @@
 """Rows of what governs a cluster: permissions, certificates, admission, priorities, flow control, device resources."""
 
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -24,24 +23,24 @@ _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRe
 _APPROVALS = ("Denied", "Approved")
 
 
-def role_binding(tree: Tree, now: datetime) -> list[Any]:
+def role_binding(tree: Tree) -> list[Any]:
     """The cells of a binding of roles, cluster-wide or not."""
     role = part(tree, "roleRef")
     return [
         name(tree),
         f"{role.get('kind', '')}/{role.get('name', '')}",
-        age(tree, now),
+        age(tree),
         *(_subjects(tree, kind) for kind in ("User", "Group", "ServiceAccount")),
     ]
 
 
-def signing_request(tree: Tree, now: datetime) -> list[Any]:
+def signing_request(tree: Tree) -> list[Any]:
     """The cells of a certificate signing request."""
     spec = part(tree, "spec")
     expiry = spec.get("expirationSeconds")
     return [
         name(tree),
-        age(tree, now),
+        age(tree),
         spec.get("signerName") or NONE,
         spec.get("username", ""),
         NONE if expiry is None else duration(expiry),
@@ -49,22 +48,22 @@ def signing_request(tree: Tree, now: datetime) -> list[Any]:
     ]
 
 
-def webhooks(tree: Tree, now: datetime) -> list[Any]:
+def webhooks(tree: Tree) -> list[Any]:
     """The cells of a webhook configuration."""
-    return [name(tree), len(tree.get("webhooks", ())), age(tree, now)]
+    return [name(tree), len(tree.get("webhooks", ())), age(tree)]
 
 
-def validating_policy(tree: Tree, now: datetime) -> list[Any]:
+def validating_policy(tree: Tree) -> list[Any]:
     """The cells of a validating admission policy."""
-    return _policy(tree, "validations", now)
+    return _policy(tree, "validations")
 
 
-def mutating_policy(tree: Tree, now: datetime) -> list[Any]:
+def mutating_policy(tree: Tree) -> list[Any]:
     """The cells of a mutating admission policy."""
-    return _policy(tree, "mutations", now)
+    return _policy(tree, "mutations")
 
 
-def policy_binding(tree: Tree, now: datetime) -> list[Any]:
+def policy_binding(tree: Tree) -> list[Any]:
     """The cells of a binding of an admission policy."""
     spec = part(tree, "spec")
     reference = part(spec, "paramRef")
@@ -73,21 +72,21 @@ def policy_binding(tree: Tree, now: datetime) -> list[Any]:
         param = f"{reference.get('namespace') or '*'}/{reference['name']}"
     elif "selector" in reference:
         param = selector(reference["selector"])
-    return [name(tree), spec.get("policyName", ""), param, age(tree, now)]
+    return [name(tree), spec.get("policyName", ""), param, age(tree)]
 
 
-def priority_class(tree: Tree, now: datetime) -> list[Any]:
+def priority_class(tree: Tree) -> list[Any]:
     """The cells of a priority class."""
     default, preemption = tree.get("globalDefault", False), tree.get("preemptionPolicy", "")
-    return [name(tree), tree.get("value", 0), default, age(tree, now), preemption]
+    return [name(tree), tree.get("value", 0), default, age(tree), preemption]
 
 
-def runtime_class(tree: Tree, now: datetime) -> list[Any]:
+def runtime_class(tree: Tree) -> list[Any]:
     """The cells of a runtime class."""
-    return [name(tree), tree.get("handler", ""), age(tree, now)]
+    return [name(tree), tree.get("handler", ""), age(tree)]
 
 
-def flow_schema(tree: Tree, now: datetime) -> list[Any]:
+def flow_schema(tree: Tree) -> list[Any]:
     """The cells of a flow schema."""
     spec = part(tree, "spec")
     return [
@@ -95,12 +94,12 @@ def flow_schema(tree: Tree, now: datetime) -> list[Any]:
         part(spec, "priorityLevelConfiguration").get("name", ""),
         spec.get("matchingPrecedence", 0),
         part(spec, "distinguisherMethod").get("type", NONE),
-        age(tree, now),
+        age(tree),
         condition(tree, "Dangling") or "?",
     ]
 
 
-def priority_level(tree: Tree, now: datetime) -> list[Any]:
+def priority_level(tree: Tree) -> list[Any]:
     """The cells of a priority level."""
     spec = part(tree, "spec")
     queuing = part(spec, "limited", "limitResponse", "queuing")
@@ -109,26 +108,26 @@ def priority_level(tree: Tree, now: datetime) -> list[Any]:
         spec.get("type", ""),
         part(spec, "limited").get("nominalConcurrencyShares", NONE),
         *(queuing.get(field, NONE) for field in ("queues", "handSize", "queueLengthLimit")),
-        age(tree, now),
+        age(tree),
     ]
 
 
-def api_service(tree: Tree, now: datetime) -> list[Any]:
+def api_service(tree: Tree) -> list[Any]:
     """The cells of an API service."""
     service = part(tree, "spec", "service")
     backend = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
     available = condition(tree, "Available")
     reasons = [c.get("reason") for c in part(tree, "status").get("conditions", ()) if c.get("type") == "Available"]
     shown = f"{available} ({reasons[0]})" if available not in ("True", "") and reasons[0] else available or "Unknown"
-    return [name(tree), backend, shown, age(tree, now)]
+    return [name(tree), backend, shown, age(tree)]
 
 
-def named(tree: Tree, now: datetime) -> list[Any]:
+def named(tree: Tree) -> list[Any]:
     """The cells of a kind that shows its name and age only."""
-    return [name(tree), age(tree, now)]
+    return [name(tree), age(tree)]
 
 
-def resource_claim(tree: Tree, now: datetime) -> list[Any]:
+def resource_claim(tree: Tree) -> list[Any]:
     """The cells of a claim of devices."""
     status = part(tree, "status")
     states = ["deleted"] if deleting(tree) else []
@@ -136,14 +135,14 @@ def resource_claim(tree: Tree, now: datetime) -> list[Any]:
         states += ["allocated", "reserved"] if status.get("reservedFor") else ["allocated"]
     elif not states:
         states = ["pending"]
-    return [name(tree), ",".join(states), age(tree, now)]
+    return [name(tree), ",".join(states), age(tree)]
 
 
-def resource_slice(tree: Tree, now: datetime) -> list[Any]:
+def resource_slice(tree: Tree) -> list[Any]:
     """The cells of a slice of devices."""
     spec = part(tree, "spec")
     pool = part(spec, "pool").get("name", "")
-    return [name(tree), spec.get("nodeName", ""), spec.get("driver", ""), pool, age(tree, now)]
+    return [name(tree), spec.get("nodeName", ""), spec.get("driver", ""), pool, age(tree)]
 
 
 def _subjects(tree: Tree, kind: str) -> str:
@@ -161,11 +160,11 @@ def _signing_state(status: Tree) -> str:
     return ",".join(states)
 
 
-def _policy(tree: Tree, rules: str, now: datetime) -> list[Any]:
+def _policy(tree: Tree, rules: str) -> list[Any]:
     spec = part(tree, "spec")
     param = part(spec, "paramKind")
     kind = f"{param.get('apiVersion', '')}/{param.get('kind', '')}" if param else UNSET
-    return [name(tree), len(spec.get(rules, ())), kind, age(tree, now)]
+    return [name(tree), len(spec.get(rules, ())), kind, age(tree)]
 
 
 def _policy_columns(rules: str) -> tuple[Column, ...]:

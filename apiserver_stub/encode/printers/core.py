@@ -1,6 +1,5 @@
 """Rows of the core group's other kinds, of events and of leases."""
 
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -21,12 +20,12 @@ _ROLE = f"node-role.{PLATFORM_DOMAIN}/"
 _OLD_ROLE = f"{PLATFORM_DOMAIN}/role"
 
 
-def namespace(tree: Tree, now: datetime) -> list[Any]:
+def namespace(tree: Tree) -> list[Any]:
     """The cells of a namespace."""
-    return [name(tree), part(tree, "status").get("phase", ""), age(tree, now)]
+    return [name(tree), part(tree, "status").get("phase", ""), age(tree)]
 
 
-def node(tree: Tree, now: datetime) -> list[Any]:
+def node(tree: Tree) -> list[Any]:
     """The cells of a node."""
     status = part(tree, "status")
     info = part(status, "nodeInfo")
@@ -34,7 +33,7 @@ def node(tree: Tree, now: datetime) -> list[Any]:
         name(tree),
         _node_state(tree),
         joined(_roles(part(tree, "metadata").get("labels") or {})),
-        age(tree, now),
+        age(tree),
         info.get("kubeletVersion", ""),
         _address(status, "InternalIP"),
         _address(status, "ExternalIP"),
@@ -44,31 +43,31 @@ def node(tree: Tree, now: datetime) -> list[Any]:
     ]
 
 
-def config_map(tree: Tree, now: datetime) -> list[Any]:
+def config_map(tree: Tree) -> list[Any]:
     """The cells of a config map."""
-    return [name(tree), len(part(tree, "data")) + len(part(tree, "binaryData")), age(tree, now)]
+    return [name(tree), len(part(tree, "data")) + len(part(tree, "binaryData")), age(tree)]
 
 
-def secret(tree: Tree, now: datetime) -> list[Any]:
+def secret(tree: Tree) -> list[Any]:
     """The cells of a secret."""
-    return [name(tree), tree.get("type", ""), len(part(tree, "data")), age(tree, now)]
+    return [name(tree), tree.get("type", ""), len(part(tree, "data")), age(tree)]
 
 
-def service_account(tree: Tree, now: datetime) -> list[Any]:
+def service_account(tree: Tree) -> list[Any]:
     """The cells of a service account."""
-    return [name(tree), age(tree, now)]
+    return [name(tree), age(tree)]
 
 
-def resource_quota(tree: Tree, now: datetime) -> list[Any]:
+def resource_quota(tree: Tree) -> list[Any]:
     """The cells of a resource quota."""
     hard, used = part(tree, "status", "hard"), part(tree, "status", "used")
     texts = {resource: f"{resource}: {used.get(resource, '0')}/{hard[resource]}" for resource in sorted(hard)}
     requests = ", ".join(text for resource, text in texts.items() if not resource.startswith("limits."))
     limits = ", ".join(text for resource, text in texts.items() if resource.startswith("limits."))
-    return [name(tree), requests, limits, age(tree, now)]
+    return [name(tree), requests, limits, age(tree)]
 
 
-def component_status(tree: Tree, now: datetime) -> list[Any]:
+def component_status(tree: Tree) -> list[Any]:
     """The cells of a component's status."""
     healthy: Tree = next((c for c in tree.get("conditions", ()) if c.get("type") == "Healthy"), {})
     states = {"True": "Healthy", None: "Unknown"}
@@ -76,7 +75,7 @@ def component_status(tree: Tree, now: datetime) -> list[Any]:
     return [name(tree), state, healthy.get("message", ""), healthy.get("error", "")]
 
 
-def event(tree: Tree, now: datetime) -> list[Any]:
+def event(tree: Tree) -> list[Any]:
     """The cells of an event, of either group."""
     regarding = part(tree, "involvedObject") or part(tree, "regarding")
     series = part(tree, "series")
@@ -84,22 +83,22 @@ def event(tree: Tree, now: datetime) -> list[Any]:
     last = tree.get("lastTimestamp") or tree.get("deprecatedLastTimestamp") or first
     kind, target = str(regarding.get("kind", "")).lower(), regarding.get("name", "")
     return [
-        since(series.get("lastObservedTime") if series else last, now),
+        since(series.get("lastObservedTime") if series else last),
         tree.get("type", ""),
         tree.get("reason", ""),
         f"{kind}/{target}" if target else kind,
         regarding.get("fieldPath", ""),
         _source(tree),
         str(tree.get("message") or tree.get("note", "")).strip(),
-        since(first, now),
+        since(first),
         series.get("count", 0) if series else tree.get("count") or tree.get("deprecatedCount") or 1,
         name(tree),
     ]
 
 
-def lease(tree: Tree, now: datetime) -> list[Any]:
+def lease(tree: Tree) -> list[Any]:
     """The cells of a lease."""
-    return [name(tree), part(tree, "spec").get("holderIdentity", ""), age(tree, now)]
+    return [name(tree), part(tree, "spec").get("holderIdentity", ""), age(tree)]
 
 
 def _node_state(tree: Tree) -> str:

@@ -1,7 +1,6 @@
 """Rows of services, their endpoints, ingresses, network policies and addresses."""
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -23,7 +22,7 @@ from apiserver_stub.encode.printers.cells import (
 _HOSTS_SHOWN = 3
 
 
-def service(tree: Tree, now: datetime) -> list[Any]:
+def service(tree: Tree) -> list[Any]:
     """The cells of a service."""
     spec = part(tree, "spec")
     return [
@@ -32,26 +31,26 @@ def service(tree: Tree, now: datetime) -> list[Any]:
         next(iter(spec.get("clusterIPs", ())), "") or spec.get("clusterIP") or NONE,
         _external(spec, part(tree, "status")),
         joined(_service_port(port) for port in spec.get("ports", ())),
-        age(tree, now),
+        age(tree),
         labels(spec.get("selector")),
     ]
 
 
-def endpoints(tree: Tree, now: datetime) -> list[Any]:
+def endpoints(tree: Tree) -> list[Any]:
     """The cells of endpoints; those not ready are not shown."""
     subsets = tree.get("subsets", ())
     found = [address for subset in subsets for address in _subset(subset)]
-    return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree, now)]
+    return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree)]
 
 
-def endpoint_slice(tree: Tree, now: datetime) -> list[Any]:
+def endpoint_slice(tree: Tree) -> list[Any]:
     """The cells of an endpoint slice."""
     ports = [str(port.get("port", port.get("name", "*"))) for port in tree.get("ports", ())]
     addresses = [address for endpoint in tree.get("endpoints", ()) for address in endpoint.get("addresses", ())]
-    return [name(tree), tree.get("addressType", ""), shortened(ports), shortened(addresses), age(tree, now)]
+    return [name(tree), tree.get("addressType", ""), shortened(ports), shortened(addresses), age(tree)]
 
 
-def ingress(tree: Tree, now: datetime) -> list[Any]:
+def ingress(tree: Tree) -> list[Any]:
     """The cells of an ingress."""
     spec = part(tree, "spec")
     return [
@@ -60,30 +59,30 @@ def ingress(tree: Tree, now: datetime) -> list[Any]:
         _hosts([rule.get("host", "") for rule in spec.get("rules", ())]),
         ",".join(_balanced(part(tree, "status"))),
         "80, 443" if spec.get("tls") else "80",
-        age(tree, now),
+        age(tree),
     ]
 
 
-def ingress_class(tree: Tree, now: datetime) -> list[Any]:
+def ingress_class(tree: Tree) -> list[Any]:
     """The cells of an ingress class."""
     spec = part(tree, "spec")
     parameters = part(spec, "parameters")
     kind = ".".join(filter(None, (parameters.get("kind"), parameters.get("apiGroup"))))
     reference = f"{kind}/{parameters.get('name', '')}" if parameters else NONE
-    return [name(tree), spec.get("controller", ""), reference, age(tree, now)]
+    return [name(tree), spec.get("controller", ""), reference, age(tree)]
 
 
-def network_policy(tree: Tree, now: datetime) -> list[Any]:
+def network_policy(tree: Tree) -> list[Any]:
     """The cells of a network policy."""
-    return [name(tree), selector(part(tree, "spec").get("podSelector")), age(tree, now)]
+    return [name(tree), selector(part(tree, "spec").get("podSelector")), age(tree)]
 
 
-def service_cidr(tree: Tree, now: datetime) -> list[Any]:
+def service_cidr(tree: Tree) -> list[Any]:
     """The cells of a service CIDR."""
-    return [name(tree), ",".join(part(tree, "spec").get("cidrs", ())), age(tree, now)]
+    return [name(tree), ",".join(part(tree, "spec").get("cidrs", ())), age(tree)]
 
 
-def ip_address(tree: Tree, now: datetime) -> list[Any]:
+def ip_address(tree: Tree) -> list[Any]:
     """The cells of an address."""
     parent = part(tree, "spec", "parentRef")
     resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()

@@ -1,12 +1,12 @@
 """Rows of pods: what state a pod is in, told from its phase, its conditions and its containers."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
     NONE,
     Printer,
+    Since,
     Tree,
     age,
     condition,
@@ -15,7 +15,6 @@ from apiserver_stub.encode.printers.cells import (
     labels,
     name,
     part,
-    since,
 )
 
 _GATED = "SchedulingGated"
@@ -33,6 +32,9 @@ class _Restarts:
         self.count += container.get("restartCount", 0)
         self.last = max(self.last, part(container, "lastState", "terminated").get("finishedAt") or "")
 
+    def cell(self) -> Since | str:
+        return Since(self.last, f"{self.count} (", " ago)") if self.count and self.last else str(self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
@@ -44,23 +46,20 @@ class _Phase:
     restarts: _Restarts
 
 
-def pod(tree: Tree, now: datetime) -> list[Any]:
+def pod(tree: Tree) -> list[Any]:
     """The cells of a pod."""
     spec, status = part(tree, "spec"), part(tree, "status")
     phase, lasting = _initializing(spec, status)
     if not phase.reason or condition(tree, "Initialized") == "True":
         phase = _running(tree, phase, lasting)
     reason = _deletion(tree) or phase.reason or _stated(status)
-    restarts = str(phase.restarts.count)
-    if phase.restarts.count and phase.restarts.last:
-        restarts = f"{restarts} ({since(phase.restarts.last, now)} ago)"
     total = len(spec.get("containers", ())) + len(_sidecars(spec))
     return [
         name(tree),
         f"{phase.ready}/{total}",
         reason,
-        restarts,
-        age(tree, now),
+        phase.restarts.cell(),
+        age(tree),
         _address(status) or NONE,
         spec.get("nodeName") or NONE,
         status.get("nominatedNodeName") or NONE,
@@ -68,7 +67,7 @@ def pod(tree: Tree, now: datetime) -> list[Any]:
     ]
 
 
-def pod_template(tree: Tree, now: datetime) -> list[Any]:
+def pod_template(tree: Tree) -> list[Any]:
     """The cells of a pod template."""
     template = part(tree, "template")
     return [name(tree), *containers(template), labels(part(template, "metadata").get("labels"))]

@@ -1,7 +1,6 @@
 """Rows of volumes, claims, classes, attachments and storage drivers."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -42,7 +41,7 @@ _DRIVER_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def volume(tree: Tree, now: datetime) -> list[Any]:
+def volume(tree: Tree) -> list[Any]:
     """The cells of a persistent volume."""
     spec, status = part(tree, "spec"), part(tree, "status")
     claim = part(spec, "claimRef")
@@ -56,12 +55,12 @@ def volume(tree: Tree, now: datetime) -> list[Any]:
         _class(tree),
         spec.get("volumeAttributesClassName", UNSET),
         status.get("reason", ""),
-        age(tree, now),
+        age(tree),
         spec.get("volumeMode", UNSET),
     ]
 
 
-def claim(tree: Tree, now: datetime) -> list[Any]:
+def claim(tree: Tree) -> list[Any]:
     """The cells of a claim; capacity and modes are those of its volume."""
     spec, status = part(tree, "spec"), part(tree, "status")
     bound = bool(spec.get("volumeName"))
@@ -73,12 +72,12 @@ def claim(tree: Tree, now: datetime) -> list[Any]:
         _modes(status) if bound else "",
         _class(tree),
         spec.get("volumeAttributesClassName", UNSET),
-        age(tree, now),
+        age(tree),
         spec.get("volumeMode", UNSET),
     ]
 
 
-def storage_class(tree: Tree, now: datetime) -> list[Any]:
+def storage_class(tree: Tree) -> list[Any]:
     """The cells of a storage class."""
     annotations = part(tree, "metadata", "annotations")
     is_default = any(annotations.get(key) == "true" for key in _IS_DEFAULT)
@@ -88,24 +87,24 @@ def storage_class(tree: Tree, now: datetime) -> list[Any]:
         tree.get("reclaimPolicy", "Delete"),
         tree.get("volumeBindingMode", "Immediate"),
         tree.get("allowVolumeExpansion", False),
-        age(tree, now),
+        age(tree),
     ]
 
 
-def attributes_class(tree: Tree, now: datetime) -> list[Any]:
+def attributes_class(tree: Tree) -> list[Any]:
     """The cells of a volume attributes class."""
-    return [name(tree), tree.get("driverName", ""), age(tree, now)]
+    return [name(tree), tree.get("driverName", ""), age(tree)]
 
 
-def attachment(tree: Tree, now: datetime) -> list[Any]:
+def attachment(tree: Tree) -> list[Any]:
     """The cells of a volume attachment."""
     spec = part(tree, "spec")
     source = part(spec, "source").get("persistentVolumeName", "")
     attached = part(tree, "status").get("attached", False)
-    return [name(tree), spec.get("attacher", ""), source, spec.get("nodeName", ""), attached, age(tree, now)]
+    return [name(tree), spec.get("attacher", ""), source, spec.get("nodeName", ""), attached, age(tree)]
 
 
-def driver(tree: Tree, now: datetime) -> list[Any]:
+def driver(tree: Tree) -> list[Any]:
     """The cells of a storage driver."""
     spec = part(tree, "spec")
     tokens = spec.get("tokenRequests")
@@ -117,16 +116,16 @@ def driver(tree: Tree, now: datetime) -> list[Any]:
         UNSET if tokens is None else ",".join(token.get("audience", "") for token in tokens),
         spec.get("requiresRepublish", False),
         joined(spec.get("volumeLifecycleModes", ())),
-        age(tree, now),
+        age(tree),
     ]
 
 
-def driver_node(tree: Tree, now: datetime) -> list[Any]:
+def driver_node(tree: Tree) -> list[Any]:
     """The cells of a node's storage drivers."""
-    return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree, now)]
+    return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree)]
 
 
-def capacity(tree: Tree, now: datetime) -> list[Any]:
+def capacity(tree: Tree) -> list[Any]:
     """The cells of a storage capacity."""
     return [name(tree), tree.get("storageClassName", ""), tree.get("capacity", UNSET)]
 

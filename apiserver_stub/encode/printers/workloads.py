@@ -1,7 +1,6 @@
 """Rows of what runs pods: controllers of replicas, jobs, autoscalers and disruption budgets."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -11,8 +10,10 @@ from apiserver_stub.encode.printers.cells import (
     UNKNOWN,
     UNSET,
     Printer,
+    Since,
     Tree,
     age,
+    between,
     condition,
     containers,
     deleting,
@@ -40,7 +41,7 @@ _METRICS: Mapping[str, str] = {
 _METRICS_SHOWN = 2
 
 
-def deployment(tree: Tree, now: datetime) -> list[Any]:
+def deployment(tree: Tree) -> list[Any]:
     """The cells of a deployment."""
     spec, status = part(tree, "spec"), part(tree, "status")
     return [
@@ -48,30 +49,30 @@ def deployment(tree: Tree, now: datetime) -> list[Any]:
         f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
         status.get("updatedReplicas", 0),
         status.get("availableReplicas", 0),
-        age(tree, now),
+        age(tree),
         *containers(part(spec, "template")),
         selector(spec.get("selector"), empty=""),
     ]
 
 
-def replica_set(tree: Tree, now: datetime) -> list[Any]:
+def replica_set(tree: Tree) -> list[Any]:
     """The cells of a replica set."""
-    return [*_replicas(tree, now), selector(part(tree, "spec").get("selector"))]
+    return [*_replicas(tree), selector(part(tree, "spec").get("selector"))]
 
 
-def replication_controller(tree: Tree, now: datetime) -> list[Any]:
+def replication_controller(tree: Tree) -> list[Any]:
     """The cells of a replication controller."""
-    return [*_replicas(tree, now), labels(part(tree, "spec").get("selector"))]
+    return [*_replicas(tree), labels(part(tree, "spec").get("selector"))]
 
 
-def stateful_set(tree: Tree, now: datetime) -> list[Any]:
+def stateful_set(tree: Tree) -> list[Any]:
     """The cells of a stateful set."""
     spec, status = part(tree, "spec"), part(tree, "status")
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-    return [name(tree), ready, age(tree, now), *containers(part(spec, "template"))]
+    return [name(tree), ready, age(tree), *containers(part(spec, "template"))]
 
 
-def daemon_set(tree: Tree, now: datetime) -> list[Any]:
+def daemon_set(tree: Tree) -> list[Any]:
     """The cells of a daemon set."""
     spec, status = part(tree, "spec"), part(tree, "status")
     template = part(spec, "template")
@@ -83,34 +84,34 @@ def daemon_set(tree: Tree, now: datetime) -> list[Any]:
         status.get("updatedNumberScheduled", 0),
         status.get("numberAvailable", 0),
         labels(part(template, "spec").get("nodeSelector")),
-        age(tree, now),
+        age(tree),
         *containers(template),
         selector(spec.get("selector")),
     ]
 
 
-def controller_revision(tree: Tree, now: datetime) -> list[Any]:
+def controller_revision(tree: Tree) -> list[Any]:
     """The cells of a controller revision."""
     owners = part(tree, "metadata").get("ownerReferences", ())
     owner = next((_owner(reference) for reference in owners if reference.get("controller")), NONE)
-    return [name(tree), owner, tree.get("revision", 0), age(tree, now)]
+    return [name(tree), owner, tree.get("revision", 0), age(tree)]
 
 
-def job(tree: Tree, now: datetime) -> list[Any]:
+def job(tree: Tree) -> list[Any]:
     """The cells of a job."""
     spec = part(tree, "spec")
     return [
         name(tree),
         _job_state(tree),
         _completions(tree),
-        _job_duration(part(tree, "status"), now),
-        age(tree, now),
+        _job_duration(part(tree, "status")),
+        age(tree),
         *containers(part(spec, "template")),
         selector(spec.get("selector")),
     ]
 
 
-def cron_job(tree: Tree, now: datetime) -> list[Any]:
+def cron_job(tree: Tree) -> list[Any]:
     """The cells of a cron job."""
     spec, status = part(tree, "spec"), part(tree, "status")
     last, template = status.get("lastScheduleTime"), part(spec, "jobTemplate", "spec")
@@ -120,14 +121,14 @@ def cron_job(tree: Tree, now: datetime) -> list[Any]:
         spec.get("timeZone", NONE),
         yes_no(spec.get("suspend")),
         len(status.get("active", ())),
-        since(last, now) if last else NONE,
-        age(tree, now),
+        since(last) if last else NONE,
+        age(tree),
         *containers(part(template, "template")),
         selector(template.get("selector")),
     ]
 
 
-def autoscaler(tree: Tree, now: datetime) -> list[Any]:
+def autoscaler(tree: Tree) -> list[Any]:
     """The cells of a horizontal pod autoscaler, of either version."""
     spec, status = part(tree, "spec"), part(tree, "status")
     target = part(spec, "scaleTargetRef")
@@ -138,27 +139,27 @@ def autoscaler(tree: Tree, now: datetime) -> list[Any]:
         str(spec["minReplicas"]) if "minReplicas" in spec else UNSET,
         spec.get("maxReplicas", 0),
         status.get("currentReplicas", 0),
-        age(tree, now),
+        age(tree),
     ]
 
 
-def disruption_budget(tree: Tree, now: datetime) -> list[Any]:
+def disruption_budget(tree: Tree) -> list[Any]:
     """The cells of a pod disruption budget."""
     spec, status = part(tree, "spec"), part(tree, "status")
     limits = [str(spec.get(limit, "N/A")) for limit in ("minAvailable", "maxUnavailable")]
-    return [name(tree), *limits, status.get("disruptionsAllowed", 0), age(tree, now)]
+    return [name(tree), *limits, status.get("disruptionsAllowed", 0), age(tree)]
 
 
-def scale(tree: Tree, now: datetime) -> list[Any]:
+def scale(tree: Tree) -> list[Any]:
     """The cells of the scale of anything."""
     replicas = [part(tree, half).get("replicas", 0) for half in ("spec", "status")]
-    return [name(tree), *replicas, age(tree, now)]
+    return [name(tree), *replicas, age(tree)]
 
 
-def _replicas(tree: Tree, now: datetime) -> list[Any]:
+def _replicas(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name(tree), *counts, age(tree, now), *containers(part(spec, "template"))]
+    return [name(tree), *counts, age(tree), *containers(part(spec, "template"))]
 
 
 def _owner(reference: Tree) -> str:
@@ -185,11 +186,11 @@ def _completions(tree: Tree) -> str:
     return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
-def _job_duration(status: Tree, now: datetime) -> str:
+def _job_duration(status: Tree) -> Since | str:
     start, end = status.get("startTime"), status.get("completionTime")
     if not start:
         return ""
-    return since(start, parse_time(end) if end else now)
+    return between(start, parse_time(end)) if end else Since(start)
 
 
 def _targets(spec: Tree, status: Tree) -> str:

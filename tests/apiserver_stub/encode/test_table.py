@@ -21,6 +21,7 @@ RECENTLY = "2026-01-12T03:00:05Z"  # four minutes before
 class Kind:
     group: str
     kind: str
+    version: str = "v1"
 
 
 POD = Kind("", "Pod")

@@ -17,6 +17,7 @@ BORN = "2026-01-12T03:00:05Z"  # four minutes before
 class Kind:
     group: str
     kind: str
+    version: str = "v1"
 
 
 def _cells(group: str, kind: str, **members: Any) -> list:
