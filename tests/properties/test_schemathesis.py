@@ -122,7 +122,7 @@ def run(operation: Any, places: Places) -> None:
 
     @seed(SEED)
     @settings(
-        max_examples=EXAMPLES or 8, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=EXAMPLES or 4, database=None, deadline=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(case=operation.as_strategy(), choice=st.integers(0, 3))
