@@ -14,10 +14,13 @@ Tree = dict[str, Any]
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
 """How much all `copy` operations of one patch may add: a few short lines could double an object again and again."""
+MAX_SHIFTED = 20_000_000
+"""How many elements of arrays may move up or down, all operations together: one before the first moves all."""
 MAX_DEPTH = 200
 """How many levels a pointer may have, so that no patch builds a tree too deep to walk."""
 
 _MISSING: Any = object()
+_LEAST = 32  # bytes that any value counts for when it is copied: the smallest take more than they show
 
 
 def apply(tree: Tree, operations: object) -> Tree:
@@ -55,12 +58,13 @@ class _Document:
     each reachable from one place only: these may be changed, all others are copied first.
     """
 
-    __slots__ = ("copied", "holder", "ours")
+    __slots__ = ("copied", "holder", "ours", "shifted")
 
     def __init__(self, tree: Tree) -> None:
         self.holder: Tree = {"": tree}
         self.ours: dict[int, Any] = {}
         self.copied = 0
+        self.shifted = 0
 
     def open(self, parts: list[str]) -> Any:
         """The container of the last part, free to be changed."""
@@ -102,7 +106,7 @@ class _Document:
         if type(container) is dict:
             container[part] = value
         elif type(container) is list:
-            container.insert(len(container) if part == "-" else _index(part, len(container) + 1), value)
+            container.insert(len(container) if part == "-" else self._shift(container, part, 1), value)
         else:
             raise _Inapplicable(f"{_pointer(parts[:-1])} holds nothing")
 
@@ -111,11 +115,19 @@ class _Document:
         container = self.open(parts)
         part = parts[-1]
         if type(container) is list:
-            return container.pop(_index(part, len(container)))
+            return container.pop(self._shift(container, part))
         if type(container) is dict and part in container and len(parts) > 1:
             return container.pop(part)
         why = "does not exist" if len(parts) > 1 else "is the whole object"
         raise _Inapplicable(f"{_pointer(parts)} {why}")
+
+    def _shift(self, array: list[Any], part: str, beyond: int = 0) -> int:
+        """The index from which on the elements of an array are about to move; it may lie that far beyond the last."""
+        place = _index(part, len(array) + beyond)
+        self.shifted += len(array) - place
+        if self.shifted > MAX_SHIFTED:
+            raise _Inapplicable(f"more than {MAX_SHIFTED} elements of arrays would move")
+        return place
 
     def duplicate(self, value: Any) -> Any:
         """A copy that shares nothing, within the bounds of this patch."""
@@ -244,12 +256,12 @@ def _size(value: Any, budget: int, depth: int) -> int:
     if depth == 0:
         raise _Inapplicable("the copy would nest too deep")
     if type(value) is dict:
-        size = _within(2 + sum(len(name) + 4 for name in value), budget)
+        size = _within(_LEAST + sum(len(name) + 4 for name in value), budget)
         value = value.values()
     elif type(value) is list:
-        size = _within(2 + len(value), budget)
+        size = _within(_LEAST, budget)
     else:
-        return _within(len(value) + 2 if type(value) is str else 4, budget)
+        return _within(_LEAST + len(value) if type(value) is str else _LEAST, budget)
     for item in value:
         size += _size(item, budget - size, depth - 1)
     return size

@@ -5,6 +5,7 @@ unless their strategy is `merge`; then objects are matched by the merge key and 
 `$patch`, `$retainKeys`, `$setElementOrder/<list>` and `$deleteFromPrimitiveList/<list>`.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ _RETAIN = "$retainKeys"
 _ORDER = "$setElementOrder/"
 _DELETE = "$deleteFromPrimitiveList/"
 _GONE: Any = object()
+_MOST_REPEATS = 100  # of an element in one list of a patch: each copies what the others before have made of it
 
 
 def apply(tree: Tree, patch: object, node: Node) -> Tree:
@@ -100,6 +102,8 @@ def _merge_keyed(current: list[Any], patch: list[Any], node: Node) -> tuple[list
             changes.append((_identity(item, key), item))
     if replace:
         return [_members(item) for _, item in changes], []
+    if max(Counter(identity for identity, _ in changes).values(), default=0) > _MOST_REPEATS:
+        raise BadRequest(f"a list of a patch has more than {_MOST_REPEATS} elements with the same {key!r}")
     merged = [item for item in current if _known(item, key) not in removed]
     places: dict[Identity | None, int] = {}
     for place, item in enumerate(merged):
@@ -174,10 +178,11 @@ def _retained(target: Tree, patch: Tree) -> Tree:
     retained = patch[_RETAIN]
     if type(retained) is not list or not all(type(name) is str for name in retained):
         raise BadRequest("$retainKeys takes a list of field names")
+    names = set(retained)
     for name, value in patch.items():
-        if value is not None and name not in retained and not _is_directive(name):
+        if value is not None and name not in names and not _is_directive(name):
             raise BadRequest(f"$retainKeys does not list {name!r}, which the patch sets")
-    return {name: value for name, value in target.items() if name in retained}
+    return {name: value for name, value in target.items() if name in names}
 
 
 def _plain(value: Any) -> Any:

@@ -184,6 +184,26 @@ def test_there_is_a_limit_to_operations() -> None:
         json_patch.apply({"a": 1}, [*fine, fine[0]])
 
 
+@pytest.mark.parametrize("operation", [
+    {"op": "add", "path": "/a/0", "value": 0}, {"op": "remove", "path": "/a/0"},
+    {"op": "move", "from": "/a/0", "path": "/a/-"},
+], ids=lambda operation: operation["op"])  # fmt: skip
+def test_there_is_a_limit_to_what_moves_in_arrays(operation: dict) -> None:
+    with pytest.raises(Invalid, match="would move"):
+        json_patch.apply({"a": [0] * 100_000}, [operation] * 1_000)
+
+
+def test_appending_moves_nothing() -> None:
+    operations = [{"op": "add", "path": "/a/-", "value": 0}] * 1_000
+    assert len(json_patch.apply({"a": [0] * 100_000}, operations)["a"]) == 101_000
+
+
+def test_copies_of_many_small_values_are_bounded_by_their_number() -> None:
+    nested = [{"op": "copy", "from": "/a", "path": "/a/-"}] * 18  # three hundred thousand empty arrays
+    with pytest.raises(Invalid, match="copies"):
+        json_patch.apply({"a": []}, nested)
+
+
 DOUBLING = [{"op": "copy", "from": "/a", "path": "/b"}, {"op": "move", "from": "/b", "path": "/a/-"}] * 60
 REPEATING = [{"op": "copy", "from": "/a", "path": "/b/-"}] * 60
 

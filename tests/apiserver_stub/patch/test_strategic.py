@@ -296,6 +296,24 @@ def test_many_elements_merge_in_linear_time() -> None:
     assert strategic.apply({"spec": spec}, {"spec": patch}, THING) == {"spec": patch}
 
 
+def test_many_names_are_retained_in_linear_time() -> None:
+    names = {str(i): i for i in range(50_000)}
+    patch = {"$retainKeys": list(names), **names}
+    assert strategic.apply({"spec": {"strategy": {"x": 1}}}, {"spec": {"strategy": patch}}, THING) == {
+        "spec": {"strategy": names}
+    }
+
+
+def test_an_element_of_a_patch_may_come_again_but_not_forever() -> None:
+    """As ports of one number and two protocols do; each time all of the element is copied."""
+    tree, big = {"spec": {"containers": [{"name": "a"}]}}, {"name": "a", **{str(i): i for i in range(10_000)}}
+    again = [{"name": "a", "x": 1}]
+    merged = strategic.apply(tree, {"spec": {"containers": [big, *again * 99]}}, THING)
+    assert merged == {"spec": {"containers": [{**big, "x": 1}]}}
+    with pytest.raises(BadRequest, match="more than 100 elements with the same 'name'"):
+        strategic.apply(tree, {"spec": {"containers": [big, *again * 50_000]}}, THING)
+
+
 # Differences: what a client such as kubectl sends to turn `old` into `new`.
 
 
