@@ -250,8 +250,8 @@ async def test_nothing_acknowledged_is_lost_and_no_event_missed_or_repeated(own_
     others = Counter(event.what for event in seen - acknowledged)
     assert others <= Counter(attempt for writer in writers for attempt in writer.unknown)
     # the test has tested something
-    assert min(watcher.resumed for watcher in (*everything, even)) > KILLS
-    assert all(len(writer.acknowledged) > KILLS for writer in writers)
+    assert min(watcher.resumed for watcher in (*everything, even)) > KILLS / 2
+    assert all(len(writer.acknowledged) > KILLS / 2 for writer in writers)
     print(
         f"{len(acknowledged)} acknowledged, {len(others)} of {sum(len(w.unknown) for w in writers)} unknown were done"
     )
