@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -86,11 +87,16 @@ class Kinds:
 
 
 def built_in() -> Kinds:
-    """Every built-in kind, its schema resolved when first needed."""
+    """Every built-in kind, its schema resolved when first needed; servers in one process share the rows."""
+    return Kinds(*_facts())
+
+
+@cache
+def _facts() -> tuple[tuple[Kind, ...], Mapping[str, str], Schemas]:
     data = load("schema.json")
     lay_enums(data["definitions"])
     schemas, bodies = Schemas(data["definitions"]), data["kinds"]
-    return Kinds((_kind(raw, schemas, bodies) for raw in load("resources.json")), bodies, schemas)
+    return tuple(_kind(raw, schemas, bodies) for raw in load("resources.json")), bodies, schemas
 
 
 def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
