@@ -4,9 +4,9 @@ A row is written once for each state of an object, with a gap wherever it says h
 with the stored object; answering it is filling in the gaps.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, TypedDict
 
 import msgspec
 import orjson
@@ -22,6 +22,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 META_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 
 _GAP = b"\0"  # before and after a moment; JSON never has this byte
+_METADATA = b'"metadata":'
 _END = INITIAL_EVENTS_END.encode()
 
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
@@ -68,6 +69,14 @@ class Tabulator:
             "metadata": metadata,
             "columnDefinitions": described if headed else None,
         }
+
+    def in_order(self, rows: Sequence[Row], objects: Sequence[bytes]) -> tuple[Sequence[Row], Sequence[bytes]]:
+        """Stored objects as people want to read them, and their JSON."""
+        order = self._printer.order
+        if not order:
+            return rows, objects
+        pairs = sorted(zip(rows, objects, strict=True), key=lambda pair: int(pair[0].field(order) or 0))
+        return [row for row, _ in pairs], [data for _, data in pairs]
 
     def row(self, data: bytes) -> bytes:
         """The row of an object, from its JSON to that of the row."""
@@ -124,6 +133,17 @@ class _Described(msgspec.Struct, gc=False):
     metadata: msgspec.Raw = msgspec.Raw()
 
 
+class _Seen(TypedDict, total=False):
+    """What printers look at of the metadata: the record of owners, which is most of them, takes long to read."""
+
+    name: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+
+
 class _Version(msgspec.Struct, rename="camel", gc=False, frozen=True):
     resource_version: str = ""
 
@@ -133,18 +153,28 @@ class _Versioned(msgspec.Struct, gc=False):
 
 
 _DESCRIBED = msgspec.json.Decoder(_Described)
+_SEEN = msgspec.json.Decoder(_Seen)
 _VERSIONED = msgspec.json.Decoder(_Versioned)
 
 
 def _written(printer: Printer, data: bytes) -> bytes:
     """A row up to the object it carries, with gaps; before it, where in the object's JSON the metadata are."""
-    tree: Tree = orjson.loads(data)
-    metadata = bytes(_DESCRIBED.decode(data).metadata)
-    start = data.find(metadata)
+    start, end = _metadata_of(data)
+    rest = orjson.loads(b"%b{}%b" % (data[:start], data[end:])) if end else orjson.loads(data)
+    tree: Tree = {**rest, "metadata": _SEEN.decode(data[start:end] or b"{}")}
     row: Tree = {"cells": [_gap(cell) if cell.__class__ is Since else cell for cell in printer.cells(tree)]}
     if printer.conditions and (conditions := printer.conditions(tree)):
         row["conditions"] = conditions
-    return b'%d\0%d\0%b,"object":' % (start, start + len(metadata), encode(row)[:-1])
+    return b'%d\0%d\0%b,"object":' % (start, end, encode(row)[:-1])
+
+
+def _metadata_of(data: bytes) -> tuple[int, int]:
+    """Where the metadata begin and end; at 0 if there are none."""
+    metadata = bytes(_DESCRIBED.decode(data).metadata)
+    start = data.find(_METADATA) + len(_METADATA)
+    if not data.startswith(metadata, start):  # which takes no time if they come first, as in the store
+        start = data.find(metadata)
+    return (start, start + len(metadata)) if metadata else (0, 0)
 
 
 def _gap(since: Since) -> msgspec.Raw:

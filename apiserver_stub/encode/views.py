@@ -36,7 +36,8 @@ def listing(call: Call, form: Form, items: Items) -> Listing:
     metadata = list_metadata(items)
     if form.view == TABLE:
         tabulator = _tabulator(call, form)
-        return Listing(tabulator.head(metadata), call.kind, items.rows, items.objects, "rows", tabulator.row_of)
+        rows, objects = tabulator.in_order(items.rows, items.objects)
+        return Listing(tabulator.head(metadata), call.kind, rows, objects, "rows", tabulator.row_of)
     api_version, kind = shown_type(call, form)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
     show = _shown_partial(form.version) if form.view else None

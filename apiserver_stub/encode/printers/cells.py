@@ -22,12 +22,14 @@ _OPERATORS: Mapping[str, str] = {"In": "in", "NotIn": "notin"}
 @dataclass(frozen=True, slots=True)
 class Printer:
     """How a kind becomes rows: its columns, or the name they have in the table of columns, and the cells of one object,
-    as many as there are columns. What `conditions` finds is told of the row as a whole.
+    as many as there are columns. What `conditions` finds is told of the row as a whole. Rows come in the order of the
+    number at the path `order`, if it has one.
     """
 
     columns: str | tuple[Column, ...]
     cells: Callable[[Tree], list[Any]]
     conditions: Callable[[Tree], list[Tree]] | None = None
+    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ PRINTERS = {
         (NAME, ("Service", "string", "", 0), ("Available", "string", "", 0), AGE), api_service
     ),
     ("certificates.k8s.io", "CertificateSigningRequest"): Printer("certificateSigningRequest", signing_request),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer("flowSchema", flow_schema),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer("flowSchema", flow_schema, order="spec.matchingPrecedence"),
     ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer("priorityLevel", priority_level),
     ("node.k8s.io", "RuntimeClass"): Printer("runtimeClass", runtime_class),
     ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer("clusterRoleBindings", role_binding),

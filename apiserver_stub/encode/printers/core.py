@@ -14,6 +14,7 @@ from apiserver_stub.encode.printers.cells import (
     part,
     since,
 )
+from apiserver_stub.kinds.convert import event_to_core
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
 _ROLE = f"node-role.{PLATFORM_DOMAIN}/"
@@ -76,11 +77,10 @@ def component_status(tree: Tree) -> list[Any]:
 
 
 def event(tree: Tree) -> list[Any]:
-    """The cells of an event, of either group."""
-    regarding = part(tree, "involvedObject") or part(tree, "regarding")
-    series = part(tree, "series")
-    first = tree.get("firstTimestamp") or tree.get("deprecatedFirstTimestamp") or tree.get("eventTime")
-    last = tree.get("lastTimestamp") or tree.get("deprecatedLastTimestamp") or first
+    """The cells of an event."""
+    regarding, series = part(tree, "involvedObject"), part(tree, "series")
+    first = tree.get("firstTimestamp") or tree.get("eventTime")
+    last = tree.get("lastTimestamp") or first
     kind, target = str(regarding.get("kind", "")).lower(), regarding.get("name", "")
     return [
         since(series.get("lastObservedTime") if series else last),
@@ -89,11 +89,16 @@ def event(tree: Tree) -> list[Any]:
         f"{kind}/{target}" if target else kind,
         regarding.get("fieldPath", ""),
         _source(tree),
-        str(tree.get("message") or tree.get("note", "")).strip(),
+        str(tree.get("message", "")).strip(),
         since(first),
-        series.get("count", 0) if series else tree.get("count") or tree.get("deprecatedCount") or 1,
+        series.get("count", 0) if series else tree.get("count") or 1,
         name(tree),
     ]
+
+
+def grouped_event(tree: Tree) -> list[Any]:
+    """The cells of an event of the group for events."""
+    return event(event_to_core(tree))
 
 
 def lease(tree: Tree) -> list[Any]:
@@ -117,8 +122,8 @@ def _address(status: Tree, type_: str) -> str:
 
 
 def _source(tree: Tree) -> str:
-    source = part(tree, "source") or part(tree, "deprecatedSource")
-    component = source.get("component") or tree.get("reportingComponent") or tree.get("reportingController") or ""
+    source = part(tree, "source")
+    component = source.get("component") or tree.get("reportingComponent", "")
     host = source.get("host") or tree.get("reportingInstance")
     return f"{component}, {host}" if host else component
 
@@ -127,7 +132,7 @@ PRINTERS = {
     ("", "ComponentStatus"): Printer("componentStatus", component_status),
     ("", "ConfigMap"): Printer("configMap", config_map),
     ("", "Event"): Printer("event", event),
-    ("events.k8s.io", "Event"): Printer("event", event),
+    ("events.k8s.io", "Event"): Printer("event", grouped_event),
     ("", "Namespace"): Printer("namespace", namespace),
     ("", "Node"): Printer("node", node),
     ("", "ResourceQuota"): Printer("resourceQuota", resource_quota),

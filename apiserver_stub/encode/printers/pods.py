@@ -1,5 +1,6 @@
 """Rows of pods: what state a pod is in, told from its phase, its conditions and its containers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,10 @@ from apiserver_stub.encode.printers.cells import (
 
 _GATED = "SchedulingGated"
 _LOST = "NodeLost"
+_ENDED: Mapping[str, str] = {
+    "Succeeded": "All containers have ended, none of them in failure.",
+    "Failed": "All containers have ended, at least one of them in failure.",
+}
 
 
 @dataclass(slots=True)
@@ -65,6 +70,13 @@ def pod(tree: Tree) -> list[Any]:
         status.get("nominatedNodeName") or NONE,
         _gates(tree, spec),
     ]
+
+
+def pod_conditions(tree: Tree) -> list[Tree]:
+    """That a pod is done, once it is."""
+    phase = part(tree, "status").get("phase", "")
+    message = _ENDED.get(phase)
+    return [{"type": "Completed", "status": "True", "reason": phase, "message": message}] if message else []
 
 
 def pod_template(tree: Tree) -> list[Any]:
@@ -166,6 +178,6 @@ def _gates(tree: Tree, spec: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "Pod"): Printer("pod", pod),
+    ("", "Pod"): Printer("pod", pod, pod_conditions),
     ("", "PodTemplate"): Printer("podTemplate", pod_template),
 }

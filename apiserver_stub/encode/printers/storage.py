@@ -1,6 +1,6 @@
 """Rows of volumes, claims, classes, attachments and storage drivers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from apiserver_stub.encode.printers.cells import (
@@ -23,6 +23,7 @@ _IS_DEFAULT = (
     f"storageclass.{PLATFORM_DOMAIN}/is-default-class",
     f"storageclass.beta.{PLATFORM_DOMAIN}/is-default-class",
 )
+_ARE_DEFAULT_ATTRIBUTES = (f"volumeattributesclass.alpha.{PLATFORM_DOMAIN}/is-default-class",)
 _MODES: Mapping[str, str] = {
     "ReadWriteOnce": "RWO",
     "ReadOnlyMany": "ROX",
@@ -79,10 +80,8 @@ def claim(tree: Tree) -> list[Any]:
 
 def storage_class(tree: Tree) -> list[Any]:
     """The cells of a storage class."""
-    annotations = part(tree, "metadata", "annotations")
-    is_default = any(annotations.get(key) == "true" for key in _IS_DEFAULT)
     return [
-        f"{name(tree)} (default)" if is_default else name(tree),
+        _class_name(tree, _IS_DEFAULT),
         tree.get("provisioner", ""),
         tree.get("reclaimPolicy", "Delete"),
         tree.get("volumeBindingMode", "Immediate"),
@@ -93,7 +92,7 @@ def storage_class(tree: Tree) -> list[Any]:
 
 def attributes_class(tree: Tree) -> list[Any]:
     """The cells of a volume attributes class."""
-    return [name(tree), tree.get("driverName", ""), age(tree)]
+    return [_class_name(tree, _ARE_DEFAULT_ATTRIBUTES), tree.get("driverName", ""), age(tree)]
 
 
 def attachment(tree: Tree) -> list[Any]:
@@ -128,6 +127,12 @@ def driver_node(tree: Tree) -> list[Any]:
 def capacity(tree: Tree) -> list[Any]:
     """The cells of a storage capacity."""
     return [name(tree), tree.get("storageClassName", ""), tree.get("capacity", UNSET)]
+
+
+def _class_name(tree: Tree, marks: Iterable[str]) -> str:
+    """Its name, and whether one of the annotations says that it is the default."""
+    annotations = part(tree, "metadata", "annotations")
+    return f"{name(tree)} (default)" if any(annotations.get(mark) == "true" for mark in marks) else name(tree)
 
 
 def _phase(tree: Tree) -> str:

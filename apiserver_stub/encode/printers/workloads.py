@@ -24,6 +24,7 @@ from apiserver_stub.encode.printers.cells import (
     since,
     yes_no,
 )
+from apiserver_stub.kinds.convert import autoscaler_to_v2
 from controller_manager.api.timestamps import parse_time
 
 _JOB_STATES: tuple[tuple[str, str], ...] = (
@@ -129,7 +130,9 @@ def cron_job(tree: Tree) -> list[Any]:
 
 
 def autoscaler(tree: Tree) -> list[Any]:
-    """The cells of a horizontal pod autoscaler, of either version."""
+    """The cells of a horizontal pod autoscaler; what version 1 hides in annotations is shown too."""
+    if tree.get("apiVersion") == "autoscaling/v1":
+        tree = autoscaler_to_v2(tree)
     spec, status = part(tree, "spec"), part(tree, "status")
     target = part(spec, "scaleTargetRef")
     return [
@@ -194,10 +197,6 @@ def _job_duration(status: Tree) -> Since | str:
 
 
 def _targets(spec: Tree, status: Tree) -> str:
-    if "targetCPUUtilizationPercentage" in spec:
-        return (
-            f"cpu: {_percent(status.get('currentCPUUtilizationPercentage'))}/{spec['targetCPUUtilizationPercentage']}%"
-        )
     metrics, current = spec.get("metrics", ()), status.get("currentMetrics", ())
     texts = [_metric(metric, current[i] if i < len(current) else {}) for i, metric in enumerate(metrics)]
     text = ", ".join(texts[:_METRICS_SHOWN]) or NONE
@@ -228,7 +227,7 @@ def _percent(value: int | None) -> str:
 PRINTERS = {
     ("", "ReplicationController"): Printer("replicationController", replication_controller),
     ("apps", "ControllerRevision"): Printer(
-        (NAME, ("Controller", "string", "", 0), ("Revision", "integer", "", 0), AGE), controller_revision
+        (NAME, ("Controller", "string", "", 0), ("Revision", "string", "", 0), AGE), controller_revision
     ),
     ("apps", "DaemonSet"): Printer("daemonSet", daemon_set),
     ("apps", "Deployment"): Printer("deployment", deployment),

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from apiserver_stub.encode.printers import _PRINTERS, columns
-from apiserver_stub.encode.printers.cells import duration, selector, shortened
+from apiserver_stub.encode.printers.cells import duration, labels, selector, shortened
 from apiserver_stub.encode.table import Tabulator, check_include
 from controller_manager.api.errors import BadRequest
 
@@ -174,6 +174,10 @@ KINDS: list[tuple[str, str, dict, list]] = [
     ("storage.k8s.io", "StorageClass", {"provisioner": "p", "reclaimPolicy": "Retain"},
      ["x", "p", "Retain", "Immediate", False, "2d3h"]),
     ("storage.k8s.io", "VolumeAttributesClass", {"driverName": "d"}, ["x", "d", "2d3h"]),
+    ("storage.k8s.io", "VolumeAttributesClass",
+     {"metadata": {"annotations": {"volumeattributesclass.alpha.kubernetes.io/is-default-class": "true"}},
+      "driverName": "d"},
+     ["x (default)", "d", "2d3h"]),
     ("storage.k8s.io", "VolumeAttachment",
      {"spec": {"attacher": "a", "source": {"persistentVolumeName": "pv"}, "nodeName": "n"},
       "status": {"attached": True}},
@@ -325,6 +329,14 @@ def test_selectors() -> None:
     ]
     assert selector({"matchExpressions": expressions, "matchLabels": {"a": "1"}}) == "a=1,b notin (1),c,!d"
     assert selector(None) == selector({}) == "<none>"
+
+
+def test_labels_are_sorted_as_they_are_written() -> None:
+    assert (
+        labels({"app": "web", "app.kubernetes.io/name": "x", "app-id": "1"})
+        == "app-id=1,app.kubernetes.io/name=x,app=web"
+    )
+    assert labels(None) == labels({}) == "<none>"
 
 
 def test_long_lists_are_shortened() -> None:

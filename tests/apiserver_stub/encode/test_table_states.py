@@ -20,10 +20,16 @@ class Kind:
     version: str = "v1"
 
 
-def _cells(group: str, kind: str, **members: Any) -> list:
+def _row(group: str, kind: str, **members: Any) -> dict:
     metadata = {"name": "x", "creationTimestamp": BORN, **members.pop("metadata", {})}
     data = orjson.dumps({"metadata": metadata, **members})
-    return orjson.loads(Tabulator(Kind(group, kind), NOW).row(data))["cells"]
+    found: dict = orjson.loads(Tabulator(Kind(group, kind), NOW).row(data))
+    return found
+
+
+def _cells(group: str, kind: str, **members: Any) -> list:
+    found: list = _row(group, kind, **members)["cells"]
+    return found
 
 
 RUNNING = {"name": "a", "ready": True, "restartCount": 0, "state": {"running": {}}}
@@ -160,6 +166,12 @@ def test_the_wide_cells_of_a_pod() -> None:
     assert cells[5:] == ["10.0.0.1", "n1", "n2", "1/2"]
 
 
+@pytest.mark.parametrize(("phase", "done"), [("Succeeded", True), ("Failed", True), ("Running", False), ("", False)])
+def test_the_row_of_a_pod_that_is_done_says_so(phase: str, done: bool) -> None:
+    conditions = _row("", "Pod", status={"phase": phase}).get("conditions", [])
+    assert [(c["type"], c["status"], c["reason"]) for c in conditions] == [("Completed", "True", phase)] * done
+
+
 PORTS = [{"port": 80, "nodePort": 30080, "protocol": "TCP"}, {"port": 53, "protocol": "UDP"}]
 SERVICES: dict[str, tuple[dict, dict, list]] = {
     "inside": ({"type": "ClusterIP", "clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"], "ports": [{"port": 80}],
@@ -274,5 +286,9 @@ def test_autoscalers(metrics: list, current: list, shown: str) -> None:
 def test_an_autoscaler_of_version_1() -> None:
     spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web"}, "minReplicas": 1, "maxReplicas": 9}
     spec["targetCPUUtilizationPercentage"] = 80
-    cells = _cells("autoscaling", "HorizontalPodAutoscaler", spec=spec, status={"currentCPUUtilizationPercentage": 35})
-    assert cells[2:5] == ["cpu: 35%/80%", "1", 9]
+    status = {"currentCPUUtilizationPercentage": 35}
+    found = {"apiVersion": "autoscaling/v1", "spec": spec, "status": status}
+    assert _cells("autoscaling", "HorizontalPodAutoscaler", **found)[2:5] == ["cpu: 35%/80%", "1", 9]
+    more = '[{"type":"Pods","pods":{"metricName":"m","targetAverageValue":"10"}}]'
+    found["metadata"] = {"annotations": {"autoscaling.alpha.kubernetes.io/metrics": more}}
+    assert _cells("autoscaling", "HorizontalPodAutoscaler", **found)[2] == "<unknown>/10, cpu: <unknown>/80%"

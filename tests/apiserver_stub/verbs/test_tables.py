@@ -1,0 +1,131 @@
+"""Tables of what is stored: lists and watches share the rows, and tell how long ago things were when they tell it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+NAME, DATA, AGE = range(3)
+
+
+async def table(api, url: str, accept: str = TABLE) -> dict[str, Any]:
+    found: dict[str, Any] = await api.get(url, accept=accept)
+    return found
+
+
+async def cells(api, url: str) -> list[list[Any]]:
+    return [row["cells"] for row in (await table(api, url))["rows"]]
+
+
+async def watch(api, url: str, accept: str = TABLE) -> AsyncIterator[bytes]:
+    body = (await api.send("GET", f"{url}?watch=1", accept=accept)).body
+    assert not isinstance(body, bytes)
+    return body
+
+
+async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
+    event = json.loads(await anext(stream))
+    (row,) = event["object"]["rows"]
+    return event["type"], row["cells"]
+
+
+@pytest.mark.virtual
+async def test_ages_move_on_while_an_object_stays(api) -> None:
+    """Document 1, Table representation."""
+    await api.config("a")
+    first = await table(api, CONFIGS)
+    kept = api.store.get("configmaps", "default/a").kept("table /v1")
+    await asyncio.sleep(90)
+    second = await table(api, CONFIGS)
+    assert [found["rows"][0]["cells"] for found in (first, second)] == [["a", 1, "0s"], ["a", 1, "90s"]]
+    assert second["rows"][0]["object"] == first["rows"][0]["object"]
+    assert api.store.get("configmaps", "default/a").kept("table /v1") is kept
+    assert (await table(api, f"{CONFIGS}/a"))["rows"] == second["rows"]
+
+
+@pytest.mark.virtual
+async def test_a_change_makes_a_new_row(api) -> None:
+    await api.config("a")
+    assert await cells(api, CONFIGS) == [["a", 1, "0s"]]
+    await asyncio.sleep(5)
+    await api.patch(f"{CONFIGS}/a", {"data": {"more": "x"}})
+    assert await cells(api, CONFIGS) == [["a", 2, "5s"]]
+    (row,) = (await table(api, CONFIGS))["rows"]
+    assert row["object"]["metadata"] == (await api.get(f"{CONFIGS}/a"))["metadata"]
+
+
+@pytest.mark.virtual
+async def test_watchers_share_rows_and_each_is_told_how_old_things_are_now(api) -> None:
+    """Document 1, Watching and Table representation."""
+    stream, other = await watch(api, CONFIGS), await watch(api, CONFIGS)
+    made = await api.config("a")
+    assert await told(stream) == await told(other) == ("ADDED", ["a", 1, "0s"])
+    kept = api.store.get("configmaps", "default/a").kept("table /v1")
+    await asyncio.sleep(150)
+    assert await told(await watch(api, CONFIGS)) == ("ADDED", ["a", 1, "2m30s"])
+    late = (await api.send("GET", f"{CONFIGS}?watch=1&resourceVersion={int(made['metadata']['resourceVersion']) - 1}",
+                           accept=TABLE)).body  # fmt: skip
+    assert await told(late) == ("ADDED", ["a", 1, "2m30s"])
+    assert api.store.get("configmaps", "default/a").kept("table /v1") is kept
+    await api.delete(f"{CONFIGS}/a")
+    assert [await told(one) for one in (stream, other)] == [("DELETED", ["a", 1, "2m30s"])] * 2
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("path", ["/api/v1", "/apis/events.k8s.io/v1"])
+async def test_events_of_both_groups_show_the_same(api, path: str) -> None:
+    """Each with the metadata and the object of its own version."""
+    first, last = "2025-12-31T23:00:00Z", "2025-12-31T23:58:00Z"
+    about = {"kind": "Pod", "name": "web", "namespace": "default"}
+    event = {"metadata": {"name": "e"}, "involvedObject": about, "type": "Normal", "reason": "R", "message": "m",
+             "firstTimestamp": first, "lastTimestamp": last, "count": 4, "source": {"component": "c"}}  # fmt: skip
+    await api.post("/api/v1/namespaces/default/events", event)
+    url = f"{path}/namespaces/default/events"
+    stream = await watch(api, url)
+    shown = ["2m", "Normal", "R", "pod/web", "", "c", "m", "60m", 4, "e"]
+    assert await cells(api, url) == await cells(api, url) == await cells(api, f"{url}/e") == [shown]
+    assert await told(stream) == ("ADDED", shown)
+    (row,) = (await table(api, f"{url}?includeObject=Object"))["rows"]
+    assert row["object"] == await api.get(f"{url}/e")
+
+
+async def test_autoscalers_of_both_versions_carry_their_own_metadata(api) -> None:
+    pods = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": {"type": "AverageValue", "averageValue": "10"}}}
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
+    url = "/apis/autoscaling/{}/namespaces/default/horizontalpodautoscalers"
+    await api.post(url.format("v2"), {"metadata": {"name": "a"}, "spec": {**spec, "metrics": [pods]}})
+    for version in ("v2", "v1", "v2", "v1"):
+        (row,) = (await table(api, url.format(version)))["rows"]
+        assert row["cells"][:3] == ["a", "Deployment/web", "<unknown>/10"]
+        assert row["object"]["metadata"] == (await api.get(f"{url.format(version)}/a"))["metadata"]
+
+
+async def test_old_and_new_tables_come_from_the_same_rows(api) -> None:
+    await api.config("a")
+    new, old = await table(api, CONFIGS), await table(api, CONFIGS, f"{TABLE}beta1")
+    assert (old["apiVersion"], old["rows"][0]["object"]["apiVersion"]) == ("meta.k8s.io/v1beta1",) * 2
+    assert [row["cells"][NAME] for row in old["rows"]] == [row["cells"][NAME] for row in new["rows"]] == ["a"]
+    await told(await watch(api, CONFIGS, f"{TABLE}beta1"))
+
+
+async def test_the_scale_of_something_is_a_table_too(api) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await api.post("/apis/apps/v1/namespaces/default/deployments", {"metadata": {"name": "d"}, "spec": spec})
+    ((name, desired, available, _),) = await cells(api, "/apis/apps/v1/namespaces/default/deployments/d/scale")
+    assert (name, desired, available) == ("d", 3, 0)
+
+
+async def test_flow_schemas_come_in_the_order_in_which_they_match(api) -> None:
+    url = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
+    for name, precedence in (("a", 9000), ("b", 2), ("c", 1000), ("d", 2)):
+        spec = {"matchingPrecedence": precedence, "priorityLevelConfiguration": {"name": "exempt"}}
+        await api.post(url, {"metadata": {"name": name}, "spec": spec})
+    found = await table(api, url)
+    assert [row["cells"][NAME] for row in found["rows"]] == ["b", "d", "c", "a"]
+    assert [row["object"]["metadata"]["name"] for row in found["rows"]] == ["b", "d", "c", "a"]
+    assert [item["metadata"]["name"] for item in (await api.get(url))["items"]] == ["a", "b", "c", "d"]
