@@ -4,24 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from apiserver_stub.call import Call, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Form
 from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.listing import Listing, Show
 from apiserver_stub.encode.table import Tabulator
+from apiserver_stub.encode.table_row import metadata
 from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent
 from controller_manager.base.clock import utc_now
-
-
-class _Described(msgspec.Struct):
-    metadata: msgspec.Raw = msgspec.Raw(b"{}")
-
-
-_DESCRIBED = msgspec.json.Decoder(_Described)
 
 
 def one(call: Call, form: Form, data: bytes) -> bytes:
@@ -33,13 +25,13 @@ def one(call: Call, form: Form, data: bytes) -> bytes:
 
 def listing(call: Call, form: Form, items: Items) -> Listing:
     """How a collection is shown."""
-    metadata = list_metadata(items)
+    about = list_metadata(items)
     if form.view == TABLE:
         tabulator = _tabulator(call, form)
         rows, objects = tabulator.in_order(items.rows, items.objects)
-        return Listing(tabulator.head(metadata), call.kind, rows, objects, "rows", tabulator.row_of)
+        return Listing(tabulator.head(about), call.kind, rows, objects, "rows", tabulator.row_of)
     api_version, kind = shown_type(call, form)
-    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": metadata}
+    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": about}
     show = _shown_partial(form.version) if form.view else None
     return Listing(head, call.kind, items.rows, items.objects, show=show)
 
@@ -101,7 +93,7 @@ def _partial(version: str) -> Callable[[bytes], bytes]:
     head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (PARTIAL.encode(), version.encode())
 
     def show(data: bytes) -> bytes:
-        return b"%b%b}" % (head, bytes(_DESCRIBED.decode(data).metadata))
+        return b"%b%b}" % (head, metadata(data))
 
     return show
 

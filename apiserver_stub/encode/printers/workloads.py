@@ -205,7 +205,7 @@ def _targets(spec: Tree, status: Tree) -> str:
 
 def _metric(metric: Tree, status: Tree) -> str:
     """`current/target` of one metric."""
-    field = _METRICS.get(metric.get("type", ""), "")
+    field = _METRICS.get(str(metric.get("type", "")), "")
     if not field:
         return "<unknown type>"
     source, current = part(metric, field), part(status, field, "current")

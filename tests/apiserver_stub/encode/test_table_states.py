@@ -1,5 +1,6 @@
 """Tables of the kinds whose cells tell a state: pods, services, endpoints, jobs and autoscalers."""
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -281,6 +282,13 @@ def test_autoscalers(metrics: list, current: list, shown: str) -> None:
     status = {"currentReplicas": 2, "currentMetrics": current}
     cells = _cells("autoscaling", "HorizontalPodAutoscaler", spec=spec, status=status)
     assert cells == ["x", "Deployment/web", shown, "<unset>", 9, 2, "4m"]
+
+
+@pytest.mark.parametrize("type_", [["Pods"], {}, None, 7])
+def test_an_annotation_that_nobody_means_does_no_harm(type_: Any) -> None:
+    annotations = {"autoscaling.alpha.kubernetes.io/metrics": json.dumps([{"type": type_, "pods": {"x": 1}}])}
+    found = {"apiVersion": "autoscaling/v1", "metadata": {"annotations": annotations}, "spec": {}}
+    assert _cells("autoscaling", "HorizontalPodAutoscaler", **found)[2] == "<unknown type>"
 
 
 def test_an_autoscaler_of_version_1() -> None:
