@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from apiserver_stub.encode.binary import ANY, Places, places
-from apiserver_stub.encode.json import DEEPEST, type_of
+from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
 from apiserver_stub.encode.listing import Listing
 from controller_manager.api.errors import BadRequest
 
@@ -33,7 +33,10 @@ def available() -> bool:
 
 
 def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
-    """The JSON value `data` spells, and no keys that came twice: CBOR may have none. Raises `BadRequest`."""
+    """The JSON value `data` spells, and no keys that came twice: CBOR may have none.
+
+    Raises `BadRequest` or `RequestEntityTooLarge`.
+    """
     library, source = _library(), BytesIO(data)
     decoder = library.CBORDecoder(
         source,
@@ -44,7 +47,10 @@ def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
         strict_hashable_types=True,
     )
     try:
-        found = _plain(decoder.decode())
+        decoded = decoder.decode()
+        if len(data) > MOST_VALUES:
+            check_size(decoded)
+        found = _plain(decoded)
     except (library.CBORError, ValueError, OverflowError) as error:
         raise BadRequest(f"the body is not valid CBOR: {error}") from None
     if source.tell() != len(data):

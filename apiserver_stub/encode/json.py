@@ -3,17 +3,26 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
 import orjson
 
 from apiserver_stub.encode.listing import Listing
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import BadRequest, RequestEntityTooLarge
 
 Tree = dict[str, Any]
+# Where a value stands: the place of its parent and a key or an index; rendered only for a report.
+Where = tuple[Any, str | int] | None
 
 DEEPEST = 200
+MOST_VALUES = 150_000
+"""How many values a body may have: everything that is done with an object takes its time for each of them."""
+MOST_TWICE = 100
+"""How many keys that came twice are told of."""
+_TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+_LONGEST_PART = 256  # characters that a path shows of a key
 _SPACES = (b" ", b"\t", b"\n", b"\r")
 _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 _ENCODER = msgspec.json.Encoder()
@@ -37,15 +46,21 @@ def encode(value: Any) -> bytes:
 
 
 def decode(data: bytes) -> Any:
-    """The value `data` spells, of bounded depth. Raises `BadRequest`."""
+    """The value `data` spells, of bounded depth and size. Raises `BadRequest` or `RequestEntityTooLarge`."""
     return decode_noting(data, note=False)[0]
 
 
 def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ...]]:
-    """The value `data` spells, and the paths of keys that came twice (the last counts). Raises `BadRequest`."""
+    """The value `data` spells, and the paths of keys that came twice (the last counts).
+
+    Raises `BadRequest` or `RequestEntityTooLarge`.
+    """
     try:
         found = orjson.loads(data)
-        if data.count(b"{") + data.count(b"[") > DEEPEST:
+        containers = data.count(b"{") + data.count(b"[")
+        if len(data) > MOST_VALUES and containers + data.count(b",") >= MOST_VALUES:
+            check_size(found)
+        elif containers > DEEPEST:
             count_keys(found)
     except ValueError as error:
         raise BadRequest(f"the body is not valid JSON: {error}") from None
@@ -58,6 +73,12 @@ def check_depth(value: Any) -> None:
         count_keys(value)
     except TooDeepError as error:
         raise BadRequest(f"the object would be {error}") from None
+
+
+def check_size(value: Any) -> None:
+    """Refuse more values than anybody needs. Raises `RequestEntityTooLarge`, or `TooDeepError`."""
+    if _left(value, MOST_VALUES, DEEPEST) < 0:
+        raise RequestEntityTooLarge(f"the object has more than {MOST_VALUES} values")
 
 
 def type_of(data: bytes) -> tuple[str, str]:
@@ -110,11 +131,28 @@ def count_keys(value: Any, levels: int = DEEPEST) -> int:
     else:
         return 0
     if levels == 0:
-        raise TooDeepError(f"nested more than {DEEPEST} levels deep")
+        raise TooDeepError(_TOO_DEEP)
     for child in value:
         if child.__class__ is dict or child.__class__ is list:
             count += count_keys(child, levels - 1)
     return count
+
+
+def _left(value: Any, room: int, levels: int) -> int:
+    """What is left of so much room for values, below zero if it does not suffice. Raises `TooDeepError`."""
+    if value.__class__ is dict:
+        value = value.values()
+    elif value.__class__ is not list:
+        return room - 1
+    if levels == 0:
+        raise TooDeepError(_TOO_DEEP)
+    room -= 1 + len(value)
+    for child in value:
+        if room < 0:
+            return room
+        if child.__class__ is dict or child.__class__ is list:
+            room = _left(child, room + 1, levels - 1)
+    return room
 
 
 class Noted(dict[Any, Any]):
@@ -127,22 +165,35 @@ class Noted(dict[Any, Any]):
         self.twice: tuple[Any, ...] = _repeated(pairs) if len(self) != len(pairs) else ()
 
 
-def walk_duplicates(value: Any, path: str = "") -> Iterator[str]:
+def path_of(where: Where) -> str:
+    """A place as reports of keys that came twice show it: `spec.containers[0].image`."""
+    parts: list[str] = []
+    while where is not None:
+        where, part = where
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{shortened(part)}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def shortened(key: str) -> str:
+    """As much of a key as a path shows: it could be as long as the body, and be told with everything below it."""
+    return key if len(key) <= _LONGEST_PART else f"{key[:_LONGEST_PART]}..."
+
+
+def _walk_duplicates(value: Any, where: Where = None) -> Iterator[str]:
     """The paths of the keys that came twice in a value whose objects are `Noted`."""
     if isinstance(value, Noted):
-        dot = f"{path}." if path else ""
-        yield from (f"{dot}{key}" for key in value.twice)
+        yield from (path_of((where, key)) for key in value.twice)
         for key, child in value.items():
-            yield from walk_duplicates(child, f"{dot}{key}")
+            yield from _walk_duplicates(child, (where, key))
     elif isinstance(value, list):
         for index, child in enumerate(value):
-            yield from walk_duplicates(child, f"{path}[{index}]")
+            yield from _walk_duplicates(child, (where, index))
 
 
 def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
     if _is_complete(data, found):
         return ()
-    return tuple(walk_duplicates(json.loads(data, object_pairs_hook=Noted)))
+    return tuple(islice(_walk_duplicates(json.loads(data, object_pairs_hook=Noted)), MOST_TWICE))
 
 
 def _is_complete(data: bytes, found: Any) -> bool:

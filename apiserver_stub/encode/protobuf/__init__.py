@@ -18,8 +18,8 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.encode.json import Tree, check_depth
-from apiserver_stub.encode.protobuf.message import Messages
+from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
+from apiserver_stub.encode.protobuf.message import Messages, Room
 from apiserver_stub.encode.protobuf.wire import Write, head, scalar, sized
 from apiserver_stub.encode.protobuf.writer import Writers
 from apiserver_stub.kinds.data import load
@@ -44,7 +44,7 @@ def knows(api_version: str, kind: str) -> bool:
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
     """The object in `body` as JSON would spell it, of the type the envelope names, or of this one when it is silent.
 
-    Raises `BadRequest`.
+    Raises `BadRequest` or `RequestEntityTooLarge`.
     """
     if not body.startswith(_MAGIC):
         raise BadRequest("the body does not begin as an object in protobuf does")
@@ -53,6 +53,8 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
     except ValueError as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from None
     check_depth(tree)
+    if len(body) > MOST_VALUES:
+        check_size(tree)  # nobody has counted what is JSON within a message
     return tree
 
 
@@ -97,14 +99,15 @@ def frame(event_type: str, object_: bytes) -> bytes:
 
 
 def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    envelope = _messages()["runtime.Unknown"].read(data)
+    room = Room()
+    envelope = _messages()["runtime.Unknown"].read(data, room)
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")
     found = {"apiVersion": api_version, "kind": kind, **envelope.get("typeMeta", {})}
     name = _name(found["apiVersion"], found["kind"])
     if name is None:
         raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
-    _messages()[name].fill(found, envelope.get("raw", b""))
+    _messages()[name].fill(found, envelope.get("raw", b""), room)
     return found
 
 

@@ -5,16 +5,34 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.json import Tree
+from apiserver_stub.encode.json import MOST_VALUES, Tree
 from apiserver_stub.encode.protobuf.forms import FORMS
 from apiserver_stub.encode.protobuf.wire import BYTES, SCALARS, VARINT, fields, varints
+from controller_manager.api.errors import RequestEntityTooLarge
 
 _DEEPEST = 100
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
-Read = Callable[[Any, int], Any]
-"""The JSON value of what was on the wire, this many messages deep."""
-_Put = Callable[[Tree, Any, int], None]
+
+class Room:
+    """How many fields may still come in all messages of one body, and how deep in them the reader is."""
+
+    __slots__ = ("depth", "fields")
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self.fields = MOST_VALUES
+
+    def take(self, count: int) -> None:
+        """So many more have come. Raises `RequestEntityTooLarge`."""
+        self.fields -= count
+        if self.fields < 0:
+            raise RequestEntityTooLarge(f"the object has more than {MOST_VALUES} fields")
+
+
+Read = Callable[[Any, Room], Any]
+"""The JSON value of what was on the wire."""
+_Put = Callable[[Tree, Any, Room], None]
 """Lays a field into an object."""
 
 
@@ -40,23 +58,31 @@ class Message:
         self._messages = messages
         self.form = FORMS.get(name)
 
-    def read(self, data: bytes, depth: int = 0) -> Any:
-        """The JSON value the message stands for. Raises `ValueError`."""
+    def read(self, data: bytes, room: Room) -> Any:
+        """The JSON value the message stands for. Raises as `fill`."""
         tree: Tree = {}
-        self.fill(tree, data, depth)
+        self.fill(tree, data, room)
         return self.form(tree) if self.form else tree
 
-    def fill(self, tree: Tree, data: bytes, depth: int = 0) -> None:
-        """Lay the fields into an object; those nobody knows are passed over. Raises `ValueError`."""
-        if depth > _DEEPEST:
+    def fill(self, tree: Tree, data: bytes, room: Room) -> None:
+        """Lay the fields into an object; those nobody knows are passed over.
+
+        Raises `ValueError`, or `RequestEntityTooLarge` when there are more than room is for.
+        """
+        room.depth += 1
+        if room.depth > _DEEPEST:
             raise ValueError(f"messages are nested more than {_DEEPEST} levels deep")
         puts = self._puts
         for tag, value in fields(data):
+            room.fields -= 1
             put = puts.get(tag)
             if put is not None:
-                put(tree, value, depth + 1)
+                put(tree, value, room)
             elif str(tag >> 3) in self._described:
                 raise ValueError(f"the field {self._described[str(tag >> 3)][0]} is written as another type")
+            if room.fields < 0:
+                room.take(0)
+        room.depth -= 1
 
     @cached_property
     def _puts(self) -> Mapping[int, _Put]:
@@ -81,8 +107,8 @@ class Message:
 
 
 def _plain(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, depth: int) -> None:
-        found = read(value, depth)
+    def put(tree: Tree, value: Any, room: Room) -> None:
+        found = read(value, room)
         if found:
             tree[name] = found
 
@@ -90,8 +116,8 @@ def _plain(name: str, read: Read) -> _Put:
 
 
 def _explicit(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, depth: int) -> None:
-        found = read(value, depth)
+    def put(tree: Tree, value: Any, room: Room) -> None:
+        found = read(value, room)
         if found is not None:
             tree[name] = found
 
@@ -99,23 +125,24 @@ def _explicit(name: str, read: Read) -> _Put:
 
 
 def _list(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, depth: int) -> None:
-        tree.setdefault(name, []).append(read(value, depth))
+    def put(tree: Tree, value: Any, room: Room) -> None:
+        tree.setdefault(name, []).append(read(value, room))
 
     return put
 
 
 def _packed(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, depth: int) -> None:
-        tree.setdefault(name, []).extend(read(number, depth) for number in varints(value))
+    def put(tree: Tree, value: Any, room: Room) -> None:
+        room.take(len(value))
+        tree.setdefault(name, []).extend(read(number, room) for number in varints(value))
 
     return put
 
 
 def _map(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, depth: int) -> None:
+    def put(tree: Tree, value: Any, room: Room) -> None:
         entry: dict[int, Any] = dict(fields(value))
-        tree.setdefault(name, {})[entry.get(_KEY, b"").decode()] = read(entry.get(_VALUE, b""), depth)
+        tree.setdefault(name, {})[entry.get(_KEY, b"").decode()] = read(entry.get(_VALUE, b""), room)
 
     return put
 
@@ -123,8 +150,8 @@ def _map(name: str, read: Read) -> _Put:
 def _object(name: str, message: Message) -> _Put:
     """Parts of one message that come apart are one object; one without a name is part of the object around it."""
 
-    def put(tree: Tree, value: Any, depth: int) -> None:
-        message.fill(tree.setdefault(name, {}) if name else tree, value, depth)
+    def put(tree: Tree, value: Any, room: Room) -> None:
+        message.fill(tree.setdefault(name, {}) if name else tree, value, room)
 
     return put
 

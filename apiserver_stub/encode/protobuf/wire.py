@@ -69,20 +69,20 @@ def varints(data: bytes) -> Iterator[int]:
         yield value
 
 
-def _integer(value: int, _: int) -> int:
+def _integer(value: int, _: Any) -> int:
     """Negative numbers are written as 64 bits of the complement of two."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     return value - (1 << 64) if value >> 63 else value
 
 
-def _double(value: bytes, _: int) -> float:
+def _double(value: bytes, _: Any) -> float:
     found: float = unpack("<d", value)[0]
     if not math.isfinite(found):
         raise ValueError("a number is not finite")
     return found
 
 
-SCALARS: Mapping[str, tuple[int, Callable[[Any, int], Any]]] = MappingProxyType({
+SCALARS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = MappingProxyType({
     "bool": (VARINT, lambda value, _: value != 0),
     "int": (VARINT, _integer),
     "double": (FIXED64, _double),

@@ -5,12 +5,14 @@ from typing import Any
 
 import orjson
 import pytest
+import yaml as plain_yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode import cbor, json, yaml
 from apiserver_stub.encode.body import decode_body, decode_document, decode_options
-from controller_manager.api.errors import BadRequest, UnsupportedMediaType
+from apiserver_stub.encode.protobuf import wire
+from controller_manager.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
 
@@ -82,6 +84,38 @@ def test_repeated_keys_are_named(body: bytes, expected: tuple[str, ...]) -> None
     assert json.decode_noting(body)[1] == expected
 
 
+@pytest.mark.parametrize(("read", "mark"), [(json.decode_noting, b""), (yaml.load, b"? ")])
+def test_no_more_repeated_keys_are_named_than_anybody_would_read_nor_all_of_them(read: Any, mark: bytes) -> None:
+    """A key may be nearly as long as the body, and stand above a hundred thousand repeated ones."""
+    key, repeated = "k" * 300_000, ",".join(f'"{i}": 1, "{i}": 1' for i in range(10_000))
+    duplicates = read(b'{%b"%b": {%b}}' % (mark, key.encode(), repeated.encode()))[1]
+    assert len(duplicates) == json.MOST_TWICE
+    assert duplicates[1] == f"{'k' * 256}....1"
+
+
+SMALL_VALUES = {
+    "application/json": b'{"a":[' + b"[],{}," * 100_000 + b"0]}",
+    "application/yaml": b"a: [" + b"0," * 200_000 + b"]",
+    "application/cbor": b"\xa1\x61a\x9a" + (200_000).to_bytes(4, "big") + b"\x80" * 200_000,
+    "application/vnd.kubernetes.protobuf": b"k8s\0" + wire.sized(2, bytes)(b"\x0a\0" * 200_000),
+}
+
+
+@pytest.mark.parametrize("media", SMALL_VALUES)
+def test_there_is_a_limit_to_the_values_of_a_body(media: str) -> None:
+    with pytest.raises((RequestEntityTooLarge, BadRequest), match=r"more than 150000|too many"):
+        decode(SMALL_VALUES[media], media)
+
+
+def test_only_values_count() -> None:
+    text = ",[{" * 300_000
+    assert decode(orjson.dumps({"data": {"table": text}}))["data"] == {"table": text}
+    fine = {"a": [0] * (json.MOST_VALUES - 2)}
+    assert json.decode(orjson.dumps(fine)) == fine
+    with pytest.raises(RequestEntityTooLarge):
+        json.decode(orjson.dumps({"a": [0] * (json.MOST_VALUES - 1)}))
+
+
 class _Pairs(list[tuple[str, Any]]):
     """An object as the pairs of its keys and values, which may repeat."""
 
@@ -136,16 +170,31 @@ def test_yaml_keys_are_texts_and_merges_are_laid_under() -> None:
     assert yaml.load(b"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n") == (
         {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}}, (),
     )  # fmt: skip
+    assert read_yaml("a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {z: 3, <<: [*a, *b]}")["c"] == {"x": 1, "y": 1, "z": 3}
     assert yaml.load(b"a: 1\na: 2\nb: {c: 1, c: 2}\n")[1] == ("a", "b.c")
 
 
+def test_what_a_yaml_alias_stands_for_is_nobody_elses() -> None:
+    found = read_yaml("a: &a {b: [1]}\nc: *a\n")
+    found["a"]["b"].append(2)
+    assert found["c"] == {"b": [1]}
+
+
 _BOMB = "a0: &a0 [1,1,1,1,1,1,1,1]\n" + "".join(f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 9))
+
+
+_MERGES = (
+    "a: &a {" + ",".join(f"k{n}: 1" for n in range(1000)) + "}\nb: {<<: [" + ",".join(["*a"] * 1000) + "]}",
+    "a0: &a0 {k: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}\n" for n in range(1, 40)),
+)
 
 
 @pytest.mark.parametrize(
     "text",
     ["a: [b", "--- 1\n--- 2\n", "? [a]\n: b", "a: .inf", "a: .nan", "a: !!python/object:os.system x", "a: !!bool x",
      "&a {x: *a}", "[" * 5000, "- " * 100_000 + "a", "a: \x00", "a: !!binary aaaa", _BOMB, "a: 1e999", "\ud800",
+     *_MERGES, "%TAG !a! tag:x\n" + "".join(f"%TAG !a{i}! tag:x\n" for i in range(200)) + "--- 1", "a: {<<: 1}",
+     "a: {<<: [1]}", "a: *b", "a: 1\n--- 2", "? {a: b}\n: c", "? ~\n: c", "!!map {a: b}", "!!str {a: b}",
      "a: 1" + "0" * 400, "a: 0x" + "f" * 400, "? 1" + "0" * 400 + "\n: a", "a: b\n" * 250_000],
 )  # fmt: skip
 def test_yaml_that_is_no_json_or_too_much_is_refused(text: str) -> None:
@@ -182,6 +231,18 @@ def test_an_object_is_the_same_in_every_medium(tree: dict[str, Any]) -> None:
 
 
 def test_what_is_written_as_yaml_is_read_back() -> None:
-    value = {"b": [1, {"x": "yes", "y": "1"}], "a": "two\nlines\n", "n": None, "d": "2020-01-01", "ü": 1.5}
+    value = {
+        "b": [1, {"x": "yes", "y": "1"}, [[], [{}], ["n", {"a": []}]]], "a": "two\nlines\n", "n": None, "ü": 1.5,
+        "d": "2020-01-01", "long" * 500: {"x" * 2000: ["a"], "y" * 2000: "b"}, "e": [1e300, -0.0, 1e-7, 2.0],
+        "l": ["\u2028\n", "a\n", "a\n\nb", "a\n\n\n", " a\nb", "\na"],
+        "m": ["a\n b\n", "a \nb", "a\tb\nc", "a: b\n# c\n---\nd"],
+    }  # fmt: skip
     assert yaml.load(yaml.dump(orjson.dumps(value)))[0] == value
     assert list(yaml.load(yaml.dump(orjson.dumps(value)))[0]) == list(value)
+    assert plain_yaml.safe_load(yaml.dump(orjson.dumps(value))) == value
+
+
+@settings(max_examples=200)
+@given(st.dictionaries(texts, values, max_size=4))
+def test_others_read_the_same_in_what_is_written_as_yaml(tree: dict[str, Any]) -> None:
+    assert plain_yaml.safe_load(yaml.dump(orjson.dumps(tree))) == tree
