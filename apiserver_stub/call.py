@@ -1,9 +1,10 @@
 """What the hall passes along: who asks for what (`Call`), and what the verbs answer (`Reply`) before it is encoded."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.store.row import Row
@@ -14,18 +15,16 @@ Tree = dict[str, Any]
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """Who asks."""
 
     name: str
     uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_EXTRA)
+    extra: Mapping[str, tuple[str, ...]] = _NO_EXTRA
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
     deletecollection (document 1, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
     each parameter.
@@ -41,8 +40,7 @@ class Call:
     query: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """One object, as the bytes of its JSON; a `Status` and others that are not of the call's kind stand for themselves
     in every view.
     """
@@ -50,8 +48,7 @@ class Item:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Items:
+class Items(Struct, frozen=True):
     """A collection: the metadata of the list and its objects as JSON bytes, in order, made of these `rows`."""
 
     resource_version: str
@@ -61,15 +58,13 @@ class Items:
     remaining: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Struct, frozen=True):
     """A watch: `open(represent)` yields ready-to-send chunks of events told in that way."""
 
     open: Callable[[Represent], AsyncIterator[bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """What a verb answers: a status, a body in one of three shapes, and warnings for the `Warning` header."""
 
     body: Item | Items | Stream

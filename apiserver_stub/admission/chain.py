@@ -1,8 +1,9 @@
 """What admission is shown of a write, and the list of its steps."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds.kind import Kind
@@ -10,8 +11,7 @@ from apiserver_stub.kinds.kind import Kind
 Operation = Literal["create", "update", "delete"]
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
+class AdmissionRequest(Struct, frozen=True):
     """A write about to happen: `tree` is the object as it would be (a step may change it in place; of a delete the
     object as it is), `old` what it replaces. `name` is empty while a name has yet to be generated.
     """

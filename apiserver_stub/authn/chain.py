@@ -1,7 +1,8 @@
 """The chain of authenticators: the first that recognizes the caller decides who it is."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apiserver_stub.call import User
 from controller_manager.api.errors import Unauthorized, forbidden

@@ -1,9 +1,10 @@
 """Request bodies as trees: which media types are read, and that an object is what its URL says."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from apiserver_stub.encode import cbor, json, protobuf, yaml
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
@@ -20,8 +21,7 @@ _DECODERS: Mapping[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = Mappin
 _ACCEPTED = (JSON, YAML, protobuf.MEDIA_TYPE)
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(Struct, frozen=True):
     """A decoded object, and the paths of its keys that came twice."""
 
     tree: Tree

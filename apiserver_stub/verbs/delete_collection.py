@@ -1,7 +1,8 @@
 """Every object of a selection deleted, each on its own: one that is refused keeps no other."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.store.row import Row

@@ -1,7 +1,6 @@
 """How to delete, from the body of a request or, when it has none, from its query (document 1, Delete options)."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
@@ -72,7 +71,7 @@ def as_options(tools: Tools, call: Call, tree: Mapping[str, Any]) -> tuple[Call,
     if causes:
         raise refused(causes)
     if options.dry_run:
-        call = replace(call, query={**call.query, "dryRun": _ALL})
+        call = msgspec.structs.replace(call, query={**call.query, "dryRun": _ALL})
     return call, options
 
 

@@ -1,8 +1,9 @@
 """The one loop that reads an object, decides on a change and commits it, and begins again when somebody was faster."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.encode.json import encode, in_order
@@ -12,16 +13,14 @@ from apiserver_stub.verbs.rows import at_rest, key_of, missing, read, served, st
 from apiserver_stub.verbs.tools import Tools
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(Struct, frozen=True):
     """What to commit: the new state of an object, or its final one when it is to go."""
 
     tree: Tree
     removes: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """The object as it is answered, and whether it is gone."""
 
     data: bytes

@@ -1,36 +1,34 @@
 """One request and one answer of the HTTP API, as plain values; both the client and the server speak in these."""
 
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Certificate:
+class Certificate(Struct, frozen=True):
     """The verified client certificate of a connection (its subject; RFC 4514 attributes CN and O)."""
 
     common_name: str
     organizations: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """An HTTP request: `path` is percent-decoded, `query` in order of appearance, header names in lower case."""
 
     method: str
     path: str
     query: tuple[tuple[str, str], ...] = ()
-    headers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    headers: Mapping[str, str] = _NONE
     body: bytes = b""
     certificate: Certificate | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct, frozen=True):
     """An HTTP answer: `body` is whole, or a stream of chunks that its reader closes with `aclose()`."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    headers: Mapping[str, str] = _NONE
     body: "bytes | AsyncIterator[bytes]" = b""

@@ -1,7 +1,8 @@
 """A transport that hands each request to a server in the same process: no socket, works in virtual time."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from controller_manager.api.wire import Certificate, Request, Response
 

@@ -1,6 +1,6 @@
 """An object bound to the node that is to run it."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply, Tree
 from apiserver_stub.encode.body import decode_body

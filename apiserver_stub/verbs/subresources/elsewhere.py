@@ -1,6 +1,6 @@
 """Subresources that only a node, or whoever else runs what the object describes, could answer."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.verbs.get import get

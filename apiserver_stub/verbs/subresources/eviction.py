@@ -1,9 +1,8 @@
 """An object deleted on request, as far as the budget of disruptions meant for it allows."""
 
-from dataclasses import replace
-
 import msgspec
 import orjson
+from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply, Tree
 from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price

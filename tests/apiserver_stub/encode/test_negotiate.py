@@ -1,9 +1,9 @@
 """Answers in the form that was asked for; what is long comes in chunks that make up the same bytes."""
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
@@ -153,7 +154,7 @@ def test_what_nobody_offers_is_not_acceptable(accept: str, verb: str) -> None:
 def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
     """Document 1, Protobuf envelope: unavailable for resources that are defined at run time."""
     known, alone = call(f"{PROTOBUF},{JSON}"), call(PROTOBUF)
-    foreign = replace(known.kind, group="example.com", kind="Thing")
+    foreign = dataclasses.replace(known.kind, group="example.com", kind="Thing")
     assert FORMS.check(known).medium.media_type == PROTOBUF
     assert FORMS.check(replace(known, kind=foreign)).medium.media_type == JSON
     with pytest.raises(NotAcceptable):
