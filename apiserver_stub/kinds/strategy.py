@@ -86,9 +86,10 @@ class Strategy:
         if "status" in self.parts and not self.born_with_status:
             new["status"] = {}
         metadata = new.setdefault("metadata", {})
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             metadata.pop(name, None)
-        put_in(metadata, ("generation",), 1 if self.generation else None)
+        if self.generation:
+            metadata["generation"] = 1
         self.born(new)
 
     def prepare_update(self, new: Tree, old: Tree) -> None:

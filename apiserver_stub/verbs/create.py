@@ -3,7 +3,6 @@
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
@@ -11,11 +10,9 @@ from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, served
 from apiserver_stub.verbs.tools import Tools
-from apiserver_stub.verbs.tracking import put_record, sign_new
+from apiserver_stub.verbs.tracking import now, put_record, sign_new
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
-from controller_manager.api.timestamps import format_time
 from controller_manager.base.chance import chance
-from controller_manager.base.clock import utc_now
 
 _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a label
 
@@ -46,14 +43,15 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     key = key_of(kind, call.namespace, metadata.get("name", ""))
     await tools.store.turn(kind.storage, key)  # from here to the commit nothing else happens
     apply_defaults(tree, kind)
+    time = now()
     if owners is None:
-        sign_new(tools, call, tree)
+        sign_new(tools, call, tree, time)
     else:
         put_record(tree, owners)
     tools.admit(call, "create", tree, None)
     metadata = tree["metadata"]  # which defaults and admission may have replaced
     metadata["uid"] = chance().uid()
-    metadata["creationTimestamp"] = format_time(utc_now())
+    metadata["creationTimestamp"] = time
     kind.strategy.prepare_create(tree)
     kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
     name = metadata.get("name", "")
@@ -76,7 +74,10 @@ def check_namespace(call: Call, metadata: Tree) -> None:
     """An object is in the namespace of its URL, whether it says so or not."""
     if metadata.get("namespace", call.namespace) not in ("", call.namespace):
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    put_in(metadata, ("namespace",), call.namespace or None)
+    if call.namespace:
+        metadata["namespace"] = call.namespace
+    else:
+        metadata.pop("namespace", None)
 
 
 def _draw_name(tree: Tree) -> bool:

@@ -21,12 +21,12 @@ _UNKNOWN = "unknown"
 _RECORD = "managedFields"
 
 
-def sign_new(tools: Tools, call: Call, tree: Tree) -> None:
+def sign_new(tools: Tools, call: Call, tree: Tree, time: str) -> None:
     """Record that the caller owns all it said, and what was filled in for it."""
     author = author_of(call)
     said = tracked(writable(tree, call.kind.strategy, ""))
     fields = Versions(tools.kinds, call.kind).own.typed.born(said)
-    put_record(tree, [author.entry(fields, now())] if fields else [])
+    put_record(tree, [author.entry(fields, time)] if fields else [])
 
 
 def sign_change(tools: Tools, call: Call, new: Tree, old: Tree) -> None:

@@ -5,12 +5,12 @@ from datetime import UTC, datetime
 
 def format_time(moment: datetime) -> str:
     """`2026-01-02T03:04:05Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def format_micro(moment: datetime) -> str:
     """`2026-01-02T03:04:05.000006Z`."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def parse_time(text: str) -> datetime:
