@@ -66,9 +66,12 @@ def is_extended(name: str) -> bool:
 
 def counted(name: str, value: Any, at: At, found: Problems) -> None:
     """The quantity of a resource: not negative, and whole where it is counted in pieces."""
-    not_negative(value, at, found)
     exact = _number(value)
-    if exact is not None and (name in _COUNTED or is_extended(name)) and exact != exact.to_integral_value():
+    if exact is None:
+        return
+    if exact < 0:
+        found.invalid(at, value, NOT_NEGATIVE)
+    if (name in _COUNTED or is_extended(name)) and exact != exact.to_integral_value():
         found.invalid(at, value, _WHOLE)
 
 

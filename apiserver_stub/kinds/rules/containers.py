@@ -17,7 +17,7 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     record,
 )
-from apiserver_stub.kinds.rules.env import BULK, variable
+from apiserver_stub.kinds.rules.env import BULK, variables
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, PORT_RANGE, descending, no_backsteps
 from apiserver_stub.kinds.rules.probes import LIFECYCLE, ONCE, READINESS
 from apiserver_stub.kinds.rules.security import CONTAINER_CONTEXT
@@ -89,7 +89,7 @@ def _propagation(container: Any, at: At, found: Problems) -> None:
 
 
 _ROWS: dict[str, Rule] = {
-    "name": LABEL, "ports": _PORTS, "env": each(variable), "envFrom": each(BULK), "volumeMounts": _MOUNTS,
+    "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": each(BULK), "volumeMounts": _MOUNTS,
     "volumeDevices": _DEVICES, "resources": RESOURCES, "resizePolicy": _RESIZING,
     "securityContext": CONTAINER_CONTEXT, "livenessProbe": ONCE, "readinessProbe": READINESS, "startupProbe": ONCE,
     "lifecycle": LIFECYCLE, "restartPolicy": one_of("Always", "Never", "OnFailure"),

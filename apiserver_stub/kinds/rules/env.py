@@ -52,8 +52,15 @@ _VALUE_FROM = record({
 })  # fmt: skip
 
 
-def variable(tree: Any, at: At, found: Problems) -> None:
-    """One variable, with a value or a place to take it from."""
+def variables(items: Any, at: At, found: Problems) -> None:
+    """All variables of a container. Their names have a form of single characters, so all are tried as one."""
+    odd = names.env_name("".join([item.get("name", "") for item in items]))
+    for index, item in enumerate(items):
+        if odd or "valueFrom" in item:
+            _variable(item, (at, index), found)
+
+
+def _variable(tree: Any, at: At, found: Problems) -> None:
     name = tree.get("name")
     if name and (why := names.env_name(name)):
         found.invalid((at, "name"), name, why)

@@ -30,11 +30,15 @@ def annotations(values: Any, at: At, found: Problems) -> None:
     """A map of annotations."""
     size = 0
     for name, value in values.items():
-        size += len(name.encode()) + len(value.encode())
+        size += _size(name) + _size(value)
         if why := names.qualified(name.lower()):
             found.invalid(at, name, why)
     if size > ANNOTATIONS_LIMIT:
         found.too_long(at, ANNOTATIONS_LIMIT)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def finalizers(values: Any, at: At, found: Problems) -> None:
