@@ -14,10 +14,13 @@ _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of f
 
 
 class _Layout(NamedTuple):
-    """What objects with the same names have in common: the steps to those that are one, and the others."""
+    """What objects with the same names have in common: `ones`, themselves and the steps to values that are one;
+    `below`, the same without themselves; and the other values, each with whether it is there from the start.
+    """
 
     ones: Fields
-    others: tuple[tuple[str, str, Typed], ...]
+    below: Fields
+    others: tuple[tuple[str, str, Typed, bool], ...]
 
 
 class Members(Typed):
@@ -127,33 +130,32 @@ class Struct(Members):
 
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
-        ones, others = self._layout(tuple(value))
+        names = tuple(value)
+        ones, _, others = self._layouts.get(names) or self._laid_out(names)
         if not others:
             return ones
         found = ones.copy()
-        for name, step, kind in others:
+        for name, step, kind, _ in others:
             found[step] = kind.whole(value[name])
         return found
 
     def born(self, value: Any) -> Fields:
         """See `Typed`."""
-        ones, others = self._layout(tuple(value))
-        found = {step: inner for step, inner in ones.items() if step != SELF}
-        for name, step, kind in others:
-            below = kind.born(value[name]) if name in self._always else kind.whole(value[name])
-            if below or name not in self._always:
-                found[step] = below
+        names = tuple(value)
+        _, below, others = self._layouts.get(names) or self._laid_out(names)
+        found = below.copy()
+        for name, step, kind, always in others:
+            inner = kind.born(value[name]) if always else kind.whole(value[name])
+            if inner or not always:
+                found[step] = inner
         return found
 
-    def _layout(self, names: tuple[str, ...]) -> _Layout:
-        layout = self._layouts.get(names)
-        if layout is None:
-            types = [(name, to_field(name), self.type_of(name)) for name in names]
-            ones: Fields = {SELF: LEAF} if names else LEAF
-            ones = {**ones, **{step: LEAF for _, step, kind in types if kind.one}}
-            layout = _Layout(ones, tuple(row for row in types if not row[2].one))
-            if len(self._layouts) < _MOST_LAYOUTS:
-                self._layouts[names] = layout
+    def _laid_out(self, names: tuple[str, ...]) -> _Layout:
+        types = [(name, to_field(name), self.type_of(name), name in self._always) for name in names]
+        below: Fields = {step: LEAF for _, step, kind, _ in types if kind.one}
+        layout = _Layout({SELF: LEAF, **below} if names else LEAF, below, tuple(row for row in types if not row[2].one))
+        if len(self._layouts) < _MOST_LAYOUTS:
+            self._layouts[names] = layout
         return layout
 
 
