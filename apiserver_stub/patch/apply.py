@@ -26,6 +26,7 @@ from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
 Tree = dict[str, Any]
 Dispute = tuple[Entry, Path]
 
+_MOST_TOLD = 200  # conflicts in one answer
 _BEFORE = "before-first-apply"
 _NOBODYS = of(
     ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNTRACKED))
@@ -150,7 +151,7 @@ def _check(claim: Claim, live: Tree, disputes: list[Dispute]) -> None:
     if not disputes:
         return
     causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_named(entry)}", field=render(path))
-              for entry, path in disputes]  # fmt: skip
+              for entry, path in disputes[:_MOST_TOLD]]  # fmt: skip
     raise Conflict(_told(disputes), Details(causes=tuple(causes)))
 
 
@@ -160,11 +161,13 @@ def _told(disputes: list[Dispute]) -> str:
         return f"Apply failed with 1 conflict: conflict with {_named(entry)}: {render(path)}"
     lines: list[str] = []
     known: Entry | None = None
-    for entry, path in disputes:
+    for entry, path in disputes[:_MOST_TOLD]:
         if entry is not known:
             lines.append(f"conflicts with {_named(entry)}:")
             known = entry
         lines.append(f"- {render(path)}")
+    if len(disputes) > _MOST_TOLD:
+        lines.append(f"and {len(disputes) - _MOST_TOLD} more")
     return f"Apply failed with {len(disputes)} conflicts: " + "\n".join(lines)
 
 

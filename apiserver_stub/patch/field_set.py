@@ -7,7 +7,6 @@ empty set at the root, and a field without further ones anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +19,7 @@ SELF = "."
 LEAF: Fields = {}
 """What stands below a step that is in the set alone. It is shared, and nobody changes it."""
 _DEEPEST = 200  # steps of a path
+_LONGEST_SHOWN = 256  # characters of a step
 
 
 def is_member(inner: Fields) -> bool:
@@ -91,8 +91,9 @@ def of(*members: Path) -> Fields:
 
 
 def render(path: Path) -> str:
-    """A path as messages show it: `.spec.containers[name="web"].image`."""
-    return "".join(_SHOWN[step[0]](step[2:]) for step in path)
+    """A path as messages show it: `.spec.containers[name="web"].image`, of each step no more than its beginning."""
+    shown = (_SHOWN[step[0]](step[2:]) for step in path)
+    return "".join(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..." for text in shown)
 
 
 def to_field(name: str) -> str:
@@ -105,7 +106,6 @@ def to_keyed(keys: Fields) -> str:
     return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
 
 
-@lru_cache(maxsize=4096, typed=True)
 def to_value(value: Any) -> str:
     """The step to the element of a list of scalars."""
     return "v:" + orjson.dumps(value).decode()
@@ -126,7 +126,8 @@ def parse(value: object, levels: int = _DEEPEST) -> Fields:
             raise ValueError(f"{step!r} is no step of a path")
         spell = _SPELT.get(step[0])
         if spell is not None:
-            found = union(found, {spell(step[2:]): parse(inner, levels - 1)})
+            step, inner = spell(step[2:]), parse(inner, levels - 1)
+            found[step] = _join(found[step], inner) if step in found else inner
     return LEAF if found.keys() <= {SELF} else found
 
 

@@ -1,6 +1,7 @@
 """Lists whose elements have owners of their own (KEP-555): those told apart by keys, and sets of scalars."""
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, lru_cache
 from typing import Any
@@ -10,6 +11,8 @@ from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, r
 from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
 
 _KEYLESS = to_keyed({})
+
+_LONGEST_KNOWN = 64  # characters of a name whose step is remembered
 
 Elements = dict[str, list[Any]]
 """The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
@@ -70,13 +73,13 @@ class Elementwise(Typed):
         wanted = self._by_step(applied)
         merged: list[Any] = []
         waiting = iter(wanted)
-        shared = [step for step in wanted if step in before]
+        shared = deque(step for step in wanted if step in before)
         for element in live:
             step = self.step(element)
             if step not in wanted:
                 merged.append(element)
             elif shared and step == shared[0]:
-                shared.pop(0)
+                shared.popleft()
                 merged.extend(self._laid(before, wanted, _until(waiting, step)))
         return [*merged, *self._laid(before, wanted, waiting)]
 
@@ -129,7 +132,7 @@ class Keyed(Elementwise):
 
     def step(self, element: Any) -> str:
         """See `Elementwise`."""
-        if self._only and type(name := element.get(self._only)) is str:
+        if self._only and type(name := element.get(self._only)) is str and len(name) <= _LONGEST_KNOWN:
             return _to_named(self._only, name)
         found = ((name, element.get(name, default)) for name, default in self._keys)
         return to_keyed({name: value for name, value in found if value is not None})

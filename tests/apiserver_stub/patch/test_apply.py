@@ -128,6 +128,15 @@ def test_a_conflict_names_everybody_and_everything_and_changes_nothing(world: Wo
     ]
 
 
+def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> None:
+    world.apply("one", spec(settings={str(number): "1" for number in range(1000)}))
+    with pytest.raises(Conflict, match=r"failed with 1000 conflicts(.|\n)*\nand 800 more$") as refusal:
+        world.apply("two", spec(settings={str(number): "2" for number in range(1000)}))
+    details = refusal.value.details
+    assert details is not None
+    assert len(details.causes) == 200
+
+
 def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
     world.apply("one", spec(replicas=1))
     author = Author("two", "Update", "v1", "scale")

@@ -65,6 +65,7 @@ def test_reading_what_was_written_changes_nothing(fields: Fields) -> None:
         ({'k:{"a":1}': {}, 'k:{ "a":1}': {"f:b": {}}}, {'k:{"a":1}': {".": {}, "f:b": {}}}),
         ({'v: "x"': {}}, {'v:"x"': {}}),
         ({"i:07": {}}, {"i:7": {}}),
+        ({'v: {"a": 1}': {}, "v: [1]": {}}, {'v:{"a":1}': {}, "v:[1]": {}}),
     ],
 )
 def test_what_clients_write_takes_one_form(written: Fields, read: Fields) -> None:
@@ -79,6 +80,11 @@ def test_what_clients_write_takes_one_form(written: Fields, read: Fields) -> Non
 def test_what_is_no_set_is_refused(written: Any) -> None:
     with pytest.raises(ValueError):
         parse(written)
+
+
+def test_many_steps_are_read_in_linear_time() -> None:
+    many: Fields = {f"f:{number}": {} for number in range(50_000)}
+    assert parse(many) == many
 
 
 def test_depth_is_bounded() -> None:
@@ -97,6 +103,7 @@ def test_depth_is_bounded() -> None:
         (("f:finalizers", 'v:"x"'), '.finalizers[="x"]'),
         (("f:list", "i:0", "f:a"), ".list[0].a"),
         (("f:metadata", "f:labels", "f:example.org/app"), ".metadata.labels.example.org/app"),
+        (("f:" + 1000 * "x", "f:a"), f".{'x' * 255}....a"),
     ],
 )
 def test_paths_are_shown_as_clients_know_them(path: tuple[str, ...], shown: str) -> None:

@@ -126,6 +126,13 @@ def test_what_is_applied_keeps_its_order_and_the_rest_its_place(things, live: st
     assert "".join(colors) == "".join(step["name"] for step in steps) == merged
 
 
+def test_many_elements_merge_in_linear_time(things) -> None:
+    spec = typed(things.node.fields["spec"])
+    names = [str(number) for number in range(100_000)]
+    merged = spec.merge({"colors": names}, {"colors": [*reversed(names[:10]), *names[10:]]})
+    assert merged["colors"] == [*reversed(names[:10]), *names[10:]]
+
+
 def test_elements_merge_by_their_keys(things) -> None:
     spec = typed(things.node.fields["spec"])
     live = {"ports": [{"number": 1, "protocol": "TCP", "name": "a"}, {"number": 1, "protocol": "UDP"}]}
