@@ -99,10 +99,9 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
 
     def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
         pipe = subprocess.PIPE
-        command = [program, *arguments]
-        return subprocess.Popen(
-            command, env={**environment, "KUBE_EDITOR": editor}, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
+        command = ["kubectl", *arguments]  # whatever the file is called: kubectl names its field managers after this
+        told = {**environment, "KUBE_EDITOR": editor}
+        return subprocess.Popen(command, executable=program, env=told, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
     return start
 
@@ -132,6 +131,12 @@ def kubectl(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
+def minor(kubectl: Callable[..., str]) -> int:
+    """The minor version of kubectl: what it can do, and in which words it says so, differs."""
+    return int(json.loads(kubectl("version", "--client", "-o", "json"))["clientVersion"]["minor"])
+
+
+@pytest.fixture(scope="session")
 def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
     """Run kubectl, which must fail with exit code 1; what it complains about."""
 
@@ -141,6 +146,14 @@ def refused(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
         return err.strip()
 
     return fail
+
+
+@pytest.fixture(autouse=True)
+def can_do_it(request: pytest.FixtureRequest) -> None:
+    """Skip what the kubectl at hand cannot do yet: `@pytest.mark.since(32)` is for 1.32 and later."""
+    for needs in request.node.iter_markers("since"):
+        if request.getfixturevalue("minor") < needs.args[0]:
+            pytest.skip(f"needs kubectl 1.{needs.args[0]}")
 
 
 @pytest.fixture(scope="session")

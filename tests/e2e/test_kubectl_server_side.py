@@ -135,6 +135,7 @@ def test_a_field_nobody_knows_is_refused(refused, namespace) -> None:
     assert 'unknown field "spec.replicaz"' in told
 
 
+@pytest.mark.since(32)
 def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
     apply(WEB)
     status = {**web(9), "status": {"replicas": 2}}

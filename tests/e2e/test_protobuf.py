@@ -31,7 +31,7 @@ def create(run: Any, *arguments: str) -> Any:
     """Create something, which must have been sent and answered in protobuf; how kubectl understood the answer."""
     code, found, said = run("-v=8", "create", "-o", "json", *arguments)
     assert code == 0, said
-    sent, _, answered = said.partition("POST ")[2].partition("Response Headers")
+    sent, _, answered = said.partition("POST")[2].partition("Response")
     assert PROTOBUF in sent, said
     assert PROTOBUF in answered, said
     return without_nulls(json.loads(found))
@@ -55,6 +55,7 @@ def plain(found: str) -> dict[str, Any]:
     return tree
 
 
+@pytest.mark.since(32)
 @pytest.mark.parametrize(
     "command",
     [
@@ -100,6 +101,7 @@ def test_create(run: Any, kubectl: Kubectl, namespace: str, command: str) -> Non
     assert sent_as_protobuf == read()
 
 
+@pytest.mark.since(32)
 def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespace: str) -> None:
     create(run, "namespace", "shop")
     assert kubectl("get", "namespace", "shop", "-o", "jsonpath={.status.phase}") == "Active"
@@ -111,6 +113,7 @@ def test_a_namespace_and_a_job_of_a_schedule(run: Any, kubectl: Kubectl, namespa
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["date"]
 
 
+@pytest.mark.since(32)
 def test_an_autoscaler(kubectl: Kubectl, run: Any, namespace: str) -> None:
     create(run, "deployment", "web", "-n", namespace, "--image=i")
     kubectl("autoscale", "deployment", "web", "-n", namespace, "--min=2", "--max=3", "--cpu-percent=50")
@@ -143,6 +146,7 @@ def test_a_certificate_is_approved(kubectl: Kubectl) -> None:
     assert found["spec"]["usages"] == ["client auth"]
 
 
+@pytest.mark.since(28)
 def test_reviews(kubectl: Kubectl) -> None:
     user = json.loads(kubectl("auth", "whoami", "-o", "json"))["status"]["userInfo"]
     assert (user["username"], "system:masters" in user["groups"]) == ("kubernetes-admin", True)
