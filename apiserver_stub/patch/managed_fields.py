@@ -73,7 +73,8 @@ def accepted(sent: Any, live: Entries) -> Entries:
     if sent in ([], [{}]):
         return []
     try:
-        found = {identity_of(entry): entry for entry in map(_read, sent)}
+        entries = [entry if entry in live else _read(entry) for entry in sent]
+        found = {identity_of(entry): entry for entry in entries}
     except (ValueError, KeyError):
         return live
     return list(found.values())
