@@ -69,7 +69,9 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     mine = next((entry for entry in entries if identity_of(entry) == claim.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
     tree = typed(claim.kind.schema).merge(live, claim.config)
-    given_up = _given_up(mine, declared, claim.author)
+    own = difference(declared, _NOBODYS)
+    same = mine is not None and mine["apiVersion"] == claim.author.api_version and fields_of(mine) == own
+    given_up = {} if same else _given_up(mine, declared, claim.author)
     if mine and given_up:
         owners = [*others, claim.author.entry(declared, time)]
         tree = _pruned(tree, given_up, mine["apiVersion"], owners, versions)
@@ -80,9 +82,7 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     if not claim.force:
         _check(claim, live, _disputes(others, comparison))
     left = disowned(others, comparison.seen_in)
-    own = difference(declared, _NOBODYS)
     if own:
-        same = mine is not None and mine["apiVersion"] == claim.author.api_version and fields_of(mine) == own
         quiet = same and comparison.seen_in(claim.author.api_version) == (None, None)
         left.append(mine if mine and quiet else claim.author.entry(own, time))
     if claim.author.manager == last_applied.MANAGER:

@@ -74,6 +74,8 @@ class Members(Typed):
         merged = dict(live)
         for name, value in applied.items():
             before = merged.get(name)
+            if before == value:
+                continue
             if before is None or value is None:
                 merged[name] = value if value is not None or self.type_of(name).one else before
             else:
@@ -125,8 +127,19 @@ class Struct(Members):
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`. What the schema does not know is nobody's."""
-        known = value if self._node.preserve else {name: value[name] for name in value if name in self._types}
-        return super().declared(known)
+        if not value.keys() <= self._types.keys():
+            known = value if self._node.preserve else {name: value[name] for name in value if name in self._types}
+            return super().declared(known)
+        names = tuple(value)
+        _, found, others = self._layouts.get(names) or self._laid_out(names)
+        if not others:
+            return found
+        found = found.copy()
+        for name, step, _, _ in others:
+            inner = value[name]
+            if inner is not None and ((below := self._below(name, inner)) or inner == {}):
+                found[step] = below
+        return found
 
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
