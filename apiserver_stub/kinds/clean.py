@@ -27,13 +27,19 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({
 })  # fmt: skip
 _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
+MOST_TOLD = 200
+"""How many unknown fields, and how many wrong values, a report names."""
+_LONGEST_PART = 256  # characters that a path shows of a key, which could be as long as the whole object
+
 # Where we are: the path of the parent and a field name or an index; rendered only for a report.
 _Where = tuple[Any, str | int] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left alone)."""
+    """What did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left alone), the
+    first of each.
+    """
 
     unknown: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
@@ -90,7 +96,7 @@ class _Sweep:
             return value
         if type(value) is dict and node.type == "object":
             if depth > DEEPEST:
-                self.wrong.append(f"{render(where)}: nested too deeply")
+                self._complain(where, "nested too deeply")
             elif node.is_map:
                 self._map(value, node, where, depth + 1)
             else:
@@ -101,8 +107,12 @@ class _Sweep:
             try:
                 return _LEAVES[node.type](value, node)
             except _WrongError as error:
-                self.wrong.append(f"{render(where)}: {error}")
+                self._complain(where, error)
         return value
+
+    def _complain(self, where: _Where, why: object) -> None:
+        if len(self.wrong) < MOST_TOLD:
+            self.wrong.append(f"{render(where)}: {why}")
 
     def object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
         """Keep of an object what fits."""
@@ -113,7 +123,8 @@ class _Sweep:
             if field is None:
                 if not node.preserve:
                     gone.append(name)
-                    self.unknown.append(render((where, name)))
+                    if len(self.unknown) < MOST_TOLD:
+                        self.unknown.append(render((where, name)))
             elif type(value) is field.exact and (value or not field.omits):
                 continue
             else:
@@ -155,6 +166,7 @@ def render(where: _Where) -> str:
     parts: list[str] = []
     while where is not None:
         where, part = where
+        part = f"{part[:_LONGEST_PART]}..." if isinstance(part, str) and len(part) > _LONGEST_PART else part
         plain = isinstance(part, str) and "." not in part and "/" not in part
         parts.append(f".{part}" if plain else f"[{part}]")
     return "".join(reversed(parts)).removeprefix(".")

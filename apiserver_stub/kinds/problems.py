@@ -8,6 +8,8 @@ import msgspec
 from controller_manager.api.errors import Cause
 
 IMMUTABLE = "field is immutable"
+MOST = 1000
+"""How many problems of one object are collected; beyond, nobody could tell them apart."""
 _LONGEST = 300
 
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
@@ -56,7 +58,8 @@ class Problems:
         self._add("TooMany", at, f"Too many: {count}: must have at most {limit} items")
 
     def _add(self, reason: str, at: At, message: str) -> None:
-        self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))
+        if len(self.causes) < MOST:
+            self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))
 
 
 def place(path: str) -> At:
@@ -69,7 +72,7 @@ def place(path: str) -> At:
 
 def key(name: str) -> str:
     """The last part of a place in a map."""
-    return f"[{name}]"
+    return f"[{name}]" if len(name) <= _LONGEST else f"[{name[:_LONGEST]}...]"
 
 
 def render(at: At) -> str:

@@ -108,7 +108,12 @@ def to_keyed(keys: Fields) -> str:
 
 def to_value(value: Any) -> str:
     """The step to the element of a list of scalars."""
-    return "v:" + orjson.dumps(value).decode()
+    return "v:" + spelt(value)
+
+
+def spelt(value: Any) -> str:
+    """A value as steps have it."""
+    return orjson.dumps(value).decode()
 
 
 def parse(value: object, levels: int = _DEEPEST) -> Fields:
@@ -146,11 +151,7 @@ def _spell_keys(text: str) -> str:
 
 
 def _show_keys(text: str) -> str:
-    return "[" + ",".join(f"{name}={_shown(value)}" for name, value in orjson.loads(text).items()) + "]"
-
-
-def _shown(value: Any) -> str:
-    return orjson.dumps(value).decode()
+    return "[" + ",".join(f"{name}={spelt(value)}" for name, value in orjson.loads(text).items()) + "]"
 
 
 _SPELT: Mapping[str, Callable[[str], str]] = MappingProxyType({

@@ -3,16 +3,14 @@
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from apiserver_stub.kinds.schema import Node
-from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, render, to_keyed, to_value
+from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, render, spelt, to_keyed, to_value
 from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
 
 _KEYLESS = to_keyed({})
-
-_LONGEST_KNOWN = 64  # characters of a name whose step is remembered
 
 Elements = dict[str, list[Any]]
 """The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
@@ -125,6 +123,7 @@ class Keyed(Elementwise):
         self._typed = typed
         self._keys = tuple((name, None if (field := node.fields.get(name)) is None else field.default) for name in keys)
         self._only = self._keys[0][0] if len(self._keys) == 1 else ""
+        self._begin = f"k:{{{spelt(self._only)}:"
 
     @cached_property
     def _element(self) -> Typed:
@@ -132,8 +131,8 @@ class Keyed(Elementwise):
 
     def step(self, element: Any) -> str:
         """See `Elementwise`."""
-        if self._only and type(name := element.get(self._only)) is str and len(name) <= _LONGEST_KNOWN:
-            return _to_named(self._only, name)
+        if self._only and type(name := element.get(self._only)) is str:
+            return f"{self._begin}{spelt(name)}}}"
         found = ((name, element.get(name, default)) for name, default in self._keys)
         return to_keyed({name: value for name, value in found if value is not None})
 
@@ -153,11 +152,6 @@ class Distinct(Elementwise):
     def step(self, element: Any) -> str:
         """See `Elementwise`."""
         return to_value(element)
-
-
-@lru_cache(maxsize=4096)
-def _to_named(key: str, value: str) -> str:
-    return to_keyed({key: value})
 
 
 def _until(steps: Iterator[str], last: str) -> Iterator[str]:

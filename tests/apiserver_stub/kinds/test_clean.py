@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.clean import DEEPEST, Report, clean, clean_tree
+from apiserver_stub.kinds.clean import DEEPEST, MOST_TOLD, Report, clean, clean_tree
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.schema import Schemas
@@ -248,6 +248,21 @@ def test_preserved_objects_keep_unknown_fields() -> None:
     tree = {"a": "1", "b": [None]}
     assert clean_tree(tree, schemas.node("x")) == Report()
     assert tree == {"a": "1", "b": [None]}
+
+
+def test_no_more_is_reported_than_anybody_would_read() -> None:
+    """The name of a map's key may be nearly as long as the body, and stand above a hundred thousand wrong values."""
+    pod = {
+        "spec": {
+            "overhead": {"k" * 100_000 + str(i): [] for i in range(2)},
+            "containers": [{"x": 1} for _ in range(1000)],
+        }
+    }
+    report = _cleaned(pod)[1]
+    assert len(report.unknown) == MOST_TOLD
+    assert report.wrong[0] == f"spec.overhead[{'k' * 256}...]: expected quantity, got array"
+    pod = {"spec": {"containers": [{"name": 1} for _ in range(1000)]}}
+    assert len(_cleaned(pod)[1].wrong) == MOST_TOLD
 
 
 def test_depth_is_bounded() -> None:
