@@ -33,9 +33,10 @@ class Elementwise(Typed):
         if None in value:
             raise IndistinctError("an element is null")
         found: Fields = {}
-        for step, elements in self._by_step(value).items():
-            self._check(step, elements)
-            found[step] = as_member(self._below(step, elements[0]))
+        for element in value:
+            step = self.step(element)
+            self._check(step, again=step in found)
+            found[step] = as_member(self._below(step, element))
         return found
 
     def whole(self, value: Any) -> Fields:
@@ -110,8 +111,8 @@ class Elementwise(Typed):
             found.setdefault(self.step(element), []).append(element)
         return found
 
-    def _check(self, step: str, elements: list[Any]) -> None:
-        if len(elements) > 1:
+    def _check(self, step: str, *, again: bool) -> None:
+        if again:
             raise IndistinctError(f"duplicate entries for key {render((step,))}")
 
 
@@ -136,10 +137,10 @@ class Keyed(Elementwise):
         found = ((name, element.get(name, default)) for name, default in self._keys)
         return to_keyed({name: value for name, value in found if value is not None})
 
-    def _check(self, step: str, elements: list[Any]) -> None:
+    def _check(self, step: str, *, again: bool) -> None:
         if step == _KEYLESS:
             raise IndistinctError(f"an element omits all key fields: {', '.join(name for name, _ in self._keys)}")
-        super()._check(step, elements)
+        super()._check(step, again=again)
 
 
 class Distinct(Elementwise):
