@@ -115,6 +115,7 @@ def text(value: Any) -> Any:
     return value.decode() if isinstance(value, bytes) else value
 
 
+@pytest.mark.virtual
 async def test_cbor_is_served_behind_its_gate(serve: Any) -> None:
     """application/cbor, application/apply-patch+cbor and application/cbor-seq, gated by CBORServingAndStorage."""
     import cbor2
@@ -137,6 +138,7 @@ async def test_cbor_is_served_behind_its_gate(serve: Any) -> None:
         assert (await api.patch(f"{CONFIGS}/a", b"\xa0", "merge-patch+cbor")).status == 415
 
 
+@pytest.mark.virtual
 async def test_large_answers_are_compressed_on_request(api: Any) -> None:
     """Response compression: get and list, with `content-encoding: gzip`, the same bytes inside."""
     for number in range(8):

@@ -169,6 +169,7 @@ async def test_a_streaming_list_needs_its_match(api: Any, query: str, field: str
     assert (answer.status, answer.tree["details"]["causes"][0]["field"]) == (422, field)
 
 
+@pytest.mark.virtual
 async def test_streaming_lists_can_be_switched_off(serve: Any) -> None:
     """Streaming lists are gated; a client that is refused lists as it always did."""
     async with serve("--feature-gates=WatchList=false") as api:

@@ -39,6 +39,7 @@ async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expec
     assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
 
 
+@pytest.mark.virtual
 async def test_a_watch_of_one_name(api, pods) -> None:
     watch = await api.send("GET", f"{PODS}?watch=1&fieldSelector=metadata.name=b&timeoutSeconds=1")
     lines: list[dict[str, object]] = []
