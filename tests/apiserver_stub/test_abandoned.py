@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
@@ -59,6 +60,7 @@ def started(folder: Path) -> ApiServer:
     return build(FLAGS.parse([f"--data-dir={folder}", "--advertise-address=192.0.2.1"]), Runtime("test"))
 
 
+@pytest.mark.virtual
 async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
     api = started(tmp_path)
     await api.start()
