@@ -9,7 +9,8 @@ from controller_manager.api.errors import Unauthorized, forbidden
 from controller_manager.api.wire import Request
 
 AUTHENTICATED = "system:authenticated"
-_IMPERSONATED = "impersonate-user"
+# Clients say whom they would be in these, and more of it in headers that mean nothing without one of them.
+_IMPERSONATING = frozenset({"impersonate-user", "impersonate-group", "impersonate-uid"})
 
 Authenticator = Callable[[Request], User | None]
 
@@ -28,8 +29,9 @@ class Who:
             user = authenticate(request)
             if user is None:
                 continue
-            if _IMPERSONATED in request.headers:
-                raise forbidden("", "users", request.headers[_IMPERSONATED], "this server serves no impersonation")
+            if not _IMPERSONATING.isdisjoint(request.headers):
+                name = request.headers.get("impersonate-user", "")
+                raise forbidden("", "users", name, "this server serves no impersonation")
             return user
         raise Unauthorized("Unauthorized")
 

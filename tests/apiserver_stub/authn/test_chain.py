@@ -6,7 +6,7 @@ from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Who
 from apiserver_stub.authn.tokens import StaticTokens
 from apiserver_stub.call import User
-from controller_manager.api.errors import Unauthorized
+from controller_manager.api.errors import Forbidden, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 
 WHO = Who([by_certificate, StaticTokens({"token": User("joe")})])
@@ -35,3 +35,9 @@ def test_a_certificate_without_name_leaves_it_to_the_token() -> None:
 def test_a_stranger_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(Unauthorized):
         WHO(Request("GET", "/", headers=headers))
+
+
+@pytest.mark.parametrize("header", ["impersonate-user", "impersonate-group", "impersonate-uid"])
+def test_nobody_is_served_who_would_be_another(header: str) -> None:
+    with pytest.raises(Forbidden, match="serves no impersonation"):
+        WHO(Request("GET", "/", headers={**BEARER, header: "eve"}))
