@@ -1,13 +1,15 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLifecycle, ServiceAddresses
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import StaticTokens, read_token_file
-from apiserver_stub.authz.chain import May, Opinion, always_allow
+from apiserver_stub.authz.chain import Authorizer, May, Opinion, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
 from apiserver_stub.call import User
@@ -42,10 +44,13 @@ from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs import Features, Limits, Tools, Verbs
 from apiserver_stub.verbs.incoming import read_object
 from apiserver_stub.watch.hub import Hub
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
+
+_AUTHORIZERS: Mapping[str, Authorizer] = MappingProxyType({"AlwaysAllow": always_allow})
 
 
 class ApiServer:
@@ -104,7 +109,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     serving, access = options[ServingOptions], options[AccessOptions]
     tokens = _tokens(access.token_auth_file)
     authenticators: list[Authenticator] = [by_certificate, tokens]
-    may = May([always_allow])
+    may = May([_AUTHORIZERS[mode] for mode in access.authorization_mode])
     storage = options[StorageOptions]
     kinds = built_in()
     rules = Rules(flaw_of, {kind.storage: storage.event_ttl for kind in kinds.all() if kind.strategy.fleeting})
@@ -134,7 +139,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
             Reviews(reviews, read_object, verbs.answer).answer,
             serving.request_timeout,
         ),
-        _forms(options[FeatureOptions]),
+        _forms(features),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
@@ -143,7 +148,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
 
 def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
     def allows(user: User, verb: str, signer: str) -> bool:
-        signers = Route(verb, "", "certificates.k8s.io", "v1", "signers", name=signer)
+        signers = Route(verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
         return may.judge(user, signers).opinion is Opinion.ALLOW
 
     requests = CertificateRequests(allows)

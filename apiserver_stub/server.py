@@ -78,7 +78,10 @@ class Server:
             response = self._forms.refuse(failure, request)
         if request.method == "GET" and counted.verb != "watch":
             response = self._forms.pack(request, response)
-        self._telemetry.count(counted, response.status, monotonic() - started)
+        seconds = monotonic() - started
+        self._telemetry.count(counted, response.status, seconds)
+        path = ascii(request.path)  # anybody may ask for anything, new lines included
+        self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
         return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
 
     def _refused(self, refusal: ApiError, request: Request) -> Response:

@@ -7,9 +7,10 @@ from apiserver_stub.call import Call, Tree, User
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
+from controller_manager.api.platform import GROUP_DOMAIN
 
 FindToken = Callable[[str], User | None]
-_GROUP = "authentication.k8s.io"
+_GROUP = f"authentication.{GROUP_DOMAIN}"
 
 
 class _TokenSpec(Model):
@@ -27,12 +28,12 @@ def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
         user = find(spec.token)
         if user is None:
             return {"user": {}, "error": "the token is not known"}
-        return {"authenticated": True, "user": user_info(user)}
+        return {"authenticated": True, "user": _user_info(user)}
 
     return {(_GROUP, "tokenreviews"): token_review, (_GROUP, "selfsubjectreviews"): _self_subject_review}
 
 
-def user_info(user: User) -> dict[str, Any]:
+def _user_info(user: User) -> dict[str, Any]:
     """A user as the API shows it."""
     extra = {name: list(values) for name, values in user.extra.items()}
     shown = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
@@ -40,4 +41,4 @@ def user_info(user: User) -> dict[str, Any]:
 
 
 def _self_subject_review(call: Call, _tree: Tree) -> Tree:
-    return {"userInfo": user_info(call.user)}
+    return {"userInfo": _user_info(call.user)}

@@ -8,8 +8,9 @@ from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
 from controller_manager.api.model import Model
+from controller_manager.api.platform import GROUP_DOMAIN
 
-_GROUP = "authorization.k8s.io"
+_GROUP = f"authorization.{GROUP_DOMAIN}"
 
 
 class _ResourceAttributes(Model):

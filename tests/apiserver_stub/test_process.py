@@ -43,7 +43,7 @@ class Process:
     """One `apiserver-stub` in a folder."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        self.folder, self.port = folder, free_port()
+        self.folder, self.port, self.log = folder, free_port(), ""
         command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={folder}", f"--secure-port={self.port}"]
         self.child = subprocess.Popen([*command, "--bind-address=127.0.0.1", *arguments], stderr=subprocess.PIPE)
 
@@ -85,7 +85,7 @@ class Process:
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         self.child.send_signal(how)
-        self.child.communicate(timeout=20)
+        self.log = self.child.communicate(timeout=20)[1].decode()
         return self.child.returncode
 
 
@@ -140,7 +140,7 @@ def test_a_kill_loses_nothing(server: Process) -> None:
     assert again.stop() == 0
 
 
-def test_own_certificates_and_bounds(tmp_path: Path) -> None:
+def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
     ours, theirs = make_ca("ours"), make_ca("theirs")
     names = ("ca", "server", "key", "theirs", "jane", "jane-key")
     ca, server, key, their_ca, jane, jane_key = (tmp_path / name for name in names)
@@ -152,6 +152,7 @@ def test_own_certificates_and_bounds(tmp_path: Path) -> None:
         tmp_path / "data",
         *(f"--tls-cert-file={server}", f"--tls-private-key-file={key}", f"--client-ca-file={their_ca}"),
         *("--storage-backend=memory", "--max-request-bytes=2Ki", f"--cert-dir={tmp_path / 'certs'}"),
+        *("--logging-format=json", "-v=4"),
     )
     process.wait_ready()
     context = ssl.create_default_context(cafile=str(ca))
@@ -161,6 +162,8 @@ def test_own_certificates_and_bounds(tmp_path: Path) -> None:
     assert process.get("/api/v1/namespaces", b" " * 2049, context)[0] == 413
     assert (tmp_path / "certs" / "admin.kubeconfig").exists()
     assert process.stop() == 0
+    told = [json.loads(line) for line in process.log.splitlines()]
+    assert ("'/version'", 200) in [(line["path"], line["status"]) for line in told if line["event"] == "answered"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
