@@ -12,13 +12,18 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.kinds.autoscaler_metrics import MEASURED, TARGETS, to_v1, to_v2
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.clean import clean_tree
+from apiserver_stub.kinds.kind import Convert
+from apiserver_stub.kinds.schema import Node, Tree
+from controller_manager.api.errors import BadRequest
 
 _METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 _CURRENT = "autoscaling.alpha.kubernetes.io/current-metrics"
 _CONDITIONS = "autoscaling.alpha.kubernetes.io/conditions"
 _BEHAVIOR = "autoscaling.alpha.kubernetes.io/behavior"
 _USUAL_TARGET = 80  # percent
+_DEEPEST = 10  # levels that are spelled anew: a behavior has fewer
+_UNSAID = ("reportingController", "reportingInstance")
 
 # events.k8s.io -> core
 _EVENT_NAMES: Mapping[str, str] = MappingProxyType({
@@ -33,7 +38,19 @@ _EVENT_NAMES: Mapping[str, str] = MappingProxyType({
 _CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _EVENT_NAMES.items()})
 
 
-_UNSAID = ("reportingController", "reportingInstance")
+def fitted(convert: Convert, node: Node) -> Convert:
+    """A conversion that fits its results to the schema of what is stored. Raises `BadRequest` for what no schema
+    describes before: what annotations carry.
+    """
+
+    def fit(tree: Tree) -> Tree:
+        found = convert(tree)
+        report = clean_tree(found, node)
+        if report.wrong:
+            raise BadRequest(f"the object can't be stored as {found['apiVersion']}: {'; '.join(report.wrong)}")
+        return found
+
+    return fit
 
 
 def event_to_core(event: Tree) -> Tree:
@@ -110,11 +127,12 @@ def _current_cpu(metric: Tree) -> Any:
     return resource.get("current", {}).get("averageUtilization") if resource.get("name") == "cpu" else None
 
 
-def _spelled(value: Any, spell: Callable[[str], str]) -> Any:
+def _spelled(value: Any, spell: Callable[[str], str], levels: int = _DEEPEST) -> Any:
     """The value with the first letters of all field names spelled anew, and without nulls."""
-    if isinstance(value, dict):
-        return {spell(name[:1]) + name[1:]: _spelled(v, spell) for name, v in value.items() if v is not None}
-    return [_spelled(item, spell) for item in value] if isinstance(value, list) else value
+    if levels and isinstance(value, dict):
+        inner = ((name, _spelled(v, spell, levels - 1)) for name, v in value.items() if v is not None)
+        return {spell(name[:1]) + name[1:]: v for name, v in inner}
+    return [_spelled(v, spell, levels - 1) for v in value] if levels and isinstance(value, list) else value
 
 
 def _annotations(tree: Tree) -> tuple[Tree, dict[str, str]]:
@@ -130,7 +148,7 @@ def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
     """The value an annotation carries, which is then gone; text that is no JSON of that shape stays an annotation."""
     try:
         found = msgspec.json.decode(annotations.get(name, ""))
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return otherwise
     shape = dict if otherwise is None else list
     fits = isinstance(found, shape) and (shape is dict or all(isinstance(item, dict) for item in found))

@@ -6,7 +6,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core
+from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core, fitted
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.enums import lay_enums
 from apiserver_stub.kinds.fields import SELECTABLE
@@ -22,11 +22,12 @@ _ORDER = (
     "coordination.k8s.io", "node.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io", "resource.k8s.io",
 )  # fmt: skip
 _RANK = MappingProxyType({group: rank for rank, group in enumerate(_ORDER)})
-# Kinds that are a view of rows stored as another: (group, version, plural) -> storage, in, out.
-_VIEWS: Mapping[tuple[str, str, str], tuple[str, Convert, Convert]] = MappingProxyType({
-    ("events.k8s.io", "v1", "events"): ("events", event_to_core, event_from_core),
+# Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
+_VIEWS: Mapping[tuple[str, str, str], tuple[str, str, Convert, Convert]] = MappingProxyType({
+    ("events.k8s.io", "v1", "events"): ("events", "/v1/Event", event_to_core, event_from_core),
     ("autoscaling", "v1", "horizontalpodautoscalers"): (
-        "horizontalpodautoscalers.autoscaling", autoscaler_to_v2, autoscaler_from_v2,
+        "horizontalpodautoscalers.autoscaling", "autoscaling/v2/HorizontalPodAutoscaler",
+        autoscaler_to_v2, autoscaler_from_v2,
     ),
 })  # fmt: skip
 # Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.
@@ -102,7 +103,7 @@ def _facts() -> tuple[tuple[Kind, ...], Mapping[str, str], Schemas]:
 def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
     group, version, plural = raw["group"], raw["version"], raw["plural"]
     name = f"{plural}.{group}" if group else plural
-    storage, inward, outward = _VIEWS.get((group, version, plural), (name, None, None))
+    storage, stored_as, inward, outward = _VIEWS.get((group, version, plural), (name, "", None, None))
     subresources = {s["name"]: _subresource(s, group, version) for s in raw.get("subresources", ())}
     return Kind(
         group=group,
@@ -120,7 +121,7 @@ def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
         subresources=subresources,
         scale=ScalePaths() if "scale" in subresources else None,
         fields=SELECTABLE.get(name, {}),
-        to_storage=inward,
+        to_storage=fitted(inward, schemas.node(bodies[stored_as])) if inward else None,
         from_storage=outward,
         persisted="get" in raw["verbs"],
         acts_on=_ACTS.get((group, version, plural), ("", "")),

@@ -3,6 +3,7 @@
 import copy
 import json
 import operator
+import re
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core
+from apiserver_stub.kinds.registry import built_in
+from controller_manager.api.errors import BadRequest
 
 CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 70}}}
 MEMORY = {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}
@@ -154,6 +157,32 @@ def test_an_autoscaler_without_a_target_aims_at_most_of_the_cpu() -> None:
 def test_an_old_client_s_target_becomes_a_metric() -> None:
     old = {"apiVersion": "autoscaling/v1", "metadata": {"name": "a"}, "spec": {"targetCPUUtilizationPercentage": 70}}
     assert autoscaler_to_v2(old)["spec"] == {"metrics": [CPU]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "where"),
+    [
+        ("metrics", '[{"type": "Resource", "resource": {"name": 5}}]', "spec.metrics[0].resource.name"),
+        ("current-metrics", '[{"type": {}}]', "status.currentMetrics[0].type"),
+        ("conditions", '[{"status": []}]', "status.conditions[0].status"),
+        ("behavior", '{"ScaleUp": 5}', "spec.behavior.scaleUp"),
+        ("behavior", '{"ScaleUp":' * 200 + "{}" + "}" * 200, ""),
+    ],
+)
+def test_annotations_carry_nothing_that_the_stored_version_has_no_place_for(name: str, text: str, where: str) -> None:
+    annotations = {f"autoscaling.alpha.kubernetes.io/{name}": text}
+    convert = built_in().find("autoscaling", "v1", "horizontalpodautoscalers").to_storage
+    if not where:
+        assert convert({"metadata": {"annotations": annotations}})["spec"]["behavior"] == {"scaleUp": {}}
+        return
+    with pytest.raises(BadRequest, match=re.escape(where)):
+        convert({"metadata": {"annotations": annotations}})
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 50_000, '{"a":' * 900 + "1" + "}" * 900])
+def test_text_of_any_depth_is_converted(text: str) -> None:
+    for name in ("metrics", "current-metrics", "conditions", "behavior"):
+        autoscaler_to_v2({"metadata": {"annotations": {f"autoscaling.alpha.kubernetes.io/{name}": text}}})
 
 
 def test_text_that_is_no_metric_stays_an_annotation() -> None:
