@@ -184,7 +184,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invali
     told = causes[:_MOST_CAUSES]
     problems = [f"{c.field}: {c.message}" if c.field else c.message for c in told]
     if len(causes) > len(told):
-        problems.append(f"and {len(causes) - len(told)} more")
+        problems.append("and more")
     listed = problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]"
     qualified = f"{kind}.{group}" if group else kind
     details = Details(name=name, group=group, kind=kind, causes=tuple(told))

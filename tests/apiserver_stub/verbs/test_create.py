@@ -105,7 +105,7 @@ async def test_all_problems_are_told_at_once(api) -> None:
 
 
 async def test_a_mass_of_problems_is_not_told_to_the_end(api) -> None:
-    with pytest.raises(errors.Invalid, match="and 19800 more") as caught:
+    with pytest.raises(errors.Invalid, match=r", and more\]$") as caught:
         await api.post(CONFIGS, {"metadata": {"name": "a", "labels": {f"!{n}": "" for n in range(20_000)}}})
     assert len(caught.value.status().encode()) < 100_000
 
