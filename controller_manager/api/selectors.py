@@ -15,6 +15,7 @@ _NAME = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _LABEL_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_NAME}")
 _LABEL_VALUE = re.compile(rf"(?:{_NAME})?")
 _EMPTY: Mapping[str, str] = {}
+_LONGEST_KEPT = 1024  # characters of a selector that is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class LabelSelector:
     @classmethod
     def parse(cls, text: str) -> Self:
         """Parse `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`; raises `BadRequest` naming the faulty part."""
-        return cls(_parsed(text))
+        return cls(_parsed(text) if len(text) > _LONGEST_KEPT else _kept(text))
 
     @property
     def empty(self) -> bool:
@@ -124,6 +125,10 @@ def _compares(value: str, operator: Operator, bound: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
+def _kept(text: str) -> tuple[Requirement, ...]:
+    return _parsed(text)
+
+
 def _parsed(text: str) -> tuple[Requirement, ...]:
     tokens = list(_tokens(text))
     found: list[Requirement] = []
@@ -177,9 +182,9 @@ def _requirement(tokens: Sequence[str], at: int, text: str) -> tuple[Requirement
 
 
 def _value_set(tokens: Sequence[str], at: int, text: str) -> tuple[tuple[str, ...], int]:
-    if at >= len(tokens) or tokens[at] != "(" or ")" not in tokens[at:]:
+    end = next((end for end in range(at, len(tokens)) if tokens[end] == ")"), 0)
+    if not end or tokens[at] != "(":
         raise _unparsable(text, "a set of values is written (a,b)")
-    end = tokens.index(")", at)
     values: list[str] = [""]
     for token in tokens[at + 1 : end]:
         if token == ",":  # noqa: S105 - a token of the grammar

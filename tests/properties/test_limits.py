@@ -16,6 +16,8 @@ CONFIGS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/def
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 JSON, YAML, APPLY = "application/json", "application/yaml", "application/apply-patch+yaml"
 JSON_PATCH, STRATEGIC = "application/json-patch+json", "application/strategic-merge-patch+json"
+STORAGE_CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 PATIENCE = 2.0  # seconds of this process; a busy machine is slow, but these were slower
 
 LONG = "k" * 1_000_000
@@ -58,6 +60,22 @@ BODIES = {
     "repeated keys below a long key": ("PUT", JSON, b'{"data":{"%b":{%b}}}' % (
         LONG.encode(), b",".join(b'"%d":1,"%d":1' % (n, n) for n in range(50_000))
     )),
+    "values that must differ": ("POST " + STORAGE_CLASSES, JSON, spelt({
+        "metadata": {"name": "a"}, "provisioner": "x",
+        "allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "values": list(map(str, range(140_000)))}]}],
+    })),
+    "keys that exclude each other": ("POST " + PODS, JSON, spelt({"metadata": {"name": "a"}, "spec": {
+        "containers": [{"name": "c", "image": "i"}],
+        "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+            "topologyKey": "k", "labelSelector": {},
+            "matchLabelKeys": [f"a{n}" for n in range(70_000)],
+            "mismatchLabelKeys": [f"b{n}" for n in range(70_000)],
+        }]}},
+    }})),
+    "a selector of many terms": ("POST " + DEPLOYMENTS, JSON, spelt({"metadata": {"name": "a"}, "spec": {
+        "selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}] * 25_000},
+        "template": {"metadata": {"labels": {"k": "v"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
+    }})),
     "nothing, in great numbers": ("POST " + PODS, JSON, b'{"spec":{"containers":[%b{}]}}' % (b"{}," * 900_000)),
 }  # fmt: skip
 

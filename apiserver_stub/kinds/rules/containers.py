@@ -124,10 +124,11 @@ LISTS: tuple[tuple[str, Rule], ...] = (
 
 def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None:
     """Mounts and devices are of volumes the Pod has, and of no volume both."""
-    mounted = {}
+    mounted, paths = set(), set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         name = mount.get("name")
-        mounted[name] = mount.get("mountPath")
+        mounted.add(name)
+        paths.add(mount.get("mountPath"))
         if name and name not in volumes:
             found.not_found((((at, "volumeMounts"), index), "name"), name)
     for index, device in enumerate(container.get("volumeDevices") or ()):
@@ -139,6 +140,6 @@ def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None
         elif volumes.get(name) is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
             why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
             found.invalid((here, "name"), name, why)
-        if device.get("devicePath") in mounted.values():
+        if device.get("devicePath") in paths:
             why = "must not already exist as a path in volumeMounts"
             found.invalid((here, "devicePath"), device.get("devicePath"), why)

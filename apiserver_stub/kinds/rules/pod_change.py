@@ -64,14 +64,20 @@ def _deadline(new: Any, old: Any, found: Problems) -> None:
 
 
 def _tolerations(new: list[Any], old: list[Any], found: Problems) -> None:
-    lasting = ("tolerationSeconds",)
-    if any(all(not same_but(lasting, one, other) for other in new) for one in old):
+    if not _lasting(old) <= _lasting(new):
         why = "existing toleration can not be modified except its tolerationSeconds"
         found.forbidden((_SPEC, "tolerations"), why)
 
 
+def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
+    """Tolerations but for how long they hold."""
+    return {
+        frozenset((name, value) for name, value in one.items() if name != "tolerationSeconds") for one in tolerations
+    }
+
+
 def _gates(new: list[Any], old: list[Any], found: Problems) -> None:
-    known = [gate.get("name") for gate in old]
+    known = {gate.get("name") for gate in old}
     for index, gate in enumerate(new):
         if gate.get("name") not in known:
             why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"

@@ -29,11 +29,13 @@ def change_status(new: Tree, old: Tree, found: Problems) -> None:
 
 def _addresses(entries: Any, at: At, found: Problems) -> None:
     texts = [entry.get("ip", "") for entry in entries]
+    seen: set[str] = set()
     for index, text in enumerate(texts):
         if why := address(text):
             found.invalid((at, index), text, why)
-        if text in texts[:index]:
+        if text in seen:
             found.duplicate((at, index), entries[index])
+        seen.add(text)
     if len({family(text) for text in texts}) < len(texts):
         found.invalid(at, entries, "may specify no more than one IP for each IP family")
 

@@ -4,12 +4,12 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct_by, each, one_of, record
+from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct_by, each, form, one_of, record
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.selectors import LOOSE_NODE_TERM, NODE_SELECTOR, SELECTOR
 
 _WEIGHT = between(1, 100, "must be in the range 1-100")
-EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
+_EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _label_keys(term: Any, at: At, found: Problems) -> None:
@@ -17,8 +17,9 @@ def _label_keys(term: Any, at: At, found: Problems) -> None:
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
             found.forbidden((at, name), "must not be specified when labelSelector is not set")
+    excluded = set(mismatched)
     for index, name in enumerate(matched):
-        if name in mismatched:
+        if name in excluded:
             why = "exists in both matchLabelKeys and mismatchLabelKeys"
             found.invalid(((at, "matchLabelKeys"), index), name, why)
 
@@ -56,7 +57,7 @@ def _toleration(toleration: Any, at: At, found: Problems) -> None:
         found.invalid((at, "operator"), value, why)
 
 
-TOLERATIONS = each(record({"key": QUALIFIED, "effect": EFFECT}, _toleration))
+TOLERATIONS = each(record({"key": QUALIFIED, "effect": _EFFECT}, _toleration))
 
 
 def _spreads(constraint: Any, at: At, found: Problems) -> None:
@@ -95,9 +96,4 @@ def taints(values: Any, at: At, found: Problems) -> None:
         seen.add(pair)
 
 
-def _taint_value(value: Any, at: At, found: Problems) -> None:
-    if why := names.label_value(value):
-        found.invalid(at, value, why)
-
-
-_TAINT = record({"key": QUALIFIED, "value": _taint_value, "effect": EFFECT})
+_TAINT = record({"key": QUALIFIED, "value": form(names.label_value), "effect": _EFFECT})

@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, place
-from apiserver_stub.kinds.rules.combine import Rules, both, distinct_by, each, form, one_of, record, within
+from apiserver_stub.kinds.rules.combine import Rules, both, distinct, distinct_by, each, form, one_of, record, within
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, QUALIFIED, address, family, network, port_or_name
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.service_change import change
@@ -115,9 +115,7 @@ def _addresses(spec: Any, at: At, found: Problems) -> None:
 
 def _families(spec: Tree, given: list[str], at: At, found: Problems) -> None:
     families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
-    for index, name in enumerate(families):
-        if name in families[:index]:
-            found.duplicate(((at, "ipFamilies"), index), name)
+    distinct()(families, (at, "ipFamilies"), found)
     if policy == "SingleStack" and len(families) > 1:
         found.invalid(
             (at, "ipFamilyPolicy"),

@@ -3,12 +3,13 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
 from apiserver_stub.kinds.rules.amounts import not_negative
 from apiserver_stub.kinds.rules.combine import (
     Rules,
     at_least,
     both,
+    distinct,
     distinct_by,
     each,
     filled,
@@ -40,15 +41,8 @@ def _provisioner(name: str) -> str:
     return names.qualified(name.lower())
 
 
-def _distinct_values(expression: Any, at: At, found: Problems) -> None:
-    values = expression.get("values") or []
-    for index, value in enumerate(values):
-        if value in values[:index]:
-            found.duplicate(((at, "values"), index), value)
-
-
 _TOPOLOGIES = each(record({"matchLabelExpressions": both(
-    each(record({"key": QUALIFIED, "values": filled()}, _distinct_values)), distinct_by("key"),
+    each(record({"key": QUALIFIED, "values": both(filled(), distinct())})), distinct_by("key"),
 )}))  # fmt: skip
 _CLASS = record({"provisioner": form(_provisioner), "parameters": _parameters, "allowedTopologies": _TOPOLOGIES})
 _ATTRIBUTES = record(
@@ -88,7 +82,7 @@ _NODE_DRIVER = record({
 def _node_ids(drivers: Any, at: At, found: Problems) -> None:
     for index, driver in enumerate(drivers):
         if len(driver.get("nodeID", "")) > _LONGEST_ID:
-            found.too_long((((at, index), "nodeID")), _LONGEST_ID)
+            found.too_long(((at, index), "nodeID"), _LONGEST_ID)
 
 
 def _drivers_stay(new: Tree, old: Tree, found: Problems) -> None:
@@ -97,7 +91,7 @@ def _drivers_stay(new: Tree, old: Tree, found: Problems) -> None:
     for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
         before = known.get(driver.get("name"))
         if before is not None and {**before, "allocatable": None} != {**driver, "allocatable": None}:
-            found.invalid((place("spec.drivers"), index), driver, "field is immutable")
+            found.invalid((place("spec.drivers"), index), driver, IMMUTABLE)
 
 
 _CAPACITY = record({

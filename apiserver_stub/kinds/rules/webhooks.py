@@ -71,13 +71,14 @@ def _wildcards(resources: Any, at: At, found: Problems) -> None:
     """A resource that a wildcard covers is not named as well."""
     if len(resources) > 1 and "*/*" in resources:
         found.invalid(at, resources, "if '*/*' is present, must not specify other resources")
+    given = set(resources)
     for index, name in enumerate(resources):
         plural, slash, part = name.partition("/")
-        if slash and plural != "*" and f"*/{part}" in resources:
+        if slash and plural != "*" and f"*/{part}" in given:
             found.invalid((at, index), name, f"if '*/{part}' is present, must not specify {name}")
-        if slash and part != "*" and f"{plural}/*" in resources:
+        if slash and part != "*" and f"{plural}/*" in given:
             found.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
-        if not slash and name != "*" and "*" in resources:
+        if not slash and name != "*" and "*" in given:
             found.invalid((at, index), name, "if '*' is present, must not specify other resources without subresources")
 
 
