@@ -481,7 +481,7 @@ def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[Kind, Tree], 
         kind.strategy.prepare_update(new, tree)
         again = validate(kind, new, tree, part)
         assert tree == before
-        assert part or set(again) <= set(causes)
+        assert part or causes or not again
 
 
 @settings(max_examples=150, deadline=None)
