@@ -74,14 +74,14 @@ def built_in() -> Definitions:
     """The definitions of the built-in API, with the values the server allows."""
     definitions = msgspec.json.decode(files(__package__).joinpath("definitions.json").read_bytes())
     for short, fields in ENUMS.items():
-        described = definitions[full_name(short)]["fields"]
+        described = definitions[_full_name(short)]["fields"]
         for field, allowed in fields.items():
             raw = described[field.removesuffix("[]")]
             (raw["items"] if field.endswith("[]") else raw)["enum"] = allowed
     return Definitions(definitions)
 
 
-def full_name(short: str) -> str:
+def _full_name(short: str) -> str:
     """The name clients know a definition by: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
     return next(home + short for start, home in _HOMES if short.startswith(start))
 

@@ -2,16 +2,14 @@
 
 from dataclasses import dataclass
 
+from apiserver_stub.encode import media as written
+from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, CBOR, JSON, YAML
+from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
 from apiserver_stub.openapi.definitions import PATCH
 from apiserver_stub.openapi.operation import TEXT, Operation
-from controller_manager.api.platform import VENDOR
+from apiserver_stub.verbs.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
-JSON, YAML, PROTOBUF, CBOR = (
-    "application/json", "application/yaml", f"application/vnd.{VENDOR}.protobuf", "application/cbor",
-)  # fmt: skip
-JSON_PATCH = "application/json-patch+json"
-_STRATEGIC = "application/strategic-merge-patch+json"
-_PATCHES = ("application/apply-patch+yaml", JSON_PATCH, "application/merge-patch+json")
+_PATCHES = (APPLY_YAML, JSON_PATCH, MERGE_PATCH)
 _STREAMED = frozenset({"list", "watch", "watchlist"})
 
 
@@ -31,7 +29,7 @@ class Media:
         if not operation.body:
             return []
         if operation.body == PATCH:
-            return [*_PATCHES, *_if(not operation.custom, _STRATEGIC), *_if(self.cbor, "application/apply-patch+cbor")]
+            return [*_PATCHES, *_if(not operation.custom, STRATEGIC_MERGE_PATCH), *_if(self.cbor, APPLY_CBOR)]
         return self._whole(operation)
 
     def produced(self, operation: Operation) -> list[str]:
@@ -44,7 +42,7 @@ class Media:
         if operation.action not in _STREAMED:
             return whole
         streams = (f"{media};stream=watch" for media in whole if media in (JSON, PROTOBUF))
-        return [*whole, *streams, *_if(self.cbor, "application/cbor-seq")]
+        return [*whole, *streams, *_if(self.cbor, written.CBOR.watch_type)]
 
     def _whole(self, operation: Operation) -> list[str]:
         return [JSON, YAML, *_if(not operation.custom, PROTOBUF), *_if(self.cbor, CBOR)]

@@ -1,8 +1,9 @@
 """One thing that can be done, as clients are told of it: a record, how it is named, and those that concern no kind."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.openapi.definitions import META
@@ -10,6 +11,7 @@ from apiserver_stub.openapi.parameters import PATH_PARAMETERS
 from controller_manager.api.platform import GROUP_DOMAIN
 
 TEXT = "text"  # stands for a definition where the answer is no object
+PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
 
 _PARTS = re.compile("[.-]")
 _VERSION = "io.k8s.apimachinery.pkg.version.Info"
@@ -52,6 +54,23 @@ class Operation:
             return {}
         about = dict(zip(("group", "version", "kind"), self.about, strict=True))
         return {"x-kubernetes-action": self.action, "x-kubernetes-group-version-kind": about}
+
+
+def by_path(
+    operations: Iterable[Operation],
+    shared: Callable[[Operation], list[dict[str, Any]]],
+    told: Callable[[Operation], dict[str, Any]],
+) -> tuple[dict[str, Any], set[str]]:
+    """The operations as `told`, by path and method, beside the parameters `shared` at their path; and the names of the
+    definitions they need.
+    """
+    paths: dict[str, Any] = {}
+    needed: set[str] = set()
+    for operation in operations:
+        needed.update(operation.refs)
+        item = paths.setdefault(operation.path, {"parameters": shared(operation)})
+        item[operation.method] = told(operation)
+    return paths, needed
 
 
 def root_of(group: str, version: str) -> str:

@@ -12,11 +12,12 @@ from urllib.parse import urlencode
 import msgspec
 
 from apiserver_stub.encode.accept import preferred
+from apiserver_stub.encode.body import JSON
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.definitions import Definitions, built_in
-from apiserver_stub.openapi.media import JSON, Media
+from apiserver_stub.openapi.media import Media
 from apiserver_stub.openapi.operation import page, root_of
 from apiserver_stub.openapi.operations import operations
 from apiserver_stub.parse import unknown

@@ -5,10 +5,9 @@ from typing import Any
 
 from apiserver_stub.openapi.definitions import STATUS, Definitions
 from apiserver_stub.openapi.media import Media
-from apiserver_stub.openapi.operation import TEXT, Operation
+from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V2
-from apiserver_stub.openapi.v3 import PHRASES
 from apiserver_stub.version import git_version
 
 Document = dict[str, Any]
@@ -19,17 +18,12 @@ _REFUSED = {"description": "A refusal", "schema": V2.ref(STATUS)}
 
 def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
     """The operations, and all definitions they refer to."""
-    paths: Document = {}
-    named = {STATUS}
-    for operation in operations:
-        named.update(operation.refs)
-        item = paths.setdefault(operation.path, {"parameters": _of_path(operation)})
-        item[operation.method] = _told(operation, media)
+    paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
     return {
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": git_version()},
         "paths": paths,
-        "definitions": V2.definitions(definitions, definitions.closure(named)),
+        "definitions": V2.definitions(definitions, definitions.closure({STATUS, *named})),
         "securityDefinitions": {"BearerToken": _TOKEN},
         "security": [{"BearerToken": []}],
     }

@@ -1,19 +1,18 @@
 """A document of OpenAPI 3: the operations of one version of a group, or of one page, and the definitions they need."""
 
-from collections.abc import Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 from typing import Any
 
 from apiserver_stub.openapi.definitions import STATUS, Definitions
-from apiserver_stub.openapi.media import JSON_PATCH, Media
-from apiserver_stub.openapi.operation import TEXT, Operation
+from apiserver_stub.openapi.media import Media
+from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V3
+from apiserver_stub.verbs.patch import JSON_PATCH
 from apiserver_stub.version import git_version
 
 Document = dict[str, Any]
 
-PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
 _TEXT = {"schema": {"type": "string"}}
 _LIST_OF_OPERATIONS = {"schema": {"type": "array", "items": {"type": "object"}}}
 _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorization", "type": "apiKey"}
@@ -21,18 +20,13 @@ _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorizati
 
 def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
     """The operations, and all definitions they refer to."""
-    paths: Document = {}
-    named = {STATUS}
-    for operation in operations:
-        named.update(operation.refs)
-        item = paths.setdefault(operation.path, {"parameters": _of_path(operation)})
-        item[operation.method] = _told(operation, media)
+    paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": git_version()},
         "paths": paths,
         "components": {
-            "schemas": V3.definitions(definitions, definitions.closure(named)),
+            "schemas": V3.definitions(definitions, definitions.closure({STATUS, *named})),
             "securitySchemes": {"BearerToken": _TOKEN},
         },
         "security": [{"BearerToken": []}],

@@ -1,5 +1,9 @@
 """An object changed by a patch document (document 1, Update operations)."""
 
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
 from apiserver_stub.call import Call, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, Body, media_type, unsupported
 from apiserver_stub.encode.json import check_depth, decode_noting
@@ -15,28 +19,34 @@ from controller_manager.api.errors import BadRequest
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH)
+
+
+def _apply_operations(tree: Tree, document: Any, _node: Node) -> Tree:
+    patched = json_patch.apply(tree, document)
+    check_depth(patched)  # the others can't get deeper than the tree or the patch is
+    return patched
+
+
+_PATCHES: Mapping[str, Callable[[Tree, Any, Node], Tree]] = MappingProxyType({
+    JSON_PATCH: _apply_operations,
+    MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
+    STRATEGIC_MERGE_PATCH: strategic.apply,
+})  # fmt: skip
 
 
 class Patch:
     """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
     def __init__(self, call: Call) -> None:
-        self._type = media_type(call.request)
-        if self._type not in _PATCHES:
+        found = _PATCHES.get(media_type(call.request))
+        if found is None:
             raise unsupported((*_PATCHES, APPLY_YAML))
+        self._apply = found
         self._document, self.duplicates = decode_noting(call.request.body)
 
     def apply(self, tree: Tree, node: Node) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
-        match self._type:
-            case "application/json-patch+json":
-                patched = json_patch.apply(tree, self._document)
-                check_depth(patched)  # the others can't get deeper than the tree or the patch is
-                return patched
-            case "application/merge-patch+json":
-                return merge.apply(tree, self._document)
-        return strategic.apply(tree, self._document, node)
+        return self._apply(tree, self._document, node)
 
 
 async def patch(tools: Tools, call: Call) -> Reply:
