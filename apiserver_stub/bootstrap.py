@@ -50,10 +50,10 @@ class Bootstrap:
             wanted = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}}
             await self._ensure(_NAMESPACES, name, wanted)
         if self._address.ranges:
-            await self._ensure(_RANGES, _NAME, {}, service_range(self._address))
-        await self._ensure(f"{_IN_DEFAULT}/services", _NAME, service(self._address), given(self._address))
-        await self._ensure(f"{_IN_DEFAULT}/endpoints", _NAME, endpoints(self._address))
-        await self._ensure(_SLICES, _NAME, endpoint_slice(self._address))
+            await self._ensure(_RANGES, _NAME, {}, _service_range(self._address))
+        await self._ensure(f"{_IN_DEFAULT}/services", _NAME, _service(self._address), _given(self._address))
+        await self._ensure(f"{_IN_DEFAULT}/endpoints", _NAME, _endpoints(self._address))
+        await self._ensure(_SLICES, _NAME, _endpoint_slice(self._address))
 
     async def _ensure(self, collection: str, name: str, wanted: Tree, born: Tree | None = None) -> None:
         """Bring about what is wanted; what it is `born` with besides stays as it was then."""
@@ -89,7 +89,7 @@ class Bootstrap:
         return found
 
 
-def service(where: Address) -> Tree:
+def _service(where: Address) -> Tree:
     """The service `kubernetes` of the namespace `default`."""
     return {
         "kind": "Service",
@@ -104,14 +104,14 @@ def service(where: Address) -> Tree:
     }
 
 
-def given(where: Address) -> Tree:
+def _given(where: Address) -> Tree:
     """Its address, which it keeps if the range of addresses is another one day."""
     family = f"IPv{ip_address(where.cluster_ip).version}"
     addresses = {"clusterIP": where.cluster_ip, "clusterIPs": [where.cluster_ip]}
     return {"spec": {**addresses, "ipFamilies": [family], "ipFamilyPolicy": "SingleStack"}}
 
 
-def service_range(where: Address) -> Tree:
+def _service_range(where: Address) -> Tree:
     """The ranges of addresses as an object."""
     ready = {"type": "Ready", "status": "True", "reason": "", "message": "Kubernetes Service CIDR is ready"}
     return {
@@ -123,7 +123,7 @@ def service_range(where: Address) -> Tree:
     }
 
 
-def endpoints(where: Address) -> Tree:
+def _endpoints(where: Address) -> Tree:
     """The Endpoints of that service; nobody need mirror them into slices."""
     return {
         "kind": "Endpoints",
@@ -138,7 +138,7 @@ def endpoints(where: Address) -> Tree:
     }
 
 
-def endpoint_slice(where: Address) -> Tree:
+def _endpoint_slice(where: Address) -> Tree:
     """The slice of that service."""
     return {
         "kind": "EndpointSlice",

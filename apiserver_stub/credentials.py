@@ -57,7 +57,7 @@ class Authority:
         trust = trust or self._ca.certificate
         if not self._connects(file, server, trust):
             client = issue(self._ca, identity.user, identity.groups, client=True)
-            document = kubeconfig_document(server, trust, client, identity.user)
+            document = _kubeconfig_document(server, trust, client, identity.user)
             write_atomically(file, yaml.safe_dump(document, sort_keys=False).encode())
 
     def _load_or_make(self, key_file: Path) -> Pair:
@@ -97,7 +97,7 @@ class Authority:
         return certificate.not_valid_after_utc - _RENEW_BEFORE > utc_now()
 
 
-def kubeconfig_document(server: str, trust: bytes, client: Pair, user: str) -> dict[str, Any]:
+def _kubeconfig_document(server: str, trust: bytes, client: Pair, user: str) -> dict[str, Any]:
     """A kubeconfig with one cluster, one user and a context of both."""
     credentials = {"client-certificate-data": _base64(client.certificate), "client-key-data": _base64(client.key)}
     return {

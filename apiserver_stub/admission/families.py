@@ -16,7 +16,7 @@ from apiserver_stub.kinds.problems import shown
 from apiserver_stub.kinds.service_spec import is_headless, needs_addresses
 from controller_manager.api.errors import Cause
 
-FAMILIES = ("IPv4", "IPv6")
+_FAMILIES = ("IPv4", "IPv6")
 _SINGLE, _PREFER, _REQUIRE = "SingleStack", "PreferDualStack", "RequireDualStack"
 _POLICY = "spec.ipFamilyPolicy"
 
@@ -56,7 +56,7 @@ def choose(spec: Tree, old: Tree, offered: Sequence[str]) -> list[Cause]:
         return problems
     families = families or [offered[0]]
     if policy != _SINGLE and len(families) == 1 and (free_choice or len(offered) == 2):
-        families.append(FAMILIES[families[0] == FAMILIES[0]])
+        families.append(_FAMILIES[families[0] == _FAMILIES[0]])
     spec["ipFamilies"] = families
     return []
 

@@ -73,7 +73,7 @@ class ServiceAddresses:
             raise invalid(request.kind.group, request.kind.kind, request.name, problems)
         tree["spec"] = spec
         if not request.dry_run:
-            self._ledger.promise(key, held_by(msgspec.convert(tree, _Service)))
+            self._ledger.promise(key, _held_by(msgspec.convert(tree, _Service)))
 
     def _follow(self) -> None:
         if self._follows:
@@ -81,20 +81,20 @@ class ServiceAddresses:
         self._follows = True
         for row in self._store.snapshot(_SERVICES).items():
             with suppress(Corrupt):
-                self._ledger.note(row.key, held_by(_STORED.decode(row.data)))
+                self._ledger.note(row.key, _held_by(_STORED.decode(row.data)))
         self._store.subscribe(self._changed)
 
     def _changed(self, changes: Sequence[Change]) -> None:
         for change in changes:
             row = change.row
             if row.resource == _SERVICES:
-                self._ledger.note(row.key, () if change.deleted else held_by(_STORED.decode(row.data)))
+                self._ledger.note(row.key, () if change.deleted else _held_by(_STORED.decode(row.data)))
 
 
 _STORED = msgspec.json.Decoder(_Service)
 
 
-def held_by(service: _Service) -> tuple[Item, ...]:
+def _held_by(service: _Service) -> tuple[Item, ...]:
     """Addresses and node ports of a Service, each in one form."""
     spec = service.spec
     given: list[str] = [*(spec.cluster_ips or (spec.cluster_ip,))]

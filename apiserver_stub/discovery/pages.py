@@ -14,7 +14,7 @@ from apiserver_stub.parse import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
 
-PLAIN = "application/json"
+_PLAIN = "application/json"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _ANY_JSON = frozenset({"application/json", "application/*", "*/*"})
 _IS_AGGREGATED = frozenset({("g", "apidiscovery.k8s.io"), ("v", "v2"), ("as", "APIGroupDiscoveryList")})
@@ -46,7 +46,7 @@ class Discovery:
         plain = self._plain.get(path)
         if plain is None:
             raise unknown()
-        page = choose(request.headers.get("accept", ""), plain, self._aggregated.get(path))
+        page = _choose(request.headers.get("accept", ""), plain, self._aggregated.get(path))
         headers = {"content-type": page.media_type, "vary": "Accept", "etag": page.etag}
         if page.media_type == AGGREGATED:
             headers["cache-control"] = "public"
@@ -61,7 +61,7 @@ class Discovery:
         versions = by_version(kinds)
         plain = plain_documents(versions, self._address)
         plain[""] = {"paths": sorted({*plain, *self._elsewhere})}
-        self._plain = {path: _page(PLAIN, document) for path, document in plain.items()}
+        self._plain = {path: _page(_PLAIN, document) for path, document in plain.items()}
         core: Versions = {group: found for group, found in versions.items() if not group}
         others: Versions = {group: found for group, found in versions.items() if group}
         self._aggregated = {
@@ -71,7 +71,7 @@ class Discovery:
         self._shown = kinds
 
 
-def choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
+def _choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
     """The form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
     if not accept.strip():
         return plain
@@ -82,7 +82,7 @@ def choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
             return plain
         if aggregated is not None and parameters.items() >= _IS_AGGREGATED:
             return aggregated
-    raise NotAcceptable(f"only the following media types are accepted: {PLAIN}, {AGGREGATED}")
+    raise NotAcceptable(f"only the following media types are accepted: {_PLAIN}, {AGGREGATED}")
 
 
 def _page(media_type: str, document: dict[str, Any]) -> Page:

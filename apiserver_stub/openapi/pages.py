@@ -25,7 +25,7 @@ from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 
-V2, V3 = "/openapi/v2", "/openapi/v3"
+_V2, _V3 = "/openapi/v2", "/openapi/v3"
 
 _YEAR = timedelta(days=365)
 _ANY = ("application/*", "*/*")
@@ -87,14 +87,14 @@ class OpenApi:
 
     def answer(self, request: Request, path: str) -> Response | None:
         """The description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
-        if path != V2 and path != V3 and not path.startswith(f"{V3}/"):
+        if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
         self._refresh()
-        if path == V2:
+        if path == _V2:
             return self._whole.answer(request)
-        if path == V3:
+        if path == _V3:
             return self._index(request)
-        root = path.removeprefix(f"{V3}/")
+        root = path.removeprefix(f"{_V3}/")
         found = self._parts.get(root)
         if found is None:
             raise unknown()
@@ -164,7 +164,7 @@ def _answer(request: Request, media: str, tag: str, body: Callable[[], bytes]) -
 
 
 def _address(root: str, tag: str) -> str:
-    return f"{V3}/{root}?{urlencode({'hash': tag})}"
+    return f"{_V3}/{root}?{urlencode({'hash': tag})}"
 
 
 def _tag(body: bytes) -> str:

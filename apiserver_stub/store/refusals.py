@@ -21,7 +21,6 @@ class TooOld(errors.Expired):
 
     def __init__(self, revision: int, oldest: int) -> None:
         super().__init__(f"too old resource version: {revision} ({oldest})")
-        self.oldest = oldest
 
 
 class TooNew(errors.Timeout):

@@ -88,12 +88,6 @@ class Store:
         """Call `subscriber` with each group of changes as soon as it is visible; it must not raise."""
         self._subscribers.append(subscriber)
 
-    def oldest(self, resource: str | None = None) -> int:
-        """Watches and exact reads of `resource` (None: of any) can be served from this revision on."""
-        if resource is not None:
-            return self.history(resource).trimmed
-        return max((collection.history.trimmed for collection in self._collections.values()), default=0)
-
     def get(self, resource: str, key: str) -> Row | None:
         """The current row of `key`."""
         return self._collection(resource).get(key)

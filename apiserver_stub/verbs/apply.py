@@ -20,7 +20,7 @@ from apiserver_stub.verbs.tracking import author_of, invalid_options, now, put_r
 from apiserver_stub.verbs.update import check_name
 from controller_manager.api.errors import AlreadyExists, BadRequest, Cause, NotFound, conflict
 
-MEDIA = (APPLY_YAML, APPLY_CBOR)
+_MEDIA = (APPLY_YAML, APPLY_CBOR)
 
 
 async def apply(tools: Tools, call: Call) -> Reply:
@@ -82,7 +82,7 @@ class Application:
 
 def is_apply(call: Call) -> bool:
     """Whether the body of a patch is a configuration to apply."""
-    return media_type(call.request) in MEDIA
+    return media_type(call.request) in _MEDIA
 
 
 def check_options(call: Call) -> None:

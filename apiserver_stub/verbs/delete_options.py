@@ -18,7 +18,7 @@ IGNORE = "ignoreStoreReadErrorWithClusterBreakingPotential"
 _ALL = "All"
 _EXCLUDED = ("dryRun", "gracePeriodSeconds", "orphanDependents", "preconditions", "propagationPolicy")
 
-Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Preconditions(Model):
@@ -32,7 +32,7 @@ class DeleteOptions(Model):
     """The choices of a caller; what it leaves open is the kind's."""
 
     api_version: str = "v1"
-    grace_period_seconds: Seconds | None = None
+    grace_period_seconds: _Seconds | None = None
     propagation_policy: str | None = None
     orphan_dependents: bool | None = None
     preconditions: Preconditions | None = None

@@ -17,6 +17,11 @@ from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import Expired
 
 _BREATH = 2000  # rows looked at before others may run
+_GONE = (
+    "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
+    "or use the continue token of this response to list the rest as it is now: what changed since the first piece "
+    "was made may then be missing or appear."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,6 @@ async def _snapshot(tools: Tools, resource: str, semantic: Semantic, token: toke
         if semantic is Semantic.EXACT:
             raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
         raise Expired(_GONE, continue_token=tokens.write(token._replace(revision=0))) from None
-
-
-_GONE = (
-    "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
-    "or use the continue token of this response to list the rest as it is now: what changed since the first piece "
-    "was made may then be missing or appear."
-)
 
 
 def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:

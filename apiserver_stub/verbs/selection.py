@@ -11,7 +11,7 @@ from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
 
-NAME, NAMESPACE = "metadata.name", "metadata.namespace"
+_NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +55,19 @@ def select(call: Call) -> Selection:
     """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
     labels = LabelSelector.parse(call.query.get("labelSelector", ""))
     fields = FieldSelector.parse(call.query.get("fieldSelector", ""))
-    name = call.name or fields.exact(NAME) or ""
-    namespace = call.namespace or fields.exact(NAMESPACE) or "" if call.kind.namespaced else ""
-    said = Term(NAME, True, name)
+    name = call.name or fields.exact(_NAME) or ""
+    namespace = call.namespace or fields.exact(_NAMESPACE) or "" if call.kind.namespaced else ""
+    said = Term(_NAME, True, name)
     rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term != said)
     return Selection(namespace, name, labels, _StoredFields(rest))
 
 
 def _as_stored(kind: Kind, term: Term) -> Term:
-    if term.path in (NAME, NAMESPACE):
+    if term.path in (_NAME, _NAMESPACE):
         return term
     path = kind.fields.get(term.path)
     if path is None and kind.fields:
         raise BadRequest(f"field label not supported: {term.path}")
     if path is None:
-        raise BadRequest(f'"{term.path}" is not a known field selector: only "{NAME}", "{NAMESPACE}"')
+        raise BadRequest(f'"{term.path}" is not a known field selector: only "{_NAME}", "{_NAMESPACE}"')
     return Term(path, term.equal, term.value)

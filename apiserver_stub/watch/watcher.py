@@ -9,7 +9,7 @@ from apiserver_stub.watch.lines import Lines, Represent, bookmark
 from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
 from controller_manager.api.errors import ApiError
 
-BOOKMARK_EVERY = 60.0
+_BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
 _SCAN = 1000  # rows or changes looked at in one go
 
@@ -55,7 +55,7 @@ class Watcher:
         self._event: Callable[[Change], str] = plain_event if options.everything else self._filter.event
         self._initial: Iterator[Row] | None = None
         self._refusal: ApiError | None = None
-        self._bookmark_at = now + BOOKMARK_EVERY
+        self._bookmark_at = now + _BOOKMARK_EVERY
         self._end_at = now + options.timeout if options.timeout is not None else float("inf")
         self.ended = False
         self._place()
@@ -145,7 +145,7 @@ class Watcher:
         if ending:
             self.end()
         else:
-            self._bookmark_at = now + BOOKMARK_EVERY
+            self._bookmark_at = now + _BOOKMARK_EVERY
         return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
 
     def _give_up(self, refusal: ApiError) -> bytes:

@@ -83,7 +83,7 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
         check_history(store, writes)
         rows |= expected_rows(store, writes)
         assert {row.key: row.revision for row in store.snapshot("pods").items()} == rows
-        assert (store.oldest("pods") > 0) is (changes == 50)
+        assert (store.history("pods").trimmed > 0) is (changes == 50)
         revision = store.revision
         await store.close()
 
@@ -92,7 +92,7 @@ def check_history(store: Store, writes: list[Acknowledged]) -> None:
     window = store.history("pods")
     history = {change.revision: change for change in window.since(window.first)}
     for write in writes:
-        if write.revision > store.oldest("pods"):
+        if write.revision > store.history("pods").trimmed:
             change = history[write.revision]
             before = change.before.revision if change.before is not None else 0
             assert (change.row.key, before, change.deleted) == (write.key, write.before, write.deleted)

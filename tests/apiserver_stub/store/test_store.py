@@ -318,12 +318,12 @@ async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Store
     await store.commit("pods", "a", 2, body())
     await store.commit("nodes", "n", 0, body())
     await asyncio.sleep(150)
-    assert (store.oldest("pods"), store.oldest("nodes"), store.oldest()) == (3, 0, 3)
+    assert (store.history("pods").trimmed, store.history("nodes").trimmed) == (3, 0)
     assert len(store.snapshot_at("pods", 3)) == 2
     with pytest.raises(TooOld):
         store.snapshot_at("pods", 2)
     await asyncio.sleep(300)
-    assert (store.oldest("pods"), store.oldest("nodes")) == (4, 5)
+    assert (store.history("pods").trimmed, store.history("nodes").trimmed) == (4, 5)
     assert store.snapshot_at("nodes", 5).revision == 5
 
 
@@ -339,7 +339,7 @@ async def test_a_restart_finds_everything_including_the_history(reopen: Callable
     second = Store(reopen())
     await second.start()
     assert _everything(second) == _everything(first)
-    assert (second.revision, second.oldest()) == (7, 0)
+    assert (second.revision, second.history("pods").trimmed) == (7, 0)
     assert (await second.commit("pods", "ns/a", 2, body())).revision == 8
     await second.close()
 
@@ -361,7 +361,7 @@ async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice
     await log.close()
     second = Store(reopen())
     await second.start()
-    assert (content(second), second.revision, second.oldest("pods")) == ({"kept": 4}, 5, 5)
+    assert (content(second), second.revision, second.history("pods").trimmed) == ({"kept": 4}, 5, 5)
     with pytest.raises(TooOld):
         second.snapshot_at("pods", 4)
     await second.close()
@@ -431,7 +431,7 @@ async def _check_past(edits: list[tuple[str, str]], retention: Retention) -> Non
 
 
 def _compare(store: Store, states: dict[int, dict[str, int]], resource: str) -> None:
-    oldest = store.oldest(resource)
+    oldest = store.history(resource).trimmed
     for revision, state in states.items():
         if revision < oldest:
             with pytest.raises(TooOld):
