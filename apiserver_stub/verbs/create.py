@@ -3,9 +3,11 @@
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
+from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, served
@@ -58,8 +60,8 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     problems = validate(kind, tree, None)
     if problems:
         raise invalid(kind.group, kind.kind, name, problems)
-    if tools.store.get(kind.storage, key) is not None:
-        raise already_exists(kind.group, kind.plural, name)
+    if (taken := tools.store.get(kind.storage, key)) is not None:
+        raise _taken(kind, name, taken)
     tools.settle(call, "create", tree, None)
     if is_dry_run(call.query):
         return Reply(Item(encode(in_order(tree))), 201, warnings)
@@ -78,6 +80,14 @@ def check_namespace(call: Call, metadata: Tree) -> None:
         metadata["namespace"] = call.namespace
     else:
         metadata.pop("namespace", None)
+
+
+def _taken(kind: Kind, name: str, row: Row) -> AlreadyExists:
+    """The refusal tells whether waiting would help."""
+    refusal = already_exists(kind.group, kind.plural, name)
+    if not isinstance(row, CorruptRow) and row.field("metadata.deletionTimestamp"):
+        return AlreadyExists(f"object is being deleted: {refusal.message}", refusal.details)
+    return refusal
 
 
 def _draw_name(tree: Tree) -> bool:

@@ -39,7 +39,7 @@ def check(call: Call, body: Body, node: Node, kind: str) -> Warnings:
 def _judge(call: Call, body: Body, report: Report, kind: str) -> Warnings:
     level = field_validation(call.query)
     if report.wrong:
-        version = body.tree.get("apiVersion", call.kind.api_version)
+        version = str(body.tree.get("apiVersion", call.kind.api_version)).rpartition("/")[2]
         raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()

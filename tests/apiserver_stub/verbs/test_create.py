@@ -46,6 +46,18 @@ async def test_a_name_is_taken_once(api) -> None:
     assert await api.get(f"{CONFIGS}/a") == made
 
 
+async def test_a_name_is_taken_until_its_object_is_gone(api) -> None:
+    await api.post(CONFIGS, {"metadata": {"name": "a", "finalizers": ["example.com/held"]}})
+    await api("DELETE", f"{CONFIGS}/a")
+    with pytest.raises(errors.AlreadyExists, match=r'^object is being deleted: configmaps "a" already exists$'):
+        await api.config("a")
+
+
+async def test_a_wrong_type_is_told_with_the_version(api) -> None:
+    with pytest.raises(errors.BadRequest, match=r'^Deployment in version "v1" cannot be handled as a Deployment: '):
+        await api.post(DEPLOYMENTS, {"apiVersion": "apps/v1"} | deployment(replicas="two"))
+
+
 async def test_names_are_generated(api) -> None:
     found = {(await api.post(CONFIGS, {"metadata": {"generateName": "a-"}}))["metadata"]["name"] for _ in range(5)}
     assert len(found) == 5
