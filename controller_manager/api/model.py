@@ -19,6 +19,9 @@ class Model(
     """A value within an object; holds the fields we interpret."""
 
 
+NO_RECORD = msgspec.Raw()
+
+
 class OwnerReference(Model):
     """`metadata.ownerReferences[]`, complete."""
 
@@ -31,7 +34,11 @@ class OwnerReference(Model):
 
 
 class ObjectMeta(Model):
-    """`metadata`: the fields we interpret; the others stay in the object's `raw`."""
+    """`metadata`: the fields we interpret; the others stay in the object's `raw`.
+
+    A client takes `managed_fields` away from what a server answers: it is often a third of an object, nobody looks at
+    it, and servers keep it when an update comes without (KEP-555).
+    """
 
     name: str = ""
     generate_name: str = ""
@@ -46,10 +53,12 @@ class ObjectMeta(Model):
     annotations: Mapping[str, str] | None = None
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
+    managed_fields: msgspec.Raw = NO_RECORD
 
 
 class Object(Model):
-    """A Kubernetes object: its interpreted fields, and in `raw` the JSON bytes it was decoded from.
+    """A Kubernetes object: its interpreted fields, and in `raw` the JSON bytes it was decoded from; of what a server
+    answered, those without `metadata.managedFields`, which an update need not bring.
 
     `raw` is empty for an object made by hand or by a metadata-only informer. It is never sent.
     """

@@ -1,4 +1,7 @@
-"""Lines come out whole however a stream is cut; versions are read from any answer."""
+"""Lines come out whole however a stream is cut; versions are read from any answer; records of owners are left out."""
+
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -50,3 +53,37 @@ def test_each_object_of_a_list_owns_its_bytes() -> None:
     [pod] = codec.items(codec.head(body).items or [])
     assert type(pod.raw) is bytes
     assert pod.raw == b'{"metadata":{"name":"a"}}'
+
+
+RECORD = [{"manager": "a}],", "fieldsV1": {"f:data": {"f:}],": {}, 'k:{"name":"]"}': {".": {}}}}}]
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"kind": "A", "metadata": {"name": "a", "managedFields": RECORD}, "spec": {"b": 1}},
+        {"metadata": {"name": "a", "managedFields": RECORD, "uid": "u"}, "spec": {"managedFields": RECORD}},
+        {"metadata": {"annotations": {"a": '{"managedFields":[]}'}, "managedFields": None}},
+    ],
+)
+def test_the_record_of_owners_is_not_kept(tree: dict[str, Any]) -> None:
+    data = json.dumps(tree, separators=(",", ":")).encode()
+    del tree["metadata"]["managedFields"]
+    pod = Codec(PODS).one(data)
+    assert json.loads(pod.raw) == tree
+    assert bytes(pod.metadata.managed_fields) == b""
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        {"metadata": {"name": "a"}, "spec": {"c": 1, "managedFields": RECORD}},
+        {"spec": {"metadata": {"a": 1, "managedFields": RECORD}}, "metadata": {"name": "a", "managedFields": RECORD}},
+        {"metadata": {"managedFields": RECORD}},
+        {"a": 1, "managedFields": None},
+        {"a": '"metadata":{', "b": 1, "managedFields": RECORD, "metadata": {"name": "a", "managedFields": RECORD}},
+    ],
+)
+def test_nothing_else_is_left_out(tree: dict[str, Any]) -> None:
+    data = json.dumps(tree, separators=(",", ":")).encode()
+    assert Codec(PODS).one(data).raw == data

@@ -1,0 +1,39 @@
+"""What controllers write keeps what they never see: fields nobody models, and the record of who owns which."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.core import PODS
+from controller_manager.api.resource import Key
+from controller_manager.client.client import Call
+from controller_manager.testing import Cluster
+
+pytestmark = pytest.mark.virtual
+
+KEY = Key("default", "a")
+APPLIED = {
+    "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "c", "image": "i", "env": [{"name": "A]}", "value": "}]"}]}]},
+}  # fmt: skip
+
+
+async def test_an_update_without_the_record_of_owners_keeps_it() -> None:
+    async with Cluster() as cluster:
+        path, by = PODS.path("default", "a"), (("fieldManager", "applier"),)
+        media = "application/apply-patch+yaml"
+        await cluster.client.raw(Call("PATCH", path, by, body=json.dumps(APPLIED).encode(), content_type=media))
+        before = json.loads(await cluster.client.raw(Call("GET", path)))
+        pod = await cluster.client.get(PODS, KEY)
+        assert b"managedFields" not in pod.raw
+        labelled = replace(pod, metadata=replace(pod.metadata, labels={"app": "web", "tier": "front"}))
+        await cluster.client.update(PODS, labelled)
+        after = json.loads(await cluster.client.raw(Call("GET", path)))
+        applied, updated = after["metadata"].pop("managedFields")
+        assert [applied] == before["metadata"].pop("managedFields")
+        assert updated["fieldsV1"] == {"f:metadata": {"f:labels": {"f:tier": {}}}}
+        before["metadata"] |= {
+            "labels": {"app": "web", "tier": "front"}, "resourceVersion": after["metadata"]["resourceVersion"],
+        }  # fmt: skip
+        assert after == before
