@@ -2,8 +2,8 @@
 
 import re
 
-LABEL_LIMIT = 63
-SUBDOMAIN_LIMIT = 253
+_LABEL_LIMIT = 63
+_SUBDOMAIN_LIMIT = 253
 _PORT_NAME_LIMIT = 15
 
 _LABEL_FORM = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -61,22 +61,22 @@ def _too_long(limit: int, unit: str = "characters") -> str:
 
 def label(name: str) -> str:
     """A DNS label (RFC 1123)."""
-    return _dns(name, LABEL_LIMIT, _LABEL, _LABEL_RULE)
+    return _dns(name, _LABEL_LIMIT, _LABEL, _LABEL_RULE)
 
 
 def old_label(name: str) -> str:
     """A DNS label of RFC 1035, which begins with a letter."""
-    return _dns(name, LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
+    return _dns(name, _LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
 
 
 def subdomain(name: str) -> str:
     """A DNS subdomain (RFC 1123)."""
-    return _dns(name, SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
+    return _dns(name, _SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def loose_subdomain(name: str) -> str:
     """A DNS subdomain whose labels may have underscores."""
-    return _dns(name, SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
+    return _dns(name, _SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def host(name: str) -> str:
@@ -110,8 +110,8 @@ def qualified(name: str) -> str:
         return f"prefix part {why}"
     if not rest:
         return "name part must be non-empty"
-    if len(rest) > LABEL_LIMIT:
-        return f"name part {_too_long(LABEL_LIMIT, 'bytes')}"
+    if len(rest) > _LABEL_LIMIT:
+        return f"name part {_too_long(_LABEL_LIMIT, 'bytes')}"
     return "" if _QUALIFIED.fullmatch(rest) else _QUALIFIED_RULE
 
 
@@ -122,15 +122,15 @@ def domain_prefixed(name: str) -> str:
 
 def label_value(value: str) -> str:
     """The value of a label."""
-    if len(value) > LABEL_LIMIT:
-        return _too_long(LABEL_LIMIT, "bytes")
+    if len(value) > _LABEL_LIMIT:
+        return _too_long(_LABEL_LIMIT, "bytes")
     return "" if not value or _QUALIFIED.fullmatch(value) else _VALUE_RULE
 
 
 def data_key(key: str) -> str:
     """A key of a ConfigMap or Secret."""
-    if len(key) > SUBDOMAIN_LIMIT:
-        return _too_long(SUBDOMAIN_LIMIT)
+    if len(key) > _SUBDOMAIN_LIMIT:
+        return _too_long(_SUBDOMAIN_LIMIT)
     if not _DATA_KEY.fullmatch(key):
         return _DATA_KEY_RULE
     if key == ".":

@@ -42,7 +42,8 @@ def _is_balanced(spec: Tree) -> bool:
     return spec.get("type") == _BALANCED
 
 
-def _is_exposed(spec: Tree) -> bool:
+def is_exposed(spec: Tree) -> bool:
+    """Whether it can be reached from outside the cluster."""
     return may_have_node_ports(spec) or bool(spec.get("externalIPs"))
 
 
@@ -51,7 +52,7 @@ _OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
     "allocateLoadBalancerNodePorts": _is_balanced,
     "clusterIP": needs_addresses,
     "clusterIPs": needs_addresses,
-    "externalTrafficPolicy": _is_exposed,
+    "externalTrafficPolicy": is_exposed,
     "healthCheckNodePort": needs_health_port,
     "internalTrafficPolicy": needs_addresses,
     "ipFamilies": needs_addresses,
@@ -60,7 +61,7 @@ _OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
 })  # fmt: skip
 
 
-def carried_over(new: Tree, old: Tree) -> Tree:
+def _carried_over(new: Tree, old: Tree) -> Tree:
     """The spec of an update, with what it was given before where it is silent, and without what it needs no longer."""
     spec = dict(new)
     if needs_addresses(new) and needs_addresses(old):
@@ -123,4 +124,4 @@ def service_born(service: Tree) -> None:
 
 def service_changed(new: Tree, old: Tree, _part: str) -> None:
     """The step of an update."""
-    new["spec"] = carried_over(new.get("spec") or {}, old.get("spec") or {})
+    new["spec"] = _carried_over(new.get("spec") or {}, old.get("spec") or {})

@@ -59,7 +59,7 @@ def positive(value: Any, at: At, found: Problems) -> None:
         found.invalid(at, value, "must be greater than zero")
 
 
-def is_extended(name: str) -> bool:
+def _is_extended(name: str) -> bool:
     """Whether a resource belongs to somebody's domain rather than to the platform."""
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
@@ -71,7 +71,7 @@ def counted(name: str, value: Any, at: At, found: Problems) -> None:
         return
     if exact < 0:
         found.invalid(at, value, NOT_NEGATIVE)
-    if (name in _COUNTED or is_extended(name)) and exact != exact.to_integral_value():
+    if (name in _COUNTED or _is_extended(name)) and exact != exact.to_integral_value():
         found.invalid(at, value, _WHOLE)
 
 
@@ -117,7 +117,7 @@ def _requests_fit(resources: Any, at: At, found: Problems) -> None:
         return
     for name, value in requests.items():
         limit = limits.get(name)
-        rigid = name not in _OF_CONTAINERS and (is_extended(name) or name.startswith(HUGE))
+        rigid = name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
         if rigid and limit is None:
             found.required((at, "limits"), "Limit must be set for non overcommitable resources")
         elif rigid and not compares(value, limit, Decimal.__eq__):

@@ -3,23 +3,23 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.rules.amounts import positive
 from apiserver_stub.kinds.rules.combine import (
+    Change,
     Rules,
     at_least,
     between,
-    both,
     each,
     form,
     need,
     one_of,
+    outcome,
     record,
     within,
 )
-from apiserver_stub.kinds.rules.formats import amount, no_more_than_all
+from apiserver_stub.kinds.rules.formats import SHARE
 from apiserver_stub.kinds.rules.selectors import SELECTOR
-from apiserver_stub.kinds.schema import Tree
 
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
 _POSITIVE = at_least(1, "must be greater than 0")
@@ -103,32 +103,26 @@ _SPEC = record({
 }, _room)  # fmt: skip
 
 
-def _replicas(new: Tree, _old: Tree, found: Problems) -> None:
-    within("status", record(dict.fromkeys(("currentReplicas", "desiredReplicas"), at_least(0))))(new, None, found)
-
-
 def _one_bound(spec: Any, at: At, found: Problems) -> None:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         found.invalid(at, spec, "minAvailable and maxUnavailable cannot be both set")
 
 
-_SHARE = both(amount, no_more_than_all)
 _BUDGET = record({
-    "minAvailable": _SHARE, "maxUnavailable": _SHARE, "selector": SELECTOR,
+    "minAvailable": SHARE, "maxUnavailable": SHARE, "selector": SELECTOR,
     "unhealthyPodEvictionPolicy": one_of("AlwaysAllow", "IfHealthyBudget"),
 }, _one_bound)  # fmt: skip
-_BUDGET_STATUS = record(dict.fromkeys(
-    ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), at_least(0),
-))  # fmt: skip
 
 
-def _budget_status(new: Tree, _old: Tree, found: Problems) -> None:
-    _BUDGET_STATUS(new.get("status") or {}, place("status"), found)
+def _counts(*fields: str) -> Change:
+    return outcome(within("status", record(dict.fromkeys(fields, at_least(0)))))
 
 
-_SCALER = Rules(within("spec", _SPEC), parts={"status": _replicas})
+_SCALER = Rules(within("spec", _SPEC), parts={"status": _counts("currentReplicas", "desiredReplicas")})
 RULES = {
     "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
     "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
-    "policy/v1/PodDisruptionBudget": Rules(within("spec", _BUDGET), parts={"status": _budget_status}),
-}
+    "policy/v1/PodDisruptionBudget": Rules(within("spec", _BUDGET), parts={
+        "status": _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
+    }),
+}  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 
 from apiserver_stub.kinds.problems import At, Problems, key, place
 from apiserver_stub.kinds.rules.amounts import amounts, compares, positive, resource_name
-from apiserver_stub.kinds.rules.combine import Rules, both, need, record, within
+from apiserver_stub.kinds.rules.combine import Rules, both, need, outcome, record, within
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
@@ -74,10 +74,9 @@ def _size_change(new: Any, old: Any, capacity: Any, found: Problems) -> None:
         found.forbidden(_SIZE_AT, "field can not be less than previous value")
 
 
-def _status(new: Tree, _old: Tree, found: Problems) -> None:
-    within("status.capacity", amounts(resource_name))(new, None, found)
-    within("status.allocatedResources", amounts(resource_name))(new, None, found)
-
-
-CLAIM = Rules(within("spec", CLAIM_SPEC), change=_change, parts={"status": _status})
-RULES = {"v1/PersistentVolumeClaim": CLAIM}
+_STATUS = record(dict.fromkeys(("capacity", "allocatedResources"), amounts(resource_name)))
+RULES = {
+    "v1/PersistentVolumeClaim": Rules(
+        within("spec", CLAIM_SPEC), _change, {"status": outcome(within("status", _STATUS))},
+    ),
+}  # fmt: skip

@@ -244,6 +244,15 @@ def changes(*rules: Change) -> Change:
     return change
 
 
+def outcome(rule: Rule) -> Change:
+    """A rule of whole objects, for what a change makes of one."""
+
+    def change(new: Tree, _old: Tree, found: Problems) -> None:
+        rule(new, None, found)
+
+    return change
+
+
 def _inner(at: At, path: tuple[str, ...]) -> At:
     for part in path:
         at = (at, part)

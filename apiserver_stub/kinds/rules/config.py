@@ -13,7 +13,7 @@ from apiserver_stub.kinds.rules.metadata import finalizers
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
-DATA_LIMIT = 1024 * 1024
+_DATA_LIMIT = 1024 * 1024
 _FROZEN = "field is immutable when `immutable` is set"
 _REDACTED = "<secret contents redacted>"
 _SECRET_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType({
@@ -37,14 +37,14 @@ def _config_map(tree: Any, at: At, found: Problems) -> None:
     plain, binary = tree.get("data") or {}, tree.get("binaryData") or {}
     for name in plain.keys() & binary.keys():
         found.invalid(((at, "data"), key(name)), name, "duplicate of key present in binaryData")
-    if sum(len(v.encode()) for v in plain.values()) + sum(map(_size, binary.values())) > DATA_LIMIT:
-        found.too_long(at, DATA_LIMIT)
+    if sum(len(v.encode()) for v in plain.values()) + sum(map(_size, binary.values())) > _DATA_LIMIT:
+        found.too_long(at, _DATA_LIMIT)
 
 
 def _secret(tree: Any, at: At, found: Problems) -> None:
     data, kind, here = tree.get("data") or {}, tree.get("type", ""), (at, "data")
-    if sum(map(_size, data.values())) > DATA_LIMIT:
-        found.too_long(here, DATA_LIMIT)
+    if sum(map(_size, data.values())) > _DATA_LIMIT:
+        found.too_long(here, _DATA_LIMIT)
     for name in _SECRET_KEYS.get(kind, ()):
         if name not in data:
             found.required((here, key(name)))

@@ -18,7 +18,7 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.env import BULK, variables
-from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, PORT_RANGE, descending, no_backsteps
+from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, descending, no_backsteps, port_if_any
 from apiserver_stub.kinds.rules.probes import LIFECYCLE, ONCE, READINESS
 from apiserver_stub.kinds.rules.security import CONTAINER_CONTEXT
 
@@ -32,14 +32,9 @@ def _container_port(value: Any, at: At, found: Problems) -> None:
         PORT(value, at, found)
 
 
-def _host_port(value: Any, at: At, found: Problems) -> None:
-    if value and not 1 <= value <= 65535:
-        found.invalid(at, value, PORT_RANGE)
-
-
 _PORTS = both(
     each(record({
-        "containerPort": _container_port, "hostPort": _host_port, "name": form(names.port_name), "hostIP": ADDRESS,
+        "containerPort": _container_port, "hostPort": port_if_any, "name": form(names.port_name), "hostIP": ADDRESS,
     })),
     distinct_by("name"),
 )  # fmt: skip

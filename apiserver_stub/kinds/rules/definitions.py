@@ -4,7 +4,19 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, key, place
-from apiserver_stub.kinds.rules.combine import Rule, Rules, both, distinct_by, each, fixed, form, one_of, record, within
+from apiserver_stub.kinds.rules.combine import (
+    Rule,
+    Rules,
+    both,
+    distinct_by,
+    each,
+    fixed,
+    form,
+    need,
+    one_of,
+    record,
+    within,
+)
 from apiserver_stub.kinds.rules.structural import structural
 from apiserver_stub.kinds.rules.webhooks import CLIENT_CONFIG, REVIEW_VERSIONS
 from apiserver_stub.kinds.schema import Tree
@@ -44,14 +56,9 @@ def _json_path(path: Any, at: At, found: Problems) -> None:
         found.invalid(at, path, "must be a simple json path starting with .")
 
 
-def _column_path(column: Any, at: At, found: Problems) -> None:
-    if not column.get("jsonPath"):
-        found.required((at, "jsonPath"))
-
-
 _COLUMNS = each(record({
     "type": one_of(*_COLUMN_TYPES), "format": one_of(*_COLUMN_FORMATS), "jsonPath": _json_path,
-}, _column_path))  # fmt: skip
+}, need("jsonPath")))  # fmt: skip
 
 
 def _path_under(*roots: str) -> Rule:
@@ -137,15 +144,16 @@ def _versions_kept(new: Tree, old: Tree, found: Problems) -> None:
             found.invalid((place("status.storedVersions"), index), name, why)
 
 
-_FIXED = fixed("spec.group", "spec.scope", "spec.names.plural", "spec.names.kind")
+_FIXED = fixed("spec.group", "spec.names.plural")
+_FIXED_ONCE_SERVED = fixed("spec.scope", "spec.names.kind")
 
 
 def _change(new: Tree, old: Tree, found: Problems) -> None:
-    fixed("spec.group", "spec.names.plural")(new, old, found)
+    _FIXED(new, old, found)
     _versions_kept(new, old, found)
     accepted = get_in(old, ("status", "conditions")) or ()
     if any(c.get("type") == "Established" and c.get("status") == "True" for c in accepted):
-        _FIXED(new, old, found)
+        _FIXED_ONCE_SERVED(new, old, found)
 
 
 RULES = {

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
@@ -86,7 +86,7 @@ def _claim_status(new: Tree, old: Tree, found: Problems) -> None:
         found.forbidden(at, "may not be specified when `allocated` is not set")
     before = get_in(old, ("status", "allocation"))
     if before and get_in(new, ("status", "allocation")) not in (None, before):
-        found.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), "field is immutable")
+        found.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), IMMUTABLE)
 
 
 def _one_place(spec: Any, at: At, found: Problems) -> None:

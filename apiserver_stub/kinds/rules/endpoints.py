@@ -9,7 +9,7 @@ from apiserver_stub.kinds.rules.combine import (
     Rules,
     at_most,
     both,
-    distinct,
+    distinct_by,
     each,
     fixed,
     one_of,
@@ -55,18 +55,9 @@ def _subset(subset: Any, at: At, found: Problems) -> None:
 _SUBSETS = each(record({"addresses": _ADDRESS, "notReadyAddresses": _ADDRESS, "ports": each(_PORT)}, _subset))
 
 
-def _slice_port(port: Any, at: At, found: Problems) -> None:
-    if "port" in port:
-        PORT(port["port"], (at, "port"), found)
-
-
-_SLICE_PORTS = both(
-    at_most(_PORTS),
-    each(record({"name": LABEL, "protocol": _PROTOCOL, "appProtocol": QUALIFIED}, _slice_port)),
-)  # fmt: skip
 _ENDPOINT = record({
     "hostname": LABEL, "nodeName": SUBDOMAIN,
-    "hints": record({"forZones": both(at_most(_HINTS), distinct(lambda zone: zone.get("name"), "name"))}),
+    "hints": record({"forZones": both(at_most(_HINTS), distinct_by("name"))}),
 })  # fmt: skip
 
 
@@ -100,7 +91,7 @@ def _slice_address(kind: Any, text: str, at: At, found: Problems) -> None:
             found.invalid(at, text, f"must be an {kind} address")
 
 
-_SLICE = record({"endpoints": both(at_most(_ENDPOINTS), each(_ENDPOINT)), "ports": _SLICE_PORTS},
+_SLICE = record({"endpoints": both(at_most(_ENDPOINTS), each(_ENDPOINT)), "ports": both(at_most(_PORTS), each(_PORT))},
                 _same_names, _slice_addresses)  # fmt: skip
 
 RULES = {

@@ -24,7 +24,7 @@ _HUGE = (f"limits.{HUGE}", f"requests.{HUGE}")
 _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DOTALL)
 
 
-def field_of(allowed: tuple[str, ...]) -> Rule:
+def _field_of(allowed: tuple[str, ...]) -> Rule:
     """The path of a field of the Pod: one of a few, or one label or annotation."""
 
     def rule(path: Any, at: At, found: Problems) -> None:
@@ -45,10 +45,10 @@ def _amount(name: Any, at: At, found: Problems) -> None:
 
 _KEY_REF = record({"name": SUBDOMAIN, "key": form(names.data_key)}, need("key"))
 AMOUNT_REF = record({"resource": _amount})
-FILE_FIELD = record({"fieldPath": field_of(_FILE_FIELDS)})
+FILE_FIELD = record({"fieldPath": _field_of(_FILE_FIELDS)})
 _VALUE_FROM = record({
     "configMapKeyRef": _KEY_REF, "secretKeyRef": _KEY_REF, "resourceFieldRef": AMOUNT_REF,
-    "fieldRef": record({"fieldPath": field_of(_ENV_FIELDS)}),
+    "fieldRef": record({"fieldPath": _field_of(_ENV_FIELDS)}),
 })  # fmt: skip
 
 

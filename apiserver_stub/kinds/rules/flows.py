@@ -20,8 +20,6 @@ def _subject(subject: Any, at: At, found: Problems) -> None:
 
 
 def _policy_rule(rule: Any, at: At, found: Problems) -> None:
-    if not rule.get("subjects"):
-        found.required((at, "subjects"), "subjects must contain at least one value")
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
         found.required(at, "at least one of resourceRules and nonResourceRules has to be non-empty")
 
@@ -40,7 +38,7 @@ _SCHEMA = record({
         "subjects": each(record({"kind": one_of("Group", "ServiceAccount", "User")}, _subject)),
         "resourceRules": each(both(need("verbs", "apiGroups", "resources"), _resource_rule)),
         "nonResourceRules": each(need("verbs", "nonResourceURLs")),
-    }, _policy_rule)),
+    }, need("subjects"), _policy_rule)),
 })  # fmt: skip
 _QUEUING = record({"queues": at_least(1, "must be positive"), "handSize": at_least(1, "must be positive"),
                    "queueLengthLimit": at_least(1, "must be positive")})  # fmt: skip

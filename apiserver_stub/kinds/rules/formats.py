@@ -7,9 +7,8 @@ from urllib.parse import urlsplit
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import Form, Rule, between, form
+from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
 
-PORT_RANGE = "must be between 1 and 65535, inclusive"
 PORT = between(1, 65535)
 NOT_NEGATIVE = "must be greater than or equal to 0"
 _PERCENT = re.compile("[0-9]+%", re.ASCII)
@@ -58,16 +57,20 @@ def _network_problem(text: str) -> str:
 
 def one_per_family(values: Any, at: At, found: Problems) -> None:
     """Of several addresses or ranges, no two are of one family."""
-    families = [family(value) for value in values]
-    if len(set(families)) < len(families):
-        found.invalid(at, values, "may specify no more than one IP for each IP family")
+    if len({family(value) for value in values}) < len(values):
+        found.invalid(at, values, "may have no more than one of each IP family")
+
+
+def port_if_any(value: Any, at: At, found: Problems) -> None:
+    """A port, or zero where none was chosen."""
+    if value:
+        PORT(value, at, found)
 
 
 def port_or_name(value: Any, at: At, found: Problems) -> None:
     """A port given by number or by name."""
     if type(value) is int:
-        if not 1 <= value <= 65535:
-            found.invalid(at, value, PORT_RANGE)
+        PORT(value, at, found)
     elif why := names.port_name(value):
         found.invalid(at, value, why)
 
@@ -81,10 +84,14 @@ def amount(value: Any, at: At, found: Problems) -> None:
         found.invalid(at, value, _PERCENT_RULE)
 
 
-def no_more_than_all(value: Any, at: At, found: Problems) -> None:
+def _no_more_than_all(value: Any, at: At, found: Problems) -> None:
     """A percentage is no more than 100."""
     if type(value) is str and _PERCENT.fullmatch(value) and len(value) < 20 and int(value[:-1]) > 100:
         found.invalid(at, value, "must not be greater than 100%")
+
+
+SHARE: Rule = both(amount, _no_more_than_all)
+"""A count, or a percentage of 100 at most."""
 
 
 def is_none(value: Any) -> bool:

@@ -4,10 +4,9 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, form, one_of, record, within
+from apiserver_stub.kinds.rules.combine import Rules, each, fixed, form, need, one_of, outcome, record, within
 from apiserver_stub.kinds.rules.formats import PORT, SUBDOMAIN, address
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
-from apiserver_stub.kinds.schema import Tree
 
 _BAD_SEQUENCES = ("//", "/./", "/../", "%2f", "%2F")
 _BAD_ENDINGS = ("/..", "/.")
@@ -63,12 +62,7 @@ def _service(service: Any, at: At, found: Problems) -> None:
         found.required(here, "port name or number is required")
 
 
-_PATHS = both(each(record({"backend": _backend}, _path)))
-
-
-def _some_path(http: Any, at: At, found: Problems) -> None:
-    if not http.get("paths"):
-        found.required((at, "paths"))
+_HTTP = record({"paths": each(record({"backend": _backend}, _path))}, need("paths"))
 
 
 def _some_way(spec: Any, at: At, found: Problems) -> None:
@@ -78,7 +72,7 @@ def _some_way(spec: Any, at: At, found: Problems) -> None:
 
 _SPEC = record({
     "defaultBackend": _backend, "ingressClassName": SUBDOMAIN,
-    "rules": each(record({"host": form(_host), "http": record({"paths": _PATHS}, _some_path)})),
+    "rules": each(record({"host": form(_host), "http": _HTTP})),
     "tls": each(record({"hosts": each(form(names.host)), "secretName": SUBDOMAIN})),
 }, _some_way)  # fmt: skip
 
@@ -96,12 +90,7 @@ _CLASS = record({
     "parameters": record({"scope": one_of("Cluster", "Namespace"), "kind": form(names.path_segment)}, _parameters),
 })  # fmt: skip
 
-
-def _status(new: Tree, _old: Tree, found: Problems) -> None:
-    INGRESS_POINTS(new, None, found)
-
-
 RULES = {
-    "networking.k8s.io/v1/Ingress": Rules(within("spec", _SPEC), parts={"status": _status}),
+    "networking.k8s.io/v1/Ingress": Rules(within("spec", _SPEC), parts={"status": outcome(INGRESS_POINTS)}),
     "networking.k8s.io/v1/IngressClass": Rules(within("spec", _CLASS), fixed("spec.controller")),
 }

@@ -23,7 +23,6 @@ from apiserver_stub.kinds.rules.workloads import matching
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
 
-_POLICIES = ("OnFailure", "Never")
 _CRON_NAME_LIMIT = 52
 _MOST_INDEXED = 100_000
 _STEERING = ("affinity", "nodeSelector", "schedulingGates", "tolerations")
@@ -31,7 +30,6 @@ _COUNTS = (
     "activeDeadlineSeconds", "backoffLimit", "backoffLimitPerIndex", "completions", "maxFailedIndexes",
     "parallelism", "ttlSecondsAfterFinished",
 )  # fmt: skip
-_TEMPLATE = pod_template("Always", *_POLICIES)
 
 
 def _managed_by(name: str) -> str:
@@ -49,26 +47,15 @@ def _indexes(spec: Any, at: At, found: Problems) -> None:
     for name in ("backoffLimitPerIndex", "successPolicy"):
         if name in spec:
             found.invalid((at, name), spec[name], "requires indexed completion mode")
-    if "maxFailedIndexes" in spec:
-        why = "when maxFailedIndexes is specified" if "backoffLimitPerIndex" not in spec else ""
-        if why:
-            found.required((at, "backoffLimitPerIndex"), why)
-
-
-def _whole_template(spec: Any, at: At, found: Problems) -> None:
-    template, here = spec.get("template"), (at, "template")
-    if template is None:
-        return
-    _TEMPLATE(template, here, found)
-    # A template without a policy has been given Always, which no Job may have.
-    if get_in(template, ("spec", "restartPolicy")) == "Always":
-        found.unsupported(((here, "spec"), "restartPolicy"), "Always", _POLICIES)
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        found.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
 
 
 _SPEC = record({
     **dict.fromkeys(_COUNTS, at_least(0)), "selector": SELECTOR, "managedBy": form(_managed_by),
     "podFailurePolicy": FAILURE_POLICY, "successPolicy": SUCCESS_POLICY,
-}, _indexes, _whole_template, fits_template)  # fmt: skip
+    "template": pod_template("OnFailure", "Never"),
+}, _indexes, fits_template)  # fmt: skip
 
 
 def _job(job: Any, at: At, found: Problems) -> None:

@@ -6,8 +6,19 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, key
 from apiserver_stub.kinds.rules.amounts import HUGE, amounts, compares, resource_name
-from apiserver_stub.kinds.rules.combine import Rules, both, distinct_by, each, fixed, form, need, one_of, record, within
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.rules.combine import (
+    Rules,
+    both,
+    distinct_by,
+    each,
+    fixed,
+    form,
+    need,
+    one_of,
+    outcome,
+    record,
+    within,
+)
 
 _SCOPES = (
     "BestEffort", "CrossNamespacePodAffinity", "NotBestEffort", "NotTerminating", "PriorityClass", "Terminating",
@@ -64,10 +75,7 @@ _QUOTA_SPEC = record({
     "hard": _HARD, "scopes": both(each(one_of(*_SCOPES)), _scopes),
     "scopeSelector": record({"matchExpressions": _SELECTOR}),
 })  # fmt: skip
-
-
-def _quota_status(new: Tree, _old: Tree, found: Problems) -> None:
-    within("status", record({"hard": _HARD, "used": _HARD}))(new, None, found)
+_QUOTA_STATUS = outcome(within("status", record({"hard": _HARD, "used": _HARD})))
 
 
 def _limit(item: Any, at: At, found: Problems) -> None:
@@ -104,6 +112,6 @@ _LIMITS = both(
 RULES = {
     "v1/LimitRange": Rules(within("spec.limits", _LIMITS)),
     "v1/ResourceQuota": Rules(
-        within("spec", _QUOTA_SPEC), fixed("spec.scopes", "spec.scopeSelector"), {"status": _quota_status},
+        within("spec", _QUOTA_SPEC), fixed("spec.scopes", "spec.scopeSelector"), {"status": _QUOTA_STATUS},
     ),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from apiserver_stub.kinds.rules.formats import NETWORK, address, network, one_pe
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
 
-_EVERY_KIND = 2
+_BOTH = 2  # ingress and egress, IPv4 and IPv6
 
 
 def _end_port(port: Any, at: At, found: Problems) -> None:
@@ -59,7 +59,7 @@ _PEERS = each(record({
 
 
 def _few_types(types: Any, at: At, found: Problems) -> None:
-    if len(types) > _EVERY_KIND:
+    if len(types) > _BOTH:
         found.invalid(at, types, "may not specify more than two policyTypes")
 
 
@@ -74,7 +74,7 @@ def _some_ranges(spec: Any, at: At, found: Problems) -> None:
     ranges = spec.get("cidrs") or ()
     if not ranges:
         found.required((at, "cidrs"), "at least one CIDR required")
-    elif len(ranges) > _EVERY_KIND:
+    elif len(ranges) > _BOTH:
         found.invalid((at, "cidrs"), ranges, "may only hold up to 2 values")
     else:
         one_per_family(ranges, (at, "cidrs"), found)

@@ -4,20 +4,13 @@ from typing import Any
 
 from apiserver_stub.kinds.problems import At, Problems, key, place
 from apiserver_stub.kinds.rules.amounts import counted
-from apiserver_stub.kinds.rules.combine import Change, Rules, both, changes, distinct, each, record, within
-from apiserver_stub.kinds.rules.formats import NETWORK, family
+from apiserver_stub.kinds.rules.combine import Change, Rules, both, changes, distinct, each, outcome, record, within
+from apiserver_stub.kinds.rules.formats import NETWORK, one_per_family
 from apiserver_stub.kinds.rules.scheduling import taints
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
-
-def _one_range_each(ranges: Any, at: At, found: Problems) -> None:
-    families = [family(text) for text in ranges]
-    if len(ranges) > 1 and len(set(families)) < len(families):
-        found.invalid(at, ranges, "may specify no more than one CIDR for each IP family")
-
-
-_SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), _one_range_each)})
+_SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), one_per_family)})
 
 
 def _set_once(name: str, why: str) -> Change:
@@ -36,19 +29,12 @@ def _resources(values: Any, at: At, found: Problems) -> None:
         counted(name, value, (at, key(name)), found)
 
 
-def _addresses(addresses: Any, at: At, found: Problems) -> None:
-    distinct(lambda address: (address.get("type"), address.get("address")))(addresses, at, found)
-
-
-_STATUS = within("status", record({"capacity": _resources, "allocatable": _resources, "addresses": _addresses}))
-
-
-def _status(new: Tree, _old: Tree, found: Problems) -> None:
-    _STATUS(new, None, found)
-
-
+_STATUS = record({
+    "capacity": _resources, "allocatable": _resources,
+    "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
+})  # fmt: skip
 _CHANGE = changes(
     _set_once("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),
     _set_once("providerID", 'node updates may not change providerID except from "" to valid'),
 )
-RULES = {"v1/Node": Rules(within("spec", _SPEC), _CHANGE, {"status": _status})}
+RULES = {"v1/Node": Rules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))})}

@@ -13,7 +13,6 @@ from apiserver_stub.kinds.rules.combine import (
     fixed,
     form,
     need,
-    nothing,
     one_source,
     record,
     within,
@@ -32,10 +31,6 @@ _SECRETS = (
 # Secrets that may be named later.
 _LATER = ("controllerExpandSecretRef", "nodeExpandSecretRef")
 _SOURCES: dict[str, Rule] = {
-    **dict.fromkeys((
-        "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume", "flocker", "glusterfs", "iscsi",
-        "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
-    ), nothing),
     **SHARED,
     "local": record({"path": form(no_backsteps)}),
     "csi": record({"driver": form(lower_subdomain), **dict.fromkeys(_SECRETS, _SECRET)}),

@@ -5,7 +5,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems
 from apiserver_stub.kinds.rules.combine import record
-from apiserver_stub.kinds.rules.formats import address, family
+from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.schema import Tree
 
 _STATUS: At = (None, "status")
@@ -36,8 +36,7 @@ def _addresses(entries: Any, at: At, found: Problems) -> None:
         if text in seen:
             found.duplicate((at, index), entries[index])
         seen.add(text)
-    if len({family(text) for text in texts}) < len(texts):
-        found.invalid(at, entries, "may specify no more than one IP for each IP family")
+    one_per_family(texts, at, found)
 
 
 def _conditions(conditions: Any, at: At, found: Problems) -> None:

@@ -25,17 +25,11 @@ _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _GROUP = "admissionregistration.k8s.io/v1"
 
 
-def _some_rule(constraints: Any, at: At, found: Problems) -> None:
-    if not constraints.get("resourceRules"):
-        found.required((at, "resourceRules"))
-
-
-_NAMED = each(record({**ABOUT}, need("operations", "apiGroups", "apiVersions", "resources")))
 _MATCH = {
-    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "resourceRules": _NAMED, "excludeResourceRules": _NAMED,
-    "matchPolicy": one_of("Equivalent", "Exact"),
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "resourceRules": each(ABOUT),
+    "excludeResourceRules": each(ABOUT), "matchPolicy": one_of("Equivalent", "Exact"),
 }  # fmt: skip
-_CONSTRAINTS = record(_MATCH, _some_rule)
+_CONSTRAINTS = record(_MATCH, need("resourceRules"))
 _VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
 
 

@@ -6,10 +6,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _MACRO = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every ([0-9.]+(ns|us|µs|ms|s|m|h))+)")
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-# Of each field of a schedule: its bounds and the words for its numbers, beginning with the lowest.
-_SCHEDULE: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
-    ("minute", 0, 59, ()), ("hour", 0, 23, ()), ("day of month", 1, 31, ()), ("month", 1, 12, _MONTHS),
-    ("day of week", 0, 6, _DAYS),
+# Of minute, hour, day, month and day of the week: the bounds and the words for numbers, beginning with the lowest.
+_SCHEDULE: tuple[tuple[int, int, tuple[str, ...]], ...] = (
+    (0, 59, ()), (0, 23, ()), (1, 31, ()), (1, 12, _MONTHS), (0, 6, _DAYS),
 )  # fmt: skip
 
 
@@ -28,7 +27,7 @@ def schedule(text: str) -> str:
     return f"failed to parse: {', '.join(bad)}" if bad else ""
 
 
-def _times(text: str, _name: str, low: int, high: int, words: tuple[str, ...]) -> bool:
+def _times(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
     """Whether one term of a field, such as `mon-fri` or `10-50/5`, is in order."""
     span, slash, step = text.partition("/")
     if slash and not (step.isascii() and step.isdigit() and int(step[:9]) > 0):

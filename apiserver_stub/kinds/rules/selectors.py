@@ -40,7 +40,7 @@ _EXPRESSION = record({"key": QUALIFIED, "values": each(form(names.label_value))}
 SELECTOR = record({"matchLabels": labels, "matchExpressions": each(_EXPRESSION)})
 
 _NODE_FIELD = record({"values": each(form(names.subdomain))}, _node_field)
-NODE_TERM = record({"matchExpressions": each(_EXPRESSION), "matchFields": each(_NODE_FIELD)})
+_NODE_TERM = record({"matchExpressions": each(_EXPRESSION), "matchFields": each(_NODE_FIELD)})
 # What is only preferred may name values no node could have.
 LOOSE_NODE_TERM = record({
     "matchExpressions": each(record({"key": QUALIFIED}, _values)), "matchFields": each(_NODE_FIELD),
@@ -49,7 +49,7 @@ LOOSE_NODE_TERM = record({
 
 def _terms(terms: Any, at: At, found: Problems) -> None:
     filled("must have at least one node selector term")(terms, at, found)
-    each(NODE_TERM)(terms, at, found)
+    each(_NODE_TERM)(terms, at, found)
 
 
 NODE_SELECTOR = record({"nodeSelectorTerms": _terms})

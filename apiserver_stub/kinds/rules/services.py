@@ -5,19 +5,24 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, place
 from apiserver_stub.kinds.rules.combine import Rules, both, distinct, distinct_by, each, form, one_of, record, within
-from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, QUALIFIED, address, family, network, port_or_name
+from apiserver_stub.kinds.rules.formats import (
+    ADDRESS,
+    LABEL,
+    PORT,
+    QUALIFIED,
+    address,
+    family,
+    network,
+    port_if_any,
+    port_or_name,
+)
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.service_change import change
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.service_spec import is_exposed, is_headless, may_have_node_ports, needs_health_port
 
 _LONGEST_AFFINITY = 86_400
-_EXTERNAL = frozenset({"NodePort", "LoadBalancer"})
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
-
-
-def is_headless(spec: Tree) -> bool:
-    """Whether a service has chosen to have no address."""
-    return spec.get("clusterIP") == "None" or (spec.get("clusterIPs") or [""])[0] == "None"
 
 
 def _range(text: Any, at: At, found: Problems) -> None:
@@ -25,13 +30,8 @@ def _range(text: Any, at: At, found: Problems) -> None:
         found.invalid(at, text, why)
 
 
-def _node_port(value: Any, at: At, found: Problems) -> None:
-    if value:
-        PORT(value, at, found)
-
-
 _PORT = record({
-    "name": LABEL, "port": PORT, "targetPort": port_or_name, "nodePort": _node_port, "appProtocol": QUALIFIED,
+    "name": LABEL, "port": PORT, "targetPort": port_or_name, "nodePort": port_if_any, "appProtocol": QUALIFIED,
     "protocol": one_of("SCTP", "TCP", "UDP"),
 })  # fmt: skip
 
@@ -58,17 +58,16 @@ def _type(spec: Any, at: At, found: Problems) -> None:
     kind = spec.get("type", "ClusterIP")
     if kind == "ExternalName":
         _external_name(spec, at, found)
-    elif kind in _EXTERNAL and is_headless(spec):
+    elif may_have_node_ports(spec) and is_headless(spec):
         found.invalid(((at, "clusterIPs"), 0), "None", f"may not be set to 'None' for {kind} services")
     if kind != "LoadBalancer":
         for name in _LOAD_BALANCER_ONLY:
             if spec.get(name) not in (None, [], ""):
                 found.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
-    local = kind == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
-    if spec.get("healthCheckNodePort") and not local:
+    if spec.get("healthCheckNodePort") and not needs_health_port(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         found.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
-    if spec.get("externalTrafficPolicy") and kind not in _EXTERNAL and not spec.get("externalIPs"):
+    if spec.get("externalTrafficPolicy") and not is_exposed(spec):
         why = "may only be set for externally-accessible services"
         found.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
 
@@ -138,7 +137,7 @@ def _families(spec: Tree, given: list[str], at: At, found: Problems) -> None:
 _SPEC = record({
     "ports": both(each(_PORT), distinct_by("name")), "selector": labels, "externalIPs": each(ADDRESS),
     "loadBalancerSourceRanges": each(_range), "loadBalancerClass": form(names.qualified),
-    "healthCheckNodePort": _node_port,
+    "healthCheckNodePort": port_if_any,
     "trafficDistribution": one_of("PreferClose", "PreferSameNode", "PreferSameZone"),
 }, _ports, _type, _affinity, _addresses)  # fmt: skip
 

@@ -1,7 +1,8 @@
 """The rules of a Pod's volumes: names, exactly one source each, and what each source needs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.problems import At, Problems
@@ -53,18 +54,13 @@ def _one_reference(item: Any, at: At, found: Problems) -> None:
         found.required(at, "one of fieldRef and resourceFieldRef is required")
 
 
-def _container_named(reference: Any, at: At, found: Problems) -> None:
-    if not reference.get("containerName"):
-        found.required((at, "containerName"))
-
-
 _DOWNWARD = each(
     record(
         {
             "path": form(_inner_path),
             "mode": _MODE,
             "fieldRef": FILE_FIELD,
-            "resourceFieldRef": both(AMOUNT_REF, _container_named),
+            "resourceFieldRef": both(AMOUNT_REF, need("containerName")),
         },
         _one_reference,
     )
@@ -103,20 +99,18 @@ _PROJECTION = record(
 )
 _FILES = {"items": _ITEMS, "defaultMode": _MODE}
 _PARTITION = between(0, 255)
-HOST_PATH = record({"path": form(no_backsteps), "type": one_of(*_PATH_TYPES)})
-NFS = record({"path": form(absolute)})
 # What pods and persistent volumes share.
-SHARED = {
-    "hostPath": HOST_PATH,
-    "nfs": NFS,
-    "awsElasticBlockStore": record({"partition": _PARTITION}),
-    "gcePersistentDisk": record({"partition": _PARTITION}),
-}
-_SOURCES: dict[str, Rule] = {
+SHARED: Mapping[str, Rule] = MappingProxyType({
     **dict.fromkeys((
         "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume", "flocker", "glusterfs", "iscsi",
         "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
     ), nothing),
+    "hostPath": record({"path": form(no_backsteps), "type": one_of(*_PATH_TYPES)}),
+    "nfs": record({"path": form(absolute)}),
+    "awsElasticBlockStore": record({"partition": _PARTITION}),
+    "gcePersistentDisk": record({"partition": _PARTITION}),
+})  # fmt: skip
+_SOURCES: dict[str, Rule] = {
     **SHARED,
     "emptyDir": record({"sizeLimit": _size}),
     "gitRepo": record({"directory": form(descending)}),

@@ -7,6 +7,7 @@ from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
+    at_most,
     between,
     both,
     distinct,
@@ -82,18 +83,16 @@ def _wildcards(resources: Any, at: At, found: Problems) -> None:
             found.invalid((at, index), name, "if '*' is present, must not specify other resources without subresources")
 
 
-ABOUT: dict[str, Rule] = {
+ABOUT = record({
     "operations": both(_alone("operations"), each(one_of(*_OPERATIONS))),
     "apiGroups": _alone("apiGroups"), "apiVersions": _alone("apiVersions"), "resources": _wildcards,
     "scope": one_of(*_SCOPES),
-}  # fmt: skip
-_NEEDED = need("operations", "apiGroups", "apiVersions", "resources")
-CONDITIONS = both(each(record({"name": form(names.qualified)}, need("name", "expression"))), distinct_by("name"))
-
-
-def _few_conditions(conditions: Any, at: At, found: Problems) -> None:
-    if len(conditions) > _MOST_CONDITIONS:
-        found.too_many(at, len(conditions), _MOST_CONDITIONS)
+}, need("operations", "apiGroups", "apiVersions", "resources"))  # fmt: skip
+CONDITIONS = both(
+    at_most(_MOST_CONDITIONS),
+    each(record({"name": form(names.qualified)}, need("name", "expression"))),
+    distinct_by("name"),
+)
 
 
 def _name(name: str) -> str:
@@ -109,9 +108,9 @@ def _stable_effects(webhook: Any, at: At, found: Problems) -> None:
 
 _WEBHOOK = record({
     "name": form(_name), "clientConfig": CLIENT_CONFIG, "admissionReviewVersions": REVIEW_VERSIONS,
-    "rules": each(record(ABOUT, _NEEDED)),
+    "rules": each(ABOUT),
     "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
-    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": both(_few_conditions, CONDITIONS),
+    "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": CONDITIONS,
 }, _stable_effects)  # fmt: skip
 _HOOKS = Rules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
 _GROUP = "admissionregistration.k8s.io/v1"

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.problems import At, Problems, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     Rule,
@@ -13,7 +13,7 @@ from apiserver_stub.kinds.rules.combine import (
     need,
     record,
 )
-from apiserver_stub.kinds.rules.formats import SUBDOMAIN, amount, is_none, no_more_than_all
+from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE, SHARE, SUBDOMAIN, amount, is_none
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.pod import pod_template
 from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, selects
@@ -82,11 +82,6 @@ def _progress(spec: Any, at: At, found: Problems) -> None:
         found.invalid((at, "progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
 
 
-def _unavailable(value: Any, at: At, found: Problems) -> None:
-    amount(value, at, found)
-    no_more_than_all(value, at, found)
-
-
 def _moves(rolling: Any, at: At, found: Problems) -> None:
     spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     if spare is not None and extra is not None and is_none(spare) and is_none(extra):
@@ -101,14 +96,14 @@ def _one_way(rolling: Any, at: At, found: Problems) -> None:
         found.invalid((at, "maxSurge"), extra, "may not be set when maxUnavailable is non-zero")
 
 
-def _strategy(rolling: Rule, only: str, why: str) -> Rule:
-    """How changes are rolled out; the details of rolling belong to one type only."""
+def _strategy(rolling: Rule, why: str) -> Rule:
+    """How changes are rolled out; the details of rolling belong to one type only, or to none that is named."""
 
     def rule(strategy: Any, at: At, found: Problems) -> None:
-        details, kind = strategy.get("rollingUpdate"), strategy.get("type", only)
+        details, kind = strategy.get("rollingUpdate"), strategy.get("type")
         if details is None:
             return
-        if kind and kind != only:
+        if kind not in (None, "", "RollingUpdate"):
             found.forbidden((at, "rollingUpdate"), why)
         else:
             rolling(details, (at, "rollingUpdate"), found)
@@ -116,25 +111,23 @@ def _strategy(rolling: Rule, only: str, why: str) -> Rule:
     return rule
 
 
-_AMOUNTS: dict[str, Rule] = {"maxUnavailable": _unavailable, "maxSurge": amount}
+_AMOUNTS: dict[str, Rule] = {"maxUnavailable": SHARE, "maxSurge": amount}
 _DEPLOYMENT = _workload("deployment", {
     "progressDeadlineSeconds": at_least(0),
     "strategy": _strategy(
-        record(_AMOUNTS, _moves), "RollingUpdate", "may not be specified when strategy `type` is 'Recreate'",
+        record(_AMOUNTS, _moves), "may not be specified when strategy `type` is 'Recreate'",
     ),
 }, _progress)  # fmt: skip
 _DAEMON_SET = _workload("daemonset", {
     "updateStrategy": _strategy(
-        record({**_AMOUNTS, "maxSurge": _unavailable}, _one_way),
-        "RollingUpdate", "only allowed for updateStrategy 'RollingUpdate'",
+        record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "only allowed for updateStrategy 'RollingUpdate'",
     ),
 })  # fmt: skip
 _STATEFUL_SET = _workload("statefulset", {
     "ordinals": record({"start": at_least(0)}),
     "serviceName": SUBDOMAIN,
     "updateStrategy": _strategy(
-        record({"partition": at_least(0), "maxUnavailable": _unavailable}),
-        "RollingUpdate", "only allowed for updateStrategy 'RollingUpdate'",
+        record({"partition": at_least(0), "maxUnavailable": SHARE}), "only allowed for updateStrategy 'RollingUpdate'",
     ),
 })  # fmt: skip
 _CONTROLLER = _needs_spec(record({**_COUNTS, "selector": labels}, need("selector", "template"), matching, _template))
@@ -155,7 +148,7 @@ def _counts(*names: str, whole: str = "replicas") -> Change:
         for name in (whole, *names):
             count = status.get(name, 0)
             if count < 0:
-                found.invalid((at, name), count, "must be greater than or equal to 0")
+                found.invalid((at, name), count, NOT_NEGATIVE)
             elif name != whole and count > total:
                 found.invalid((at, name), count, f"cannot be greater than status.{whole}")
 
@@ -171,7 +164,7 @@ def _ready(new: Tree, _old: Tree, found: Problems) -> None:
 
 _REPLICAS = changes(_counts("fullyLabeledReplicas", "readyReplicas", "availableReplicas"), _ready)
 _DEPLOYED = changes(_counts("updatedReplicas", "readyReplicas", "availableReplicas"), _ready)
-_SELECTOR = fixed("spec.selector", why=IMMUTABLE)
+_SELECTOR = fixed("spec.selector")
 RULES = {
     "apps/v1/Deployment": Rules(_DEPLOYMENT, _SELECTOR, {"status": _DEPLOYED}),
     "apps/v1/ReplicaSet": Rules(_workload("deployment", {}), _SELECTOR, {"status": _REPLICAS}),
