@@ -1,7 +1,7 @@
 """Rows that live for a limited time: deleted within seconds after it, never while they change, and boundedly."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
@@ -9,9 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.store.backend import Done
 from apiserver_stub.store.expiry import Ages
-from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import Record, flaw_of
 from apiserver_stub.store.store import Rules, Store
@@ -27,28 +25,11 @@ def body(revision: int) -> bytes:
     return b'{"kind":"Event","apiVersion":"v1","metadata":%b}' % metadata
 
 
-class FailingBackend(MemoryBackend):
-    """A log that cannot be written while it is told so."""
-
-    full = False
-
-    def append(self, records: Sequence[Record], done: Done) -> None:
-        if self.full:
-            done(OSError("no space left"))
-        else:
-            super().append(records, done)
-
-
 @pytest.fixture
-def backend() -> FailingBackend:
-    return FailingBackend()
-
-
-@pytest.fixture
-def opened(backend: FailingBackend) -> Opened:
+def opened(disk: Any) -> Opened:
     @asynccontextmanager
     async def start(rules: Rules = RULES) -> AsyncIterator[Store]:
-        store = Store(backend, rules=rules)
+        store = Store(disk, rules=rules)
         await store.start()
         yield store
         await store.close()
@@ -125,14 +106,14 @@ async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
 
 
 @pytest.mark.virtual
-async def test_a_full_disk_only_delays_it(opened: Opened, backend: FailingBackend) -> None:
+async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
     async with opened() as store:
         await store.commit("events", "ns/a", 0, body)
-        backend.full = True
+        disk.full = True
         await asyncio.sleep(HOUR + 10)
         assert store.get("events", "ns/a")
         assert store.trouble
-        backend.full = False
+        disk.full = False
         await asyncio.sleep(5)
         assert store.get("events", "ns/a") is None
 
@@ -151,7 +132,7 @@ async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> N
 
 
 @pytest.mark.virtual
-async def test_what_cannot_be_read_stays(opened: Opened, backend: FailingBackend) -> None:
+async def test_what_cannot_be_read_stays(opened: Opened, disk: Any) -> None:
     async with opened() as store:
         await store.commit("events", "ns/a", 0, lambda _: b"broken")
         await store.commit("events", "ns/b", 0, body)

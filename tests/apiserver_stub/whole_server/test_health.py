@@ -1,30 +1,13 @@
 """Which checks there are, and what fails them (document 1, Health check output and Health endpoints)."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from apiserver_stub.store.backend import Done
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Record
-
-
-class FullBackend(MemoryBackend):
-    """Can be read but not written once it is full."""
-
-    full = False
-
-    def append(self, records: Sequence[Record], done: Done) -> None:
-        if self.full:
-            done(OSError("no space left"))
-        else:
-            super().append(records, done)
-
 
 @pytest.fixture
-def backend() -> FullBackend:
-    return FullBackend()
+def backend(disk: Any) -> Any:
+    return disk
 
 
 async def ask(api: Any, url: str, method: str = "GET") -> tuple[int, str]:
@@ -50,11 +33,13 @@ async def test_the_names_of_the_document(started: Any, path: str, names: list[st
             assert await ask(api, f"{path}/{name}") == (200, "ok")
 
 
-async def test_a_store_that_cannot_write_is_not_ready(started: Any, backend: FullBackend) -> None:
+async def test_a_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -> None:
     """Health endpoints, rules 1 and 3; nothing is said of the reason, and a restart would not help."""
     async with started() as api:
-        backend.full = True
-        assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 503
+        disk.full = True
+        code, refusal = await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
+        assert (code, "no space left" in refusal["message"]) == (503, True)
+        assert (await api("GET", "/api/v1/namespaces/default"))[0] == 200
         status, text = await ask(api, "/readyz")
         assert (status, "[-]datastore failed: reason withheld\n" in text, "space" in text) == (500, True, False)
         assert text.endswith("readyz check failed\n")
@@ -62,7 +47,7 @@ async def test_a_store_that_cannot_write_is_not_ready(started: Any, backend: Ful
         assert await ask(api, "/livez") == (200, "ok")
         for name in ("datastore", "etcd", "etcd-readiness"):
             assert await ask(api, f"/readyz?exclude={name}") == (200, "ok")
-        backend.full = False
+        disk.full = False
         assert (await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}))[0] == 201
         assert await ask(api, "/readyz") == (200, "ok")
 

@@ -1,0 +1,27 @@
+"""What tests of the store and of whole servers break it with."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from apiserver_stub.store.backend import Done
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import Record
+
+
+class Disk(MemoryBackend):
+    """A log that can be read, but not written while it is full."""
+
+    full = False
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        if self.full:
+            done(OSError("no space left on device"))
+        else:
+            super().append(records, done)
+
+
+@pytest.fixture
+def disk() -> Disk:
+    """A disk that takes no more while `full` is set."""
+    return Disk()
