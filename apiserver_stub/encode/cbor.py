@@ -110,10 +110,12 @@ def _length(major: int, size: int) -> bytes:
 
 
 def _raw(value: Any) -> Any:
-    """The same value with bytes for texts."""
+    """The same value with bytes for texts, and only the numbers that are read back."""
     kind = value.__class__
     if kind is str:
         return value.encode()
+    if kind is int and value > _LARGEST:
+        return float(value)
     if kind is dict:
         return {key.encode(): _raw(child) for key, child in value.items()}
     return [_raw(child) for child in value] if kind is list else value

@@ -100,6 +100,14 @@ def test_any_object_comes_back(tree: dict[str, Any]) -> None:
     assert cbor.load(written) == (tree, ())
 
 
+def test_numbers_beyond_those_of_clients_come_back_as_fractions() -> None:
+    """JSON may have them; to Go clients they are floats in any medium."""
+    assert cbor.load(cbor.dump(b'{"a":18446744073709551615,"b":9223372036854775807}'))[0] == {
+        "a": 2.0**64,
+        "b": 2**63 - 1,
+    }
+
+
 def test_texts_are_written_as_bytes() -> None:
     assert cbor.dump(b'{"a":"b","c":[300,null]}') == MARK + bytes.fromhex("a2 4161 4162 4163 82 19012cf6")
 
