@@ -123,3 +123,22 @@ def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_s
     assert [one["info"]["status"] for one in told["history"]] == ["superseded", "superseded", "deployed"]
     assert told["left"] == []
     assert "sh.helm.release" not in kubectl("get", "secrets", "-n", namespace, "-o", "name")
+
+
+def test_helm_goes_through_what_releases_go_through(server: Any, namespace: str) -> None:
+    """Hooks, a lookup, a subchart, refusals of the server, conflicts with other owners, and what outlives a release."""
+    command = [sys.executable, str(HERE / "helm_shop.py"), str(server.kubeconfig), namespace]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["install"], told["upgrade"], told["forced"], told["taken over"]) == ("", "", "", "")
+    lasting = {"kept": {"deployments": "true"}, "till": {"release": "a"}}
+    assert told["installed"] == {**lasting, "hooked": {"revision": "1"}}
+    assert told["upgraded"] == {**lasting, "hooked": {"revision": "2"}}
+    assert told["lookup"] is True
+    assert 'spec.template.metadata.labels: Invalid value: "not a label"' in told["bad"]
+    assert (told["after bad"], told["status"]) == (3, "failed")
+    assert told["contested"].endswith('conflict with "somebody" using apps/v1: .spec.replicas')
+    assert (told["after contest"], told["after force"]) == (9, 4)
+    assert told["left"] == ["hooked", "kept"]
+    assert 'key "meta.helm.sh/release-name" must equal "b"' in told["not ours"]

@@ -1,0 +1,78 @@
+"""Drives the chart `shop` through what releases go through, in a process of its own; tells what it saw as JSON."""
+
+import asyncio
+import contextlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import helm_sdkpy
+from kubernetes import client, config
+
+CHART = str(Path(__file__).parent / "shop")
+
+
+class Shop:
+    """One release after the other in a namespace, and what is there."""
+
+    def __init__(self, api: client.ApiClient, kubeconfig: str, namespace: str) -> None:
+        self.core, self.apps, self.namespace = client.CoreV1Api(api), client.AppsV1Api(api), namespace
+        self.helm = helm_sdkpy.Configuration(namespace=namespace, kubeconfig=kubeconfig)
+        self.how: dict[str, Any] = {"server_side_apply": True, "wait": False, "disable_openapi_validation": False}
+
+    async def install(self, name: str, **more: Any) -> str:
+        """What is wrong; empty if nothing."""
+        try:
+            await helm_sdkpy.Install(self.helm).run(name, CHART, {}, **self.how, **more)
+        except helm_sdkpy.InstallError as refusal:
+            return str(refusal)
+        return ""
+
+    async def upgrade(self, values: dict[str, Any], **more: Any) -> str:
+        """What is wrong; empty if nothing."""
+        try:
+            await helm_sdkpy.Upgrade(self.helm).run("a", CHART, values, **self.how, **more)
+        except helm_sdkpy.UpgradeError as refusal:
+            return str(refusal)
+        return ""
+
+    async def uninstall(self, name: str) -> None:
+        """Remove a release; the library stumbles over the answer when something was kept, after all is done."""
+        with contextlib.suppress(AttributeError):
+            await helm_sdkpy.Uninstall(self.helm).run(name, wait=False)
+
+    def configs(self) -> dict[str, Any]:
+        """The data of each ConfigMap."""
+        return {one.metadata.name: one.data for one in self.core.list_namespaced_config_map(self.namespace).items}
+
+    def replicas(self) -> int:
+        return int(self.apps.read_namespaced_deployment("shop", self.namespace).spec.replicas)
+
+    def key(self) -> str:
+        return str(self.core.read_namespaced_secret("drawn-once", self.namespace).data["key"])
+
+
+async def main(kubeconfig: str, namespace: str) -> dict[str, Any]:
+    """Install, upgrade well and badly and against somebody else, uninstall, take over what was kept."""
+    with config.new_client_from_config(config_file=kubeconfig) as api:
+        shop = Shop(api, kubeconfig, namespace)
+        told: dict[str, Any] = {"install": await shop.install("a"), "installed": shop.configs()}
+        key = shop.key()
+        told |= {"upgrade": await shop.upgrade({"replicas": 3}), "upgraded": shop.configs()}
+        told["lookup"] = shop.key() == key
+        told |= {"bad": await shop.upgrade({"flag": "not a label"}), "after bad": shop.replicas()}
+        told["status"] = (await helm_sdkpy.Status(shop.helm).run("a"))["info"]["status"]
+        patch = {"spec": {"replicas": 9}}
+        shop.apps.patch_namespaced_deployment("shop", namespace, patch, field_manager="somebody")
+        told |= {"contested": await shop.upgrade({"replicas": 4}), "after contest": shop.replicas()}
+        told |= {"forced": await shop.upgrade({"replicas": 4}, force_conflicts=True), "after force": shop.replicas()}
+        await shop.uninstall("a")
+        told["left"] = sorted(shop.configs())
+        told["not ours"] = await shop.install("b")
+        told["taken over"] = await shop.install("b", take_ownership=True)
+        return told
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
