@@ -14,6 +14,9 @@ Tree = dict[str, Any]
 
 JSON, YAML, CBOR = "application/json", "application/yaml", "application/cbor"
 APPLY_YAML, APPLY_CBOR = "application/apply-patch+yaml", "application/apply-patch+cbor"
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_YAML)  # those that are offered always
 
 _DECODERS: Mapping[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = MappingProxyType({
     JSON: json.decode_noting, YAML: yaml.load, APPLY_YAML: yaml.load, CBOR: cbor.load, APPLY_CBOR: cbor.load,
@@ -56,7 +59,7 @@ def decode_document(media: str, data: bytes) -> Body:
     """
     decode = _DECODERS.get(media)
     if decode is None:
-        raise unsupported(_ACCEPTED)
+        raise unsupported()
     tree, duplicates = decode(data)
     if not isinstance(tree, dict):
         raise BadRequest("the body is not an object")

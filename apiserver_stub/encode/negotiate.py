@@ -23,12 +23,6 @@ _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-    body.APPLY_YAML,
-)
 
 
 class Forms:
@@ -46,7 +40,7 @@ class Forms:
         """
         request = call.request
         if request.body and body.media_type(request) in self._closed:
-            raise body.unsupported(*((_PATCHES,) if call.verb == "patch" else ()))
+            raise body.unsupported(body.PATCHES) if call.verb == "patch" else body.unsupported()
         watching = call.verb == "watch"
         for form in forms(request.headers.get("accept", ""), self._media, watching):
             if _is_offered(call, form):

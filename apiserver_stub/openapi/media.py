@@ -3,11 +3,19 @@
 from dataclasses import dataclass
 
 from apiserver_stub.encode import media as written
-from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, CBOR, JSON, YAML
+from apiserver_stub.encode.body import (
+    APPLY_CBOR,
+    APPLY_YAML,
+    CBOR,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    YAML,
+)
 from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
 from apiserver_stub.openapi.definitions import PATCH
 from apiserver_stub.openapi.operation import TEXT, Operation
-from apiserver_stub.verbs.patch import JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 
 _PATCHES = (APPLY_YAML, JSON_PATCH, MERGE_PATCH)
 _STREAMED = frozenset({"list", "watch", "watchlist"})

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from typing import Any
 
+from apiserver_stub.encode.body import JSON_PATCH
 from apiserver_stub.openapi.definitions import STATUS, Definitions
 from apiserver_stub.openapi.media import Media
 from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V3
-from apiserver_stub.verbs.patch import JSON_PATCH
 from apiserver_stub.version import git_version
 
 Document = dict[str, Any]

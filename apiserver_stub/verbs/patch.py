@@ -5,7 +5,15 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.call import Call, Reply, Tree
-from apiserver_stub.encode.body import APPLY_YAML, Body, media_type, unsupported
+from apiserver_stub.encode.body import (
+    JSON_PATCH,
+    MERGE_PATCH,
+    PATCHES,
+    STRATEGIC_MERGE_PATCH,
+    Body,
+    media_type,
+    unsupported,
+)
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Node
 from apiserver_stub.patch import json_patch, merge, strategic
@@ -16,10 +24,6 @@ from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import BadRequest
 
-JSON_PATCH = "application/json-patch+json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-
 
 def _apply_operations(tree: Tree, document: Any, _node: Node) -> Tree:
     patched = json_patch.apply(tree, document)
@@ -27,7 +31,7 @@ def _apply_operations(tree: Tree, document: Any, _node: Node) -> Tree:
     return patched
 
 
-_PATCHES: Mapping[str, Callable[[Tree, Any, Node], Tree]] = MappingProxyType({
+_APPLY: Mapping[str, Callable[[Tree, Any, Node], Tree]] = MappingProxyType({
     JSON_PATCH: _apply_operations,
     MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
     STRATEGIC_MERGE_PATCH: strategic.apply,
@@ -38,9 +42,9 @@ class Patch:
     """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
     def __init__(self, call: Call) -> None:
-        found = _PATCHES.get(media_type(call.request))
+        found = _APPLY.get(media_type(call.request))
         if found is None:
-            raise unsupported((*_PATCHES, APPLY_YAML))
+            raise unsupported(PATCHES)
         self._apply = found
         self._document, self.duplicates = decode_noting(call.request.body)
 

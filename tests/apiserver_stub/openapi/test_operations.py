@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -101,6 +102,7 @@ def test_the_pages(path: str, name: str, tag: str) -> None:
     assert found.answer in DEFINITIONS
 
 
+@cache
 def _generated(module: str) -> Any:
     source = inspect.getsource(import_module(f"kubernetes.client.api.{module}"))
     return {function: (method, path) for function, method, path in LITERALS.findall(source)}
