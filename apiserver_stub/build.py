@@ -42,7 +42,7 @@ from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs import Features, Limits, Tools, Verbs
-from apiserver_stub.verbs.incoming import read_object
+from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
@@ -136,7 +136,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         kinds,
         Desks(
             Pages(kinds, runtime.registry, Media(cbor=features.enabled(CBOR)), _address(serving)).answer,
-            Reviews(reviews, read_object, verbs.answer).answer,
+            Reviews(reviews, read_new, verbs.answer).answer,
             serving.request_timeout,
         ),
         _forms(features),

@@ -1,6 +1,6 @@
 """What the hall passes along: who asks for what (`Call`), and what the verbs answer (`Reply`) before it is encoded."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -39,6 +39,11 @@ class Call(Struct, frozen=True):
     subresource: Subresource | None
     query: Mapping[str, str]
 
+    @property
+    def part(self) -> str:
+        """The name of the subresource; empty without one."""
+        return self.subresource.name if self.subresource else ""
+
 
 class Item(Struct, frozen=True):
     """One object, as the bytes of its JSON; a `Status` and others that are not of the call's kind stand for themselves
@@ -70,3 +75,7 @@ class Reply(Struct, frozen=True):
     body: Item | Items | Stream
     status: int = 200
     warnings: tuple[str, ...] = ()
+
+
+Answer = Callable[[Call], Awaitable[Reply]]
+"""Answers a call, or raises the refusal."""

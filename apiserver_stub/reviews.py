@@ -1,11 +1,11 @@
 """Virtual kinds: objects that are questions, answered in their status and never stored."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
-from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.call import Answer, Call, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
@@ -16,7 +16,6 @@ Review = Callable[[Call, Tree], Tree]
 """Answers a question with the status of the object."""
 Read = Callable[[Call], tuple[Tree, tuple[str, ...]]]
 """The object a call carries, fitted to its schema, and what the caller is warned of."""
-Answer = Callable[[Call], Awaitable[Reply]]
 
 
 class Reviews:

@@ -1,10 +1,10 @@
 """The hall: every request walks straight through it, from what it asks to what is answered; it knows no sockets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from apiserver_stub.call import Call, Reply, User
+from apiserver_stub.call import Answer, Call, User
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import Route, last_values, methods, parse, resolve
@@ -14,7 +14,6 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 
-Answer = Callable[[Call], Awaitable[Reply]]
 Page = Callable[[Request, Route], Response]
 Probe = Callable[[Request], Response | None]
 

@@ -28,7 +28,7 @@ async def apply(tools: Tools, call: Call) -> Reply:
     kind = call.kind
     body = read_document(call, kind.api_version, kind.kind)
     warnings = check(call, body, kind.schema, kind.kind)
-    part = call.subresource.name if call.subresource else ""
+    part = call.part
     claim = Application(tools, call, writable(body.tree, kind.strategy, part), warnings)
     key = key_of(kind, call.namespace, call.name)
     for _ in range(tools.limits.attempts):

@@ -72,6 +72,14 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     return Reply(Item(served(kind, row.data)), 201, warnings)
 
 
+def read_new(call: Call) -> tuple[Tree, Warnings]:
+    """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
+    is_dry_run(call.query)
+    tree, warnings = read_object(call)
+    check_namespace(call, tree["metadata"])
+    return tree, warnings
+
+
 def check_namespace(call: Call, metadata: Tree) -> None:
     """An object is in the namespace of its URL, whether it says so or not."""
     if metadata.get("namespace", call.namespace) not in ("", call.namespace):

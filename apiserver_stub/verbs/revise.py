@@ -58,7 +58,7 @@ class Revision:
         self._sign(new, old)
         if new == old:
             return None
-        problems = validate(kind, new, old, call.subresource.name if call.subresource else "")
+        problems = validate(kind, new, old, call.part)
         if problems:
             raise invalid(kind.group, kind.kind, call.name, problems)
         self._tools.settle(call, "update", new, old)

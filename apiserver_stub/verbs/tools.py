@@ -54,7 +54,6 @@ class Tools:
 
 
 def _about(call: Call, operation: Operation, tree: Tree, old: Tree | None) -> AdmissionRequest:
-    part = call.subresource.name if call.subresource else ""
     name = call.name or tree["metadata"].get("name", "")
     dry = is_dry_run(call.query)
-    return AdmissionRequest(operation, call.kind, call.namespace, name, part, tree, old, call.user, dry)
+    return AdmissionRequest(operation, call.kind, call.namespace, name, call.part, tree, old, call.user, dry)

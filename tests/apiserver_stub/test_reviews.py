@@ -12,7 +12,7 @@ from apiserver_stub.call import Call, Item, Reply, User
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
-from apiserver_stub.verbs.incoming import read_object
+from apiserver_stub.verbs.create import read_new
 from controller_manager.api.errors import BadRequest, Invalid, NotFound
 from controller_manager.api.wire import Request
 
@@ -34,14 +34,16 @@ async def others(call: Call) -> Reply:
 
 
 TABLE = {**authentication_reviews({"token": JANE}.get), **AccessReviews(May([judge])).table()}
-REVIEWS = Reviews(TABLE, read_object, others)
+REVIEWS = Reviews(TABLE, read_new, others)
 
 
-async def ask(group: str, plural: str, spec: Any, namespace: str = "") -> Any:
+async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str = "", **query: str) -> Any:
+    """The answer to a question asked in `namespace`, which the object itself may say to be another."""
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
-    body = msgspec.json.encode({"apiVersion": kind.api_version, "kind": kind.kind, "spec": spec})
-    reply = await REVIEWS.answer(Call(Request("POST", "", body=body), JANE, "create", kind, namespace, "", None, {}))
+    tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": said}, "spec": spec}
+    request = Request("POST", "", body=msgspec.json.encode(tree))
+    reply = await REVIEWS.answer(Call(request, JANE, "create", kind, namespace, "", None, query))
     assert isinstance(reply.body, Item)
     tree = msgspec.json.decode(reply.body.data)
     assert (reply.status, tree["kind"], tree.get("spec")) == (201, kind.kind, spec)
@@ -88,6 +90,14 @@ async def test_may_somebody_in_a_namespace() -> None:
     assert await ask(AUTHZ, "localsubjectaccessreviews", spec, "a") == {"allowed": True}
     with pytest.raises(Invalid):
         await ask(AUTHZ, "localsubjectaccessreviews", spec, "b")
+    with pytest.raises(BadRequest, match="does not match the namespace"):
+        await ask(AUTHZ, "localsubjectaccessreviews", spec, "a", said="b")
+
+
+async def test_a_question_is_held_to_what_every_create_is() -> None:
+    assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="All") == {"allowed": True}
+    with pytest.raises(BadRequest, match="dryRun"):
+        await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="Perhaps")
 
 
 async def test_what_may_i() -> None:

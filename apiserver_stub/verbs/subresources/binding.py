@@ -54,5 +54,4 @@ def _check(call: Call, tree: Tree, presumed: Tree) -> None:
             raise mismatch(call, what, presumed[field], metadata[field])
     why = hindrance(tree)
     if why:
-        part = call.subresource.name if call.subresource else ""
-        raise conflict(call.kind.group, f"{call.kind.plural}/{part}", call.name, why)
+        raise conflict(call.kind.group, f"{call.kind.plural}/{call.part}", call.name, why)
