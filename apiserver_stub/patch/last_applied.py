@@ -5,6 +5,7 @@ from typing import Any
 import orjson
 
 from apiserver_stub.kinds.clean import sweep
+from apiserver_stub.kinds.rules.metadata import fit
 from apiserver_stub.kinds.schema import Node
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.patch.field_set import Fields, difference
@@ -17,12 +18,11 @@ Tree = dict[str, Any]
 MANAGER = "kubectl"
 """The only manager who takes over from the annotation, and keeps it true; any other name opts out."""
 _ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
-_LONGEST = 256 * 1024  # bytes of all annotations of an object
 
 
 def applied_before(live: Tree, node: Node) -> Fields:
     """The fields that were applied through the annotation and have kept their values: to take them is no conflict.
-    None if the annotation holds no object of the same version.
+    There are none if the annotation holds no object of the same version.
     """
     try:
         before = orjson.loads(get_in(live, ("metadata", "annotations", _ANNOTATION)) or "")
@@ -50,5 +50,5 @@ def renewed(tree: Tree, applied: Tree) -> Tree:
     said = {**applied, "metadata": {**metadata, "annotations": ours}}
     text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
     rest = {name: value for name, value in annotations.items() if name != _ANNOTATION}
-    fits = sum(len(name) + len(value) for name, value in rest.items()) + len(_ANNOTATION) + len(text) <= _LONGEST
-    return {**tree, "metadata": {**tree["metadata"], "annotations": {**rest, _ANNOTATION: text} if fits else rest}}
+    whole = {**rest, _ANNOTATION: text}
+    return {**tree, "metadata": {**tree["metadata"], "annotations": whole if fit(whole) else rest}}

@@ -7,6 +7,7 @@ Entries are the plain objects the API shows. Those stored are as this module wro
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
 from apiserver_stub.patch.field_set import Fields, difference, parse, union
 from apiserver_stub.patch.typed import Changes
 
@@ -17,10 +18,7 @@ Seen = Callable[[str], Changes | None]
 Identity = tuple[str, str, str, str]
 
 APPLY, UPDATE = "Apply", "Update"
-MOST_UPDATES = 10
-"""How many entries of the operation Update are kept apart; the oldest beyond are joined."""
-LONGEST_NAME = 128
-_LONGEST_SUBRESOURCE = 256
+_MOST_UPDATES = 10  # entries of the operation Update that are kept apart; the oldest beyond are joined
 _ANCIENT = "ancient-changes"
 _FORMAT = "FieldsV1"
 
@@ -122,7 +120,7 @@ def is_expendable(entries: Entries) -> bool:
 def _capped(entries: Entries) -> Entries:
     """With too many updates, the oldest of each version joined under one name."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]
-    excess = len(updates) - MOST_UPDATES
+    excess = len(updates) - _MOST_UPDATES
     if excess <= 0:
         return entries
     joined: dict[str, Entries] = {}
@@ -151,11 +149,10 @@ def _read(entry: Any) -> Entry:
     """An entry a client sent. Raises `ValueError` or `KeyError`."""
     if entry["operation"] not in (APPLY, UPDATE) or not entry["apiVersion"] or entry["fieldsType"] != _FORMAT:
         raise ValueError("no entry of a known operation, version and format")
-    if not is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > _LONGEST_SUBRESOURCE:
+    if not _is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > SUBRESOURCE_LIMIT:
         raise ValueError("no name of a manager or of a subresource")
     return {**entry, "fieldsV1": parse(entry.get("fieldsV1") or {})}
 
 
-def is_name(text: str) -> bool:
-    """Whether a manager may be called so."""
-    return len(text.encode()) <= LONGEST_NAME and text.isprintable()
+def _is_name(text: str) -> bool:
+    return len(text.encode()) <= MANAGER_LIMIT and text.isprintable()

@@ -83,7 +83,7 @@ class Members(Typed):
         return {name: value for name, value in merged.items() if value is not None}
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
-        """See `Typed`. What loses its last member goes too."""
+        """See `Typed`. What loses its last member goes too, unless it is owned itself."""
         kept = dict(value)
         for step, inner in last.items():
             name = step[2:]
@@ -92,7 +92,8 @@ class Members(Typed):
             ours = owned.get(step)
             goes = ours is None if self.is_named(name) else is_member(inner) and (ours is None or not is_member(ours))
             left = None if goes else self.type_of(name).prune(kept[name], inner, ours or LEAF)
-            if left or left == kept[name]:
+            stays = left is not None and ours is not None and is_member(ours)
+            if left or stays or left == kept[name]:
                 kept[name] = left
             else:
                 del kept[name]

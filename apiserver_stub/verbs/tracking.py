@@ -3,9 +3,10 @@
 from collections.abc import Callable
 
 from apiserver_stub.call import Call, Tree
+from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.patch.managed_fields import LONGEST_NAME, UPDATE, Author, Entries, accepted, updated
+from apiserver_stub.patch.managed_fields import UPDATE, Author, Entries, accepted, updated
 from apiserver_stub.patch.versions import Comparison, Versions, tracked
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import Cause, invalid
@@ -92,13 +93,13 @@ def now() -> str:
 def _program(agent: str) -> str:
     """The name before the slash of a user agent, as much of it as a manager's may have."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
-    return name.encode()[:LONGEST_NAME].decode(errors="ignore")
+    return name.encode()[:MANAGER_LIMIT].decode(errors="ignore")
 
 
 def _problems(manager: str) -> list[Cause]:
     found: list[Cause] = []
-    if len(manager.encode()) > LONGEST_NAME:
-        message = f"Too long: may not be more than {LONGEST_NAME} bytes"
+    if len(manager.encode()) > MANAGER_LIMIT:
+        message = f"Too long: may not be more than {MANAGER_LIMIT} bytes"
         found.append(Cause(reason="FieldValueTooLong", message=message, field="fieldManager"))
     for place, letter in enumerate(manager):
         if not letter.isprintable():

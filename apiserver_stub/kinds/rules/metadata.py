@@ -10,11 +10,12 @@ from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, each,
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
 
-ANNOTATIONS_LIMIT = 256 * 1024
+_ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 _AT: At = (None, "metadata")
-_MANAGER_LIMIT, _SUBRESOURCE_LIMIT = 128, 256
+MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
+"""Bytes of the names in a record of who owns which fields."""
 
 
 def labels(values: Any, at: At, found: Problems) -> None:
@@ -28,13 +29,16 @@ def labels(values: Any, at: At, found: Problems) -> None:
 
 def annotations(values: Any, at: At, found: Problems) -> None:
     """A map of annotations."""
-    size = 0
-    for name, value in values.items():
-        size += _size(name) + _size(value)
+    for name in values:
         if why := names.qualified(name.lower()):
             found.invalid(at, name, why)
-    if size > ANNOTATIONS_LIMIT:
-        found.too_long(at, ANNOTATIONS_LIMIT)
+    if not fit(values):
+        found.too_long(at, _ANNOTATIONS_LIMIT)
+
+
+def fit(annotations: Mapping[str, str]) -> bool:
+    """Whether annotations are no longer than all of an object may be together."""
+    return sum(map(_size, annotations)) + sum(map(_size, annotations.values())) <= _ANNOTATIONS_LIMIT
 
 
 def _size(text: str) -> int:
@@ -79,8 +83,8 @@ def _fields_type(text: str) -> str:
 _MANAGER = record({
     "operation": one_of("Apply", "Update"),
     "fieldsType": form(_fields_type),
-    "manager": both(shorter(_MANAGER_LIMIT), form(_printable)),
-    "subresource": shorter(_SUBRESOURCE_LIMIT),
+    "manager": both(shorter(MANAGER_LIMIT), form(_printable)),
+    "subresource": shorter(SUBRESOURCE_LIMIT),
 })  # fmt: skip
 
 _OWNER = record({"apiVersion": form(_api_version)}, _may_own)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.patch import apply
+from apiserver_stub.patch import apply, last_applied
 from apiserver_stub.patch.apply import Applied, Claim
 from apiserver_stub.patch.field_set import paths
 from apiserver_stub.patch.managed_fields import Author, Entry, fields_of, updated
@@ -275,6 +275,20 @@ class TestLastApplied:
         world.tree["metadata"]["annotations"][ANNOTATION] = annotation
         with pytest.raises(Conflict):
             world.apply("kubectl", spec(replicas=2))
+
+
+def test_an_annotation_too_long_for_its_letters_is_left_out() -> None:
+    tree = {"metadata": {"annotations": {ANNOTATION: "{}", "mine": "1"}}}
+    short, long = ({"metadata": {"name": "a"}, "data": "é" * count} for count in (100_000, 140_000))
+    assert last_applied.renewed(tree, short)["metadata"]["annotations"].keys() == {ANNOTATION, "mine"}
+    assert last_applied.renewed(tree, long)["metadata"]["annotations"].keys() == {"mine"}
+
+
+def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
+    world = World(things)
+    world.apply("one", things.thing({"free": {"a": "1", "b": {"a": "1"}}}))
+    world.apply("two", things.thing({"free": {"b": {"a": "2"}}}), force=True)
+    assert world.apply("two", things.thing())["spec"]["free"] == {"a": "1", "b": {}}
 
 
 @settings(max_examples=100)
