@@ -10,7 +10,7 @@ from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch import lines
 
-RowFrame = Callable[[str, Row], bytes]
+_RowFrame = Callable[[str, Row], bytes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,7 +29,7 @@ class Medium:
     breath: int
     watch_type: str = ""
     frame: Callable[[str, bytes], bytes] = lines.encode
-    row_frame: Callable[[Kind, bool], RowFrame] | None = None
+    row_frame: Callable[[Kind, bool], _RowFrame] | None = None
     knows: Callable[[str, str], bool] | None = None
     tables: bool = True
 
@@ -55,7 +55,7 @@ def _message_frame(kind: str, data: bytes) -> bytes:
     return protobuf.frame(kind, _message(data))
 
 
-def _message_row_frame(kind: Kind, partial: bool) -> RowFrame:
+def _message_row_frame(kind: Kind, partial: bool) -> _RowFrame:
     shown = _shown(kind, partial)
     return lambda event, row: protobuf.frame(event, protobuf.envelope(shown.api_version, shown.kind, shown.of(row)))
 

@@ -25,7 +25,7 @@ def one(call: Call, form: Form, data: bytes) -> bytes:
 
 def listing(call: Call, form: Form, items: Items) -> Listing:
     """How a collection is shown."""
-    about = list_metadata(items)
+    about = _list_metadata(items)
     if form.view == TABLE:
         tabulator = _tabulator(call, form)
         rows, objects = tabulator.in_order(items.rows, items.objects)
@@ -54,8 +54,7 @@ def shown_type(call: Call, form: Form) -> tuple[str, str]:
     return (form.version, form.view) if form.view else _type(call)
 
 
-def list_metadata(items: Items) -> dict[str, Any]:
-    """The metadata of a collection."""
+def _list_metadata(items: Items) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": items.resource_version}
     if items.continue_token:
         metadata["continue"] = items.continue_token

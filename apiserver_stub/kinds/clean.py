@@ -5,6 +5,7 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -257,20 +258,19 @@ def _micro_time(value: Any, _node: Node) -> Any:
     return value if text == value else text
 
 
-def _moment(value: Any) -> Any:
+def _moment(value: Any) -> datetime:
     if type(value) is not str:
         raise _expected("time", value)
     if not _TIME.fullmatch(value):
         raise _WrongError(f"{value!r} is no RFC 3339 time")
     try:
-        # A year before 1000 or a leap beyond the calendar is no time anybody means.
-        moment = parse_time(_FRACTION.sub(r"\1", value))
-        return _sane(moment)
+        return _sane(parse_time(_FRACTION.sub(r"\1", value)))
     except (ValueError, OverflowError):
         raise _WrongError(f"{value!r} is no RFC 3339 time") from None
 
 
-def _sane(moment: Any) -> Any:
+def _sane(moment: datetime) -> datetime:
+    """A year before 1000, or one that another zone could move beyond the calendar, is none anybody means."""
     if not 1000 < moment.year < 9999:
         raise ValueError
     return moment

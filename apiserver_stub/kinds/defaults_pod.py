@@ -68,9 +68,9 @@ _CONTAINER: Rows = (
     ("livenessProbe", _PROBE), ("readinessProbe", _PROBE), ("startupProbe", _PROBE),
     ("lifecycle", (("postStart", _HANDLER), ("preStop", _HANDLER))),
 )  # fmt: skip
-PVC_SPEC: Rows = (("volumeMode", "Filesystem"),)
+_PVC_SPEC: Rows = (("volumeMode", "Filesystem"),)
 CLAIM: Rows = (
-    ("spec", (*PVC_SPEC, ("dataSourceRef", _data_source_ref), ("dataSource", _data_source))),
+    ("spec", (*_PVC_SPEC, ("dataSourceRef", _data_source_ref), ("dataSource", _data_source))),
     ("status", (("phase", "Pending"),)),
 )
 _PROJECTED: Rows = (
@@ -85,9 +85,9 @@ _VOLUME: Rows = (
     ("projected", (("defaultMode", _FILE_MODE), ("sources", _PROJECTED))),
     ("hostPath", (("type", ""),)),
     ("image", (("pullPolicy", _pull_policy("reference")),)),
-    ("ephemeral", under("volumeClaimTemplate.spec", PVC_SPEC)),
+    ("ephemeral", under("volumeClaimTemplate.spec", _PVC_SPEC)),
 )
-POD_SPEC: Rows = (
+_POD_SPEC: Rows = (
     ("containers", _CONTAINER), ("initContainers", _CONTAINER), ("ephemeralContainers", _CONTAINER),
     ("volumes", _VOLUME),
     ("dnsPolicy", "ClusterFirst"),
@@ -100,10 +100,10 @@ POD_SPEC: Rows = (
 )  # fmt: skip
 POD: Rows = (
     ("spec", (
-        *POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports),
+        *_POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports),
     )),
 )  # fmt: skip
-TEMPLATE: Rows = (("template", (("spec", POD_SPEC),)),)
+TEMPLATE: Rows = (("template", (("spec", _POD_SPEC),)),)
 
 DEPLOYMENT: Rows = (
     ("replicas", 1),
@@ -139,7 +139,7 @@ STATEFUL_SET: Rows = (
     ("persistentVolumeClaimRetentionPolicy", (("whenDeleted", "Retain"), ("whenScaled", "Retain"))),
     ("volumeClaimTemplates", (
         ("apiVersion", "v1"), ("kind", "PersistentVolumeClaim"),
-        ("spec", PVC_SPEC), ("status", (("phase", "Pending"),)),
+        ("spec", _PVC_SPEC), ("status", (("phase", "Pending"),)),
     )),
     *TEMPLATE,
 )  # fmt: skip

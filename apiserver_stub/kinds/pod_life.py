@@ -30,7 +30,7 @@ def quality_of_service(spec: Tree) -> str:
     if whole.get("requests") or whole.get("limits"):
         asks = [whole]
     else:
-        asks = [c.get("resources", {}) for key in reversed(_LISTS) for _, c in dicts(spec.get(key))]
+        asks = [c.get("resources", {}) for key in _LISTS for _, c in dicts(spec.get(key))]
     wanted = [(_amount(a, "requests", name), _amount(a, "limits", name)) for a in asks for name in ("cpu", "memory")]
     if not any(request or limit for request, limit in wanted):
         return "BestEffort"

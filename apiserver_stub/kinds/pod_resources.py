@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.quantity import Quantity, add, parse
 
-Amounts = Mapping[str, str]
-Sums = Mapping[str, Quantity]
+_Amounts = Mapping[str, str]
+_Sums = Mapping[str, Quantity]
 _PAGES = "hugepages-"
 _SHARED = frozenset({"cpu", "memory"})  # what a node may promise more of than it has
 
@@ -21,7 +21,7 @@ def complete_resources(spec: Tree) -> None:
         _of_pod(spec, spec["resources"])
 
 
-def _fill(resources: Tree, field: str, known: Amounts) -> None:
+def _fill(resources: Tree, field: str, known: _Amounts) -> None:
     said = resources.get(field, {})
     if not known.keys() <= said.keys():
         resources[field] = {**known, **said}
@@ -37,12 +37,12 @@ def _of_pod(spec: Tree, resources: Tree) -> None:
         _fill(resources, "requests", resources["limits"])
 
 
-def total(spec: Tree, field: str) -> Amounts:
+def total(spec: Tree, field: str) -> _Amounts:
     """The `limits` or `requests` of all containers at the time of the greatest need: init containers run one after
     another, sidecars among them beside all that comes later.
     """
-    beside: Sums = {}
-    most: Sums = {}
+    beside: _Sums = {}
+    most: _Sums = {}
     for container in spec.get("initContainers", ()):
         wanted = _merged(beside, _amounts(container, field), add)
         if container.get("restartPolicy") == "Always":
@@ -53,10 +53,10 @@ def total(spec: Tree, field: str) -> Amounts:
     return {name: str(quantity) for name, quantity in _merged(beside, most, max).items()}
 
 
-def _amounts(container: Tree, field: str) -> Sums:
+def _amounts(container: Tree, field: str) -> _Sums:
     return {name: parse(text) for name, text in container.get("resources", {}).get(field, {}).items()}
 
 
-def _merged(one: Sums, other: Sums, merge: Callable[[Quantity, Quantity], Quantity]) -> Sums:
+def _merged(one: _Sums, other: _Sums, merge: Callable[[Quantity, Quantity], Quantity]) -> _Sums:
     both = {name: merge(one[name], quantity) for name, quantity in other.items() if name in one}
     return {**one, **other, **both}

@@ -10,7 +10,7 @@ from apiserver_stub.kinds.shapes import Nothing, Shape, complete, fitting
 
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
-Resolve = Callable[[str], "Node"]
+_Resolve = Callable[[str], "Node"]
 
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
 # What a value is in Python, by type: of those whose empty value may be the same as none.
@@ -37,7 +37,7 @@ class Node:
     in thousandths at most.
     """
 
-    def __init__(self, raw: Raw, resolve: Resolve) -> None:
+    def __init__(self, raw: Raw, resolve: _Resolve) -> None:
         self._raw = raw
         self._resolve = resolve
         self.type: str = raw.get("type", "any")
@@ -96,17 +96,6 @@ class Node:
         if name in tree:
             self.fields[name].fill(tree[name])
 
-    def at(self, *path: str) -> "Node | None":
-        """The node at a path of field names; arrays and maps are passed through to their elements."""
-        found: Node | None = self
-        for name in path:
-            while found is not None and found.type == "array":
-                found = found.items
-            if found is None:
-                return None
-            found = found.fields.get(name) or found.values
-        return found
-
     def _node(self, raw: Raw) -> "Node":
         name = raw.get("ref")
         if name is None:
@@ -131,10 +120,6 @@ class Schemas:
         if found is None:
             found = self._nodes[name] = Node(self._definitions[name], self.node)
         return found
-
-    def names(self) -> tuple[str, ...]:
-        """Every definition there is."""
-        return tuple(self._definitions)
 
 
 ANYTHING = Node({"type": "any"}, Schemas({}).node)

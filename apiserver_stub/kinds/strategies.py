@@ -29,7 +29,7 @@ def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
         row = Strategy(parts, generation=name in _COUNTED, creates_on_update=name in _PUT_CREATES)
     return replace(
         row,
-        kept=row.kept or _KEPT.get(name, _NOTHING_KEPT),
+        kept=_KEPT.get(name, row.kept),
         unconditional_update=name not in _CONDITIONAL,
         shows_deleted=name in _SHOWN_WHEN_GONE,
         dependents=_DEPENDENTS.get(name, "Background"),
@@ -83,7 +83,6 @@ def _crd_born(definition: Tree) -> None:
 
 
 # Kinds of whose metadata the writers of a status may change nothing, or not all.
-_NOTHING_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _ALL_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
 _KEPT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
     **dict.fromkeys((
@@ -164,8 +163,6 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
     "persistentvolumeclaims": Strategy(STATUS, born=_claim_born),
     "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),
     REQUESTS: Strategy(_APPROVAL, born=request_born, changed=request_changed),
-    "customresourcedefinitions.apiextensions.k8s.io": Strategy(
-        STATUS, generation=True, born=_crd_born,
-    ),
+    "customresourcedefinitions.apiextensions.k8s.io": Strategy(STATUS, generation=True, born=_crd_born),
     "servicecidrs.networking.k8s.io": Strategy(STATUS, born_with_status=True),
 })  # fmt: skip

@@ -28,12 +28,11 @@ def nothing(_tree: Tree) -> None:
     """The step of a kind that has none."""
 
 
-def nothing_owed(_new: Tree, _old: Tree, _part: str) -> None:
-    """The step of a kind that has none."""
+def _nothing_owed(_new: Tree, _old: Tree, _part: str) -> None:
+    pass
 
 
-def immediately(_tree: Tree, _requested: int | None) -> int:
-    """The grace of a kind whose objects go at once."""
+def _immediately(_tree: Tree, _requested: int | None) -> int:
     return 0
 
 
@@ -59,8 +58,8 @@ class Strategy:
     generation: bool = False
     kept: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING_KEPT)
     born: Callable[[Tree], None] = nothing
-    changed: Callable[[Tree, Tree, str], None] = nothing_owed
-    patience: Callable[[Tree, int | None], int] = immediately
+    changed: Callable[[Tree, Tree, str], None] = _nothing_owed
+    patience: Callable[[Tree, int | None], int] = _immediately
     marked: Callable[[Tree], None] = nothing
     finalizers: Path = ()
     dependents: str = "Background"
@@ -73,7 +72,7 @@ class Strategy:
     @property
     def graceful(self) -> bool:
         """Whether objects are given time to end."""
-        return self.patience is not immediately
+        return self.patience is not _immediately
 
     def serves(self, part: str) -> bool:
         """Whether a subresource is a part of the object itself, read and written as the object is."""

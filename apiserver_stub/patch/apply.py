@@ -24,7 +24,7 @@ from apiserver_stub.patch.versions import UNTRACKED, Comparison, Versions, track
 from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
 
 Tree = dict[str, Any]
-Dispute = tuple[Entry, Path]
+_Dispute = tuple[Entry, Path]
 
 _MOST_TOLD = 200  # conflicts in one answer
 _BEFORE = "before-first-apply"
@@ -133,9 +133,9 @@ def _pruned(tree: Tree, given_up: Fields, api_version: str, owners: Entries, ver
     return left
 
 
-def _disputes(others: Entries, comparison: Comparison) -> list[Dispute]:
+def _disputes(others: Entries, comparison: Comparison) -> list[_Dispute]:
     """Fields of others that an apply would change."""
-    found: list[Dispute] = []
+    found: list[_Dispute] = []
     for entry in sorted(others, key=identity_of):
         changes = comparison.seen_in(entry["apiVersion"])
         if changes is not None and changes.changed:
@@ -143,7 +143,7 @@ def _disputes(others: Entries, comparison: Comparison) -> list[Dispute]:
     return found
 
 
-def _check(claim: Claim, live: Tree, disputes: list[Dispute]) -> None:
+def _check(claim: Claim, live: Tree, disputes: list[_Dispute]) -> None:
     """Refuse what others would lose, all of it at once."""
     if disputes and claim.author.manager == last_applied.MANAGER:
         ours = last_applied.applied_before(live, claim.kind.schema)
@@ -155,7 +155,7 @@ def _check(claim: Claim, live: Tree, disputes: list[Dispute]) -> None:
     raise Conflict(_told(disputes), Details(causes=tuple(causes)))
 
 
-def _told(disputes: list[Dispute]) -> str:
+def _told(disputes: list[_Dispute]) -> str:
     if len(disputes) == 1:
         entry, path = disputes[0]
         return f"Apply failed with 1 conflict: conflict with {_named(entry)}: {render(path)}"

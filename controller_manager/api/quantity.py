@@ -47,16 +47,16 @@ def parse(text: str) -> Quantity:
     number = Decimal(sign + digits)
     if suffix in _BINARY:
         number = _EXACT.multiply(number, _BINARY[suffix])
-        return Quantity(max(-_LARGEST, min(_LARGEST, round_up(number))), "binary")
+        return Quantity(max(-_LARGEST, min(_LARGEST, _round_up(number))), "binary")
     if suffix in _DECIMAL:
-        return Quantity(round_up(_EXACT.scaleb(number, _DECIMAL[suffix])))
-    return Quantity(round_up(_EXACT.scaleb(number, int(suffix[1:]))), "exponent")
+        return Quantity(_round_up(_EXACT.scaleb(number, _DECIMAL[suffix])))
+    return Quantity(_round_up(_EXACT.scaleb(number, int(suffix[1:]))), "exponent")
 
 
 def canonical(text: str, places: int = 9) -> str:
     """The one text for all that stand for the same number, rounded up to `places` decimals; as `parse` it raises."""
     quantity = parse(text)
-    return str(quantity._replace(number=round_up(quantity.number, -places)))
+    return str(quantity._replace(number=_round_up(quantity.number, -places)))
 
 
 def add(one: Quantity, other: Quantity) -> Quantity:
@@ -64,7 +64,7 @@ def add(one: Quantity, other: Quantity) -> Quantity:
     return Quantity(_EXACT.add(one.number, other.number), one.family if one.number else other.family)
 
 
-def round_up(number: Decimal, exponent: int = _BILLIONTHS) -> Decimal:
+def _round_up(number: Decimal, exponent: int = _BILLIONTHS) -> Decimal:
     """The number to a power of ten, rounded away from zero."""
     found = number.as_tuple().exponent
     if isinstance(found, int) and found >= exponent:

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-Stage = Literal["ALPHA", "BETA", "GA"]
-_ALL: Mapping[str, Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
+_Stage = Literal["ALPHA", "BETA", "GA"]
+_ALL: Mapping[str, _Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
 _VALUES = {"true": True, "false": False}
 
 
@@ -14,7 +14,7 @@ class Gate:
     """One feature: its name, its stage, and whether it is on when nobody says."""
 
     name: str
-    stage: Stage
+    stage: _Stage
     default: bool = False
 
 

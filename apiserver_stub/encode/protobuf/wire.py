@@ -22,7 +22,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
         if tag < 0x80:
             at += 1
         else:
-            tag, at = varint(data, at)
+            tag, at = _varint(data, at)
         if not _FIRST <= tag <= _LAST:
             raise ValueError("a field has no number, or one too high")
         wire = tag & 7
@@ -32,7 +32,7 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
             number = data[at]
             at += 1
         else:
-            number, at = varint(data, at)
+            number, at = _varint(data, at)
         if wire == VARINT:
             yield tag, number
             continue
@@ -51,7 +51,7 @@ def _size(wire: int) -> int:
     raise ValueError(f"there is no wire type {wire}")
 
 
-def varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
     """The number that begins at a position, and where it ends. Raises `ValueError`."""
     value = 0
     for shift, byte in enumerate(data[at : at + 10]):
@@ -65,7 +65,7 @@ def varints(data: bytes) -> Iterator[int]:
     """Numbers one after the other, as lists of them may be packed."""
     at = 0
     while at < len(data):
-        value, at = varint(data, at)
+        value, at = _varint(data, at)
         yield value
 
 

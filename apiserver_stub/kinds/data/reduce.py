@@ -88,7 +88,7 @@ def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
     }
     observed = {_short(name) for name in used - desired}
     for name, presence in _read(Path(__file__).with_name("presence.json")).items():
-        lay_presence(reduced, name, presence, observed=name in observed)
+        _lay_presence(reduced, name, presence, observed=name in observed)
     return {"kinds": {kind: _short(name) for kind, name in kinds.items()}, "definitions": reduced}
 
 
@@ -113,7 +113,7 @@ def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
     }
 
 
-def lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, observed: bool) -> None:
+def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, observed: bool) -> None:
     """Note which fields of a definition are always there and which are left out when empty, in place."""
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
