@@ -199,7 +199,7 @@ def _is_complete(data: bytes, found: Any) -> bool:
     A lost key takes a colon with it, and encoding again is the quickest way to count those that are left. Strings keep
     theirs, but for those spelt as an escape.
     """
-    if b"\\u003a" in data or b"\\u003A" in data:
+    if b"\\" in data and (b"\\u003a" in data or b"\\u003A" in data):
         return False
     return data.count(b":") == orjson.dumps(found).count(b":")
 
