@@ -58,7 +58,7 @@ def _found(accept: str, media: tuple[Medium, ...], watching: bool) -> tuple[Form
     return tuple(found)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)  # they may be as large as a hundred kilobytes
 def _weights(accepted: str) -> Mapping[str, float]:
     return {value: _weight(parameters) for value, parameters in _ranges(accepted)}
 

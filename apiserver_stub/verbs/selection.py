@@ -41,6 +41,9 @@ class Selection:
             return True
 
 
+_MOST_CONDITIONS = 500  # each is asked of every object
+
+
 class _StoredFields(FieldSelector):
     """Fields of stored objects, where what a path means when it is absent is known."""
 
@@ -55,6 +58,10 @@ def select(call: Call) -> Selection:
     """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
     labels = LabelSelector.parse(call.query.get("labelSelector", ""))
     fields = FieldSelector.parse(call.query.get("fieldSelector", ""))
+    if len(labels.requirements) + len(fields.terms) > _MOST_CONDITIONS:
+        raise BadRequest(
+            f"selectors have at most {_MOST_CONDITIONS} conditions; those of one label may be one with `in`"
+        )
     name = call.name or fields.exact(_NAME) or ""
     namespace = call.namespace or fields.exact(_NAMESPACE) or "" if call.kind.namespaced else ""
     said = Term(_NAME, True, name)

@@ -151,7 +151,8 @@ async def test_fields_of_a_kind_are_selected_where_they_are_stored(api) -> None:
 
 @pytest.mark.parametrize(
     "query",
-    ["labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
+    [f"labelSelector={'a!=b,' * 500}a", f"fieldSelector={'metadata.name!=a,' * 501}",
+     "labelSelector=a=(b", "labelSelector=a in", "fieldSelector=x", "fieldSelector=data.k=1", "limit=x",
      "continue=garbage", "limit=1&continue=W10"],
 )  # fmt: skip
 async def test_selectors_and_tokens_that_mean_nothing_are_bad_requests(api, query: str) -> None:
