@@ -95,6 +95,7 @@ def launch(server: ApiProcess) -> Callable[..., "subprocess.Popen[str]"]:
         "PATH": os.environ["PATH"],
         "HOME": str(server.folder.parent),
         "KUBECONFIG": str(server.kubeconfig),
+        "KUBECTL_APPLYSET": "true",
     }
 
     def start(*arguments: str, editor: str = "false") -> "subprocess.Popen[str]":
