@@ -175,7 +175,7 @@ class LogOptions(Options):
     title = "Logs"
 
     logging_format: str = flag("text", "Form of the log lines.", choices=("text", "json"))
-    verbosity: int = flag(0, "How much is logged; 4 and more for debugging.", name="v", short="v", minimum=0)
+    verbosity: int = flag(0, "How much is logged; 4 and more tell of every request.", name="v", short="v", minimum=0)
 
 
 COMPRESSION = Gate("APIResponseCompression", "BETA", default=True)

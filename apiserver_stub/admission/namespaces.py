@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.store.row import Row
-from controller_manager.api.errors import Cause, Details, Forbidden, forbidden, not_found
+from controller_manager.api.errors import Cause, forbidden, not_found
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 
 _NAMESPACES = "namespaces"
@@ -36,9 +36,6 @@ class NamespaceLifecycle:
             return
         kind, name = request.kind, request.namespace
         why = f"unable to create new content in namespace {name} because it is being terminated"
-        refusal = forbidden(kind.group, kind.plural, request.name, why)
-        cause = Cause(
-            reason="NamespaceTerminating", message=f"namespace {name} is being terminated", field="metadata.namespace"
-        )
-        details = Details(name=request.name, group=kind.group, kind=kind.plural, causes=(cause,))
-        raise Forbidden(refusal.message, details)
+        message = f"namespace {name} is being terminated"
+        cause = Cause(reason="NamespaceTerminating", message=message, field="metadata.namespace")
+        raise forbidden(kind.group, kind.plural, request.name, why, cause)

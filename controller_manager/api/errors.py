@@ -173,10 +173,11 @@ def conflict(group: str, plural: str, name: str, why: str) -> Conflict:
     return Conflict(message, Details(name=name, group=group, kind=plural))
 
 
-def forbidden(group: str, plural: str, name: str, why: str) -> Forbidden:
-    """The request is understood and refused."""
+def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> Forbidden:
+    """The request is understood and refused; `causes` are for programs that want to know why."""
     subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
-    return Forbidden(f"{subject} is forbidden: {why}", Details(name=name, group=group, kind=plural))
+    details = Details(name=name, group=group, kind=plural, causes=causes)
+    return Forbidden(f"{subject} is forbidden: {why}", details)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
