@@ -28,7 +28,7 @@ from apiserver_stub.flags import (
     StorageOptions,
 )
 from apiserver_stub.health import Progress
-from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.openapi import Media
 from apiserver_stub.pages import Pages
 from apiserver_stub.parse import Route
@@ -46,6 +46,7 @@ from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
+from controller_manager.base.log import Logger
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
@@ -110,11 +111,8 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     tokens = _tokens(access.token_auth_file)
     authenticators: list[Authenticator] = [by_certificate, tokens]
     may = May([_AUTHORIZERS[mode] for mode in access.authorization_mode])
-    storage = options[StorageOptions]
     kinds = built_in()
-    rules = Rules(flaw_of, {kind.storage: storage.event_ttl for kind in kinds.all() if kind.strategy.fleeting})
-    retention = Retention(storage.watch_cache_window)
-    store = Store(backend or _backend(storage), retention, log=runtime.log("store"), rules=rules)
+    store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
     hub = Hub(store)
     admission = _admission(store, may, options[NetworkOptions])
     features = options[FeatureOptions]
@@ -144,6 +142,12 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         runtime.log("server"),
     )
     return ApiServer(server, store, hub, progress, options)
+
+
+def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
+    lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.fleeting}
+    retention = Retention(options.watch_cache_window)
+    return Store(backend or _backend(options), retention, log=log, rules=Rules(flaw_of, lifetimes))
 
 
 def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:

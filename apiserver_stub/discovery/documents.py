@@ -6,6 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from apiserver_stub.kinds.kind import Kind, Subresource
+from controller_manager.api.platform import GROUP_DOMAIN
+
+GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
 Versions = Mapping[str, Mapping[str, tuple[Kind, ...]]]
 
@@ -48,7 +51,7 @@ def aggregated_list(versions: Versions) -> dict[str, Any]:
         }
         for group, found in versions.items()
     ]
-    return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{GROUP}/v2", "metadata": {}, "items": items}
 
 
 def _group(group: str, versions: Iterable[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.discovery.documents import Versions, aggregated_list, by_version, plain_documents
+from apiserver_stub.discovery.documents import GROUP, Versions, aggregated_list, by_version, plain_documents
 from apiserver_stub.encode.accept import preferred
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
@@ -15,9 +15,9 @@ from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
 
 _PLAIN = "application/json"
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AGGREGATED = f"application/json;g={GROUP};v=v2;as=APIGroupDiscoveryList"
 _ANY_JSON = frozenset({"application/json", "application/*", "*/*"})
-_IS_AGGREGATED = frozenset({("g", "apidiscovery.k8s.io"), ("v", "v2"), ("as", "APIGroupDiscoveryList")})
+_IS_AGGREGATED = frozenset({("g", GROUP), ("v", "v2"), ("as", "APIGroupDiscoveryList")})
 
 
 @dataclass(frozen=True, slots=True)
