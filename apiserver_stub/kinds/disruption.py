@@ -51,9 +51,7 @@ def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
     labels = pod["metadata"].get("labels")
     meant = [budget for budget in budgets if _selects(get_in(budget, ("spec", "selector")), labels)]
     if len(meant) > 1:
-        raise InternalError(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        )
+        raise InternalError("the pod has more than one PodDisruptionBudget, and an eviction takes from one only")
     if not meant:
         return _FREE
     if not _is_ready(pod) and _gives_up_unready(meant[0]):
@@ -98,10 +96,9 @@ def _check(budget: Tree, status: Tree) -> None:
     if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         raise _later(f"The disruption budget {name} is still being processed by the server.", 10)
     if allowed < 0:
-        raise forbidden("policy", "poddisruptionbudget", name, "pdb disruptions allowed is negative")
+        raise forbidden("policy", "poddisruptionbudget", name, "its disruptionsAllowed is below zero")
     if len(status.get("disruptedPods") or ()) > _MOST_DISRUPTED:
-        why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
-        raise forbidden("policy", "poddisruptionbudget", name, why)
+        raise forbidden("policy", "poddisruptionbudget", name, "too many evictions wait to be confirmed")
     if not allowed:
         needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
         raise _later(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently", 0)

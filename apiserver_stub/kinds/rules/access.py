@@ -9,19 +9,19 @@ from apiserver_stub.kinds.rules.selectors import SELECTOR
 
 _SUBJECTS = ("Group", "ServiceAccount", "User")
 _GROUP = "rbac.authorization.k8s.io"
-_NEVER_NAMESPACED = "namespaced rules cannot apply to non-resource URLs"
-_MIXED = "rules cannot apply to both regular resources and non-resource URLs"
+_NEVER_NAMESPACED = "only rules of the whole cluster may name URLs"
+_MIXED = "a rule is about resources or about URLs, not both"
 
 
 def _policy_rule(namespaced: bool) -> Rule:
     def rule(tree: Any, at: At, found: Problems) -> None:
         if not tree.get("verbs"):
-            found.required((at, "verbs"), "verbs must contain at least one value")
+            found.required((at, "verbs"), "a rule names at least one verb")
         urls = tree.get("nonResourceURLs")
         if not urls:
             for name, what in (("apiGroups", "api group"), ("resources", "resource")):
                 if not tree.get(name):
-                    found.required((at, name), f"resource rules must supply at least one {what}")
+                    found.required((at, name), f"a rule about resources names at least one {what}")
         elif namespaced:
             found.invalid((at, "nonResourceURLs"), urls, _NEVER_NAMESPACED)
         elif any(tree.get(name) for name in ("apiGroups", "resources", "resourceNames")):
@@ -30,7 +30,7 @@ def _policy_rule(namespaced: bool) -> Rule:
     return rule
 
 
-_SOME_ROLES = "at least one clusterRoleSelector required if aggregationRule is non-nil"
+_SOME_ROLES = "an aggregation has at least one selector"
 _AGGREGATION = record(
     {"clusterRoleSelectors": each(SELECTOR)}, need("clusterRoleSelectors", why=_SOME_ROLES),
 )  # fmt: skip

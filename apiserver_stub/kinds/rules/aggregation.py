@@ -15,9 +15,9 @@ _SERVICE = record({"port": PORT}, need("namespace", "name"))
 def _reached(spec: Any, at: At, found: Problems) -> None:
     local = spec.get("service") is None
     if local and spec.get("caBundle"):
-        found.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "local APIServices may not have a caBundle")
+        found.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "may only be set with `service`")
     if local and spec.get("insecureSkipTLSVerify"):
-        why = "local APIServices may not have insecureSkipTLSVerify"
+        why = "may only be set with `service`"
         found.invalid((at, "insecureSkipTLSVerify"), True, why)
     if not local and spec.get("caBundle") and spec.get("insecureSkipTLSVerify"):
         why = "may not be true if caBundle is present"

@@ -92,7 +92,7 @@ def container_resource(name: str) -> str:
         return why
     if "/" in name:
         plain = _NATIVE_DOMAIN in name or not names.qualified(f"requests.{name}")
-        return "" if plain else "doesn't follow extended resource name standard"
+        return "" if plain else "must be the name of an extended resource"
     return "" if name.startswith(HUGE) else "must be a standard resource for containers"
 
 
@@ -119,7 +119,7 @@ def _requests_fit(resources: Any, at: At, found: Problems) -> None:
         limit = limits.get(name)
         rigid = name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
         if rigid and limit is None:
-            found.required((at, "limits"), "Limit must be set for non overcommitable resources")
+            found.required((at, "limits"), "must be set where nothing can be promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
             found.invalid((at, "requests"), value, f"must be equal to {name} limit of {limit}")
         elif not rigid and not compares(value, limit, Decimal.__le__):

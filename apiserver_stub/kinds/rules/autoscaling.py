@@ -62,12 +62,12 @@ def _metric(metric: Any, at: At, found: Problems) -> None:
     if not source:
         return
     if source not in metric:
-        found.required((at, source), "must populate information for the given metric source")
+        found.required((at, source), "must be set for a metric of this type")
     else:
         _target(metric[source].get("target") or {}, ((at, source), "target"), values, found)
     for name in _SOURCES:
         if name in metric and name != source:
-            found.forbidden((at, name), "must populate the given metric source only")
+            found.forbidden((at, name), "may not be set for a metric of another type")
 
 
 def _target(target: Any, at: At, allowed: tuple[str, ...], found: Problems) -> None:

@@ -55,7 +55,7 @@ def _pem(text: Any, at: At, found: Problems) -> None:
 _SPEC = record({
     "request": _pem, "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
     "expirationSeconds": at_least(
-        _SHORTEST_LIFE, "may not specify a duration less than 600 seconds (10 minutes)",
+        _SHORTEST_LIFE, f"must be {_SHORTEST_LIFE} seconds or more",
     ),
 }, need("request", "signerName", "usages"))  # fmt: skip
 
@@ -101,7 +101,7 @@ def _status(new: Tree, old: Tree, found: Problems) -> None:
             found.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
     issued = get_in(old, ("status", "certificate"))
     if issued and get_in(new, ("status", "certificate")) != issued:
-        found.forbidden(place("status.certificate"), "updates may not change the certificate once it is set")
+        found.forbidden(place("status.certificate"), "may not change once set")
 
 
 RULES = {

@@ -15,7 +15,7 @@ _SIZE = ("resources", "requests", "storage")
 _SIZE_AT = place("spec.resources.requests.storage")
 _CLASS_AT = place("spec.volumeAttributesClassName")
 _ALONE = "ReadWriteOncePod"
-_FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+_FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassName of a bound claim"
 
 
 def access_modes(modes: Any, at: At, found: Problems) -> None:
@@ -55,7 +55,7 @@ def _change(new: Tree, old: Tree, found: Problems) -> None:
         found.forbidden((None, "spec"), _FROZEN)
     _size_change(get_in(spec, _SIZE), get_in(before, _SIZE), get_in(old, ("status", "capacity", "storage")), found)
     if before.get("volumeAttributesClassName") and not spec.get("volumeAttributesClassName"):
-        found.forbidden(_CLASS_AT, "update from non-nil value to nil is forbidden")
+        found.forbidden(_CLASS_AT, "may not be removed once set")
 
 
 def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
@@ -69,9 +69,9 @@ def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
 def _size_change(new: Any, old: Any, capacity: Any, found: Problems) -> None:
     grows = compares(new, old, Decimal.__ge__)
     if not grows and compares(new, capacity or "0", Decimal.__le__):
-        found.forbidden(_SIZE_AT, "field can not be less than status.capacity")
+        found.forbidden(_SIZE_AT, "must not be less than status.capacity")
     elif not grows and capacity is None:
-        found.forbidden(_SIZE_AT, "field can not be less than previous value")
+        found.forbidden(_SIZE_AT, "must not be less than before")
 
 
 _STATUS = record(dict.fromkeys(("capacity", "allocatedResources"), amounts(resource_name)))

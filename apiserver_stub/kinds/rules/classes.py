@@ -13,7 +13,7 @@ from apiserver_stub.kinds.trees import get_in
 
 _HIGHEST = 1_000_000_000
 _SYSTEM = ("system-node-critical", "system-cluster-critical")
-_RESERVED = "priority class names with 'system-' prefix are reserved for system use only"
+_RESERVED = "names that begin with 'system-' belong to the platform"
 
 
 def _priority(tree: Any, _at: At, found: Problems) -> None:
@@ -22,13 +22,12 @@ def _priority(tree: Any, _at: At, found: Problems) -> None:
         if name not in _SYSTEM:
             found.forbidden(place("metadata.name"), _RESERVED)
     elif tree.get("value", 0) > _HIGHEST:
-        why = f"maximum allowed value of a user defined priority is {_HIGHEST}"
-        found.forbidden((None, "value"), why)
+        found.forbidden((None, "value"), f"must be no more than {_HIGHEST}")
 
 
 def _value_stays(new: Tree, old: Tree, found: Problems) -> None:
     if new.get("value", 0) != old.get("value", 0):
-        found.forbidden((None, "value"), "may not be changed in an update.")
+        found.forbidden((None, "value"), "may not change")
 
 
 _RUNTIME = record({

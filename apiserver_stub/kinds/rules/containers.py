@@ -79,7 +79,7 @@ def _propagation(container: Any, at: At, found: Problems) -> None:
     privileged = (container.get("securityContext") or {}).get("privileged")
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("mountPropagation") == "Bidirectional" and not privileged:
-            why = "Bidirectional mount propagation is available only to privileged containers"
+            why = "may be Bidirectional in privileged containers only"
             found.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
 
 
@@ -133,7 +133,7 @@ def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None
         elif name in mounted:
             found.invalid((here, "name"), name, "must not already exist in volumeMounts")
         elif volumes.get(name) is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
-            why = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+            why = "must be a volume that a claim is for"
             found.invalid((here, "name"), name, why)
         if device.get("devicePath") in paths:
             why = "must not already exist as a path in volumeMounts"

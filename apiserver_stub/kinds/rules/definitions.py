@@ -98,7 +98,7 @@ def _one_stored(spec: Any, at: At, found: Problems) -> None:
     if sum(version.get("storage") is True for version in versions) != 1:
         found.invalid((at, "versions"), [version.get("name") for version in versions], _ONE_STORED)
     if spec.get("preserveUnknownFields"):
-        why = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        why = "must be false; the schemas of versions have x-kubernetes-preserve-unknown-fields for that"
         found.invalid((at, "preserveUnknownFields"), True, why)
 
 
@@ -125,7 +125,7 @@ def _named_after(definition: Any, _at: At, found: Problems) -> None:
         found.invalid(place("metadata.name"), name, 'must be spec.names.plural+"."+spec.group')
     approval = (get_in(definition, ("metadata", "annotations")) or {}).get(_APPROVAL)
     if group and f".{group}".endswith(_PROTECTED) and not approval:
-        why = "protected groups must have approval annotation"
+        why = "groups of the platform need the annotation"
         found.required((place("metadata.annotations"), key(_APPROVAL)), f'{why} "{_APPROVAL}"')
 
 

@@ -21,12 +21,12 @@ def _subject(subject: Any, at: At, found: Problems) -> None:
 
 def _policy_rule(rule: Any, at: At, found: Problems) -> None:
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        found.required(at, "at least one of resourceRules and nonResourceRules has to be non-empty")
+        found.required(at, "needs `resourceRules` or `nonResourceRules`")
 
 
 def _resource_rule(rule: Any, at: At, found: Problems) -> None:
     if not rule.get("namespaces") and not rule.get("clusterScope"):
-        why = "resource rules that are not cluster scoped must supply at least one namespace"
+        why = "must name a namespace unless `clusterScope` is set"
         found.required((at, "namespaces"), why)
 
 
@@ -52,20 +52,20 @@ def _hands(queuing: Any, at: At, found: Problems) -> None:
 
 def _response(response: Any, at: At, found: Problems) -> None:
     if response.get("type") == "Reject" and "queuing" in response:
-        found.forbidden((at, "queuing"), "must be nil if limited.limitResponse.type is not Limited")
+        found.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
     elif response.get("type") == "Queue" and "queuing" not in response:
-        found.required((at, "queuing"), "must not be empty if limited.limitResponse.type is Limited")
+        found.required((at, "queuing"), "must be set when `type` is 'Queue'")
 
 
 def _level(spec: Any, at: At, found: Problems) -> None:
     kind = spec.get("type")
     if kind == "Exempt" and "limited" in spec:
-        found.forbidden((at, "limited"), "must be nil if the type is not Limited")
+        found.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")
     elif kind == "Limited":
         if "limited" not in spec:
-            found.required((at, "limited"), "must not be empty when type is Limited")
+            found.required((at, "limited"), "must be set when `type` is 'Limited'")
         if "exempt" in spec:
-            found.forbidden((at, "exempt"), "must be nil if the type is Limited")
+            found.forbidden((at, "exempt"), "may not be set when `type` is 'Limited'")
 
 
 _LEVEL = record({

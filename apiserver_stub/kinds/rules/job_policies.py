@@ -28,9 +28,9 @@ def _codes(requirement: Any, at: At, found: Problems) -> None:
 def _one_trigger(rule: Any, at: At, found: Problems) -> None:
     codes, conditions = "onExitCodes" in rule, bool(rule.get("onPodConditions"))
     if codes and conditions:
-        found.invalid(at, rule, "specifying both OnExitCodes and OnPodConditions is not supported")
+        found.invalid(at, rule, "may have `onExitCodes` or `onPodConditions`, not both")
     elif not codes and not conditions:
-        found.invalid(at, rule, "specifying one of OnExitCodes and OnPodConditions is required")
+        found.invalid(at, rule, "needs `onExitCodes` or `onPodConditions`")
 
 
 FAILURE_POLICY = record({"rules": both(
@@ -47,16 +47,16 @@ FAILURE_POLICY = record({"rules": both(
 
 def _indexes(text: Any, at: At, found: Problems) -> None:
     if not _INDEXES.fullmatch(text):
-        found.invalid(at, text, "error parsing succeededIndexes: must be numbers and ranges of numbers, joined by ','")
+        found.invalid(at, text, "must be numbers and ranges of numbers, joined by ','")
 
 
 def _one_measure(rule: Any, at: At, found: Problems) -> None:
     if "succeededCount" not in rule and "succeededIndexes" not in rule:
-        found.required(at, "at least one of succeededCount or succeededIndexes must be specified")
+        found.required(at, "needs `succeededCount` or `succeededIndexes`")
 
 
 SUCCESS_POLICY = record({"rules": both(
-    filled("at least one rules must be specified"), at_most(_MOST_RULES),
+    filled("needs at least one rule"), at_most(_MOST_RULES),
     each(record({"succeededCount": at_least(0), "succeededIndexes": _indexes}, _one_measure)),
 )})  # fmt: skip
 
@@ -76,7 +76,7 @@ def fits_template(spec: Any, at: At, found: Problems) -> None:
         name = get_in(rule, ("onExitCodes", "containerName"))
         if name and name not in known:
             place = (((here, "rules"), index), "onExitCodes")
-            why = "must be one of the container or initContainer names in the pod template"
+            why = "must be the name of a container of the template"
             found.invalid((place, "containerName"), name, why)
         if rule.get("action") == "FailIndex" and "backoffLimitPerIndex" not in spec:
             why = "requires the backoffLimitPerIndex to be set"

@@ -73,7 +73,7 @@ def _pod_names(job: Tree, spec: Tree, found: Problems) -> None:
     if spec.get("completionMode") != "Indexed" or not completions or completions < 0 or names.subdomain(name):
         return
     if why := names.label(f"{name}-{completions - 1}"):
-        found.invalid(place("metadata.name"), name, f"will not able to create pod with invalid DNS label: {why}")
+        found.invalid(place("metadata.name"), name, f"its Pods would have no valid host names: {why}")
 
 
 def _change(new: Tree, old: Tree, found: Problems) -> None:

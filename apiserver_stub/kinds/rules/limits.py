@@ -85,7 +85,7 @@ def _limit(item: Any, at: At, found: Problems) -> None:
             if item.get(name):
                 found.forbidden((at, name), "may not be specified when `type` is 'Pod'")
     if kind == "PersistentVolumeClaim" and not any((item.get(side) or {}).get("storage") for side in ("min", "max")):
-        why = "either minimum or maximum storage value is required, but neither was provided"
+        why = "needs `storage` in `min` or in `max`"
         found.required((at, "limits"), why)
     for low, high, why in _ORDER:
         lows, highs = item.get(low) or {}, item.get(high) or {}

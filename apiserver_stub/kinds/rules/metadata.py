@@ -51,9 +51,9 @@ def finalizers(values: Any, at: At, found: Problems) -> None:
         if why := names.qualified(name):
             found.invalid(at, name, why)
         elif "/" not in name and name not in _STANDARD_FINALIZERS:
-            found.invalid((at, index), name, "name is neither a standard finalizer name nor is it fully qualified")
+            found.invalid((at, index), name, "must be a standard finalizer or fully qualified")
     if "orphan" in values and "foregroundDeletion" in values:
-        found.invalid(at, values, "finalizer orphan and foregroundDeletion cannot be both set")
+        found.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
 
 def _api_version(text: str) -> str:
@@ -62,14 +62,13 @@ def _api_version(text: str) -> str:
 
 def _may_own(owner: Any, at: At, found: Problems) -> None:
     if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":
-        found.invalid(at, owner, "/v1, Kind=Event is disallowed from being an owner")
+        found.invalid(at, owner, "an event owns nothing")
 
 
 def _one_controller(owners: Any, at: At, found: Problems) -> None:
     named = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller") is True]
     if len(named) > 1:
-        why = 'Only one reference can have Controller set to true. Found "true" in references for '
-        found.invalid(at, owners, why + " and ".join(named))
+        found.invalid(at, owners, f"only one owner may be the controller, not {' and '.join(named)}")
 
 
 def _printable(text: str) -> str:

@@ -13,13 +13,13 @@ from apiserver_stub.kinds.trees import get_in
 _SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), one_per_family)})
 
 
-def _set_once(name: str, why: str) -> Change:
+def _set_once(name: str) -> Change:
     path, at = ("spec", name), place(f"spec.{name}")
 
     def change(new: Tree, old: Tree, found: Problems) -> None:
         before = get_in(old, path)
         if before and get_in(new, path) != before:
-            found.forbidden(at, why)
+            found.forbidden(at, "may not change once set")
 
     return change
 
@@ -33,8 +33,5 @@ _STATUS = record({
     "capacity": _resources, "allocatable": _resources,
     "addresses": distinct(lambda address: (address.get("type"), address.get("address"))),
 })  # fmt: skip
-_CHANGE = changes(
-    _set_once("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),
-    _set_once("providerID", 'node updates may not change providerID except from "" to valid'),
-)
+_CHANGE = changes(_set_once("podCIDRs"), _set_once("providerID"))
 RULES = {"v1/Node": Rules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))})}

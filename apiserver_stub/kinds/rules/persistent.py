@@ -50,10 +50,10 @@ def _capacity(spec: Any, at: At, found: Problems) -> None:
 
 def _fits(spec: Any, at: At, found: Problems) -> None:
     if "local" in spec and not get_in(spec, ("nodeAffinity", "required")):
-        found.required((at, "nodeAffinity"), "Local volume requires node affinity")
+        found.required((at, "nodeAffinity"), "a local volume needs it")
     recycled = spec.get("persistentVolumeReclaimPolicy") == "Recycle"
     if recycled and (get_in(spec, ("hostPath", "path")) or "").rstrip("/") == "" and "hostPath" in spec:
-        found.forbidden((at, "persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
+        found.forbidden((at, "persistentVolumeReclaimPolicy"), "may not be 'Recycle' for all of a host's files")
 
 
 _SPEC = record({
@@ -66,7 +66,7 @@ _SPEC = record({
 def _same_source(new: Tree, old: Tree, found: Problems) -> None:
     sources = [_source(tree.get("spec") or {}) for tree in (new, old)]
     if sources[0] != sources[1]:
-        found.forbidden(place("spec.persistentvolumesource"), "spec.persistentvolumesource is immutable after creation")
+        found.forbidden(place("spec.persistentvolumesource"), IMMUTABLE)
 
 
 def _source(spec: Tree) -> Tree:

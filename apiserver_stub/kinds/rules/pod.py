@@ -42,7 +42,7 @@ def _annotations(annotations: Mapping[str, str], spec: Tree, found: Problems) ->
     if not (cost.isascii() and digits.isdigit() and len(digits) < 11 and -(2**31) <= int(cost) < 2**31):
         found.invalid((_ANNOTATIONS, key(_COST)), cost, "must be a 32bit integer")
     if _MIRROR in annotations and not spec.get("nodeName"):
-        why = "must set spec.nodeName if mirror pod annotation is set"
+        why = "needs spec.nodeName"
         found.invalid((_ANNOTATIONS, key(_MIRROR)), annotations[_MIRROR], why)
 
 

@@ -16,9 +16,8 @@ _MAY_CHANGE = frozenset({
 })  # fmt: skip
 _GATED_MAY_CHANGE = frozenset({"affinity", "nodeSelector"})
 _FROZEN = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+    "pod updates may not change fields other than the images of containers, `activeDeadlineSeconds`, "
+    "`tolerations` (by adding some), and `terminationGracePeriodSeconds` (from below zero to 1)"
 )
 _MIRROR = "kubernetes.io/config.mirror"
 
@@ -58,14 +57,14 @@ def _deadline(new: Any, old: Any, found: Problems) -> None:
     if old is None:
         return
     if new is None:
-        found.invalid(at, None, "must not update from a positive integer to nil value")
+        found.invalid(at, None, "may not be removed once set")
     elif new > old:
         found.invalid(at, new, "must be less than or equal to previous value")
 
 
 def _tolerations(new: list[Any], old: list[Any], found: Problems) -> None:
     if not _lasting(old) <= _lasting(new):
-        why = "existing toleration can not be modified except its tolerationSeconds"
+        why = "of a toleration that is there only tolerationSeconds may change"
         found.forbidden((_SPEC, "tolerations"), why)
 
 
@@ -80,7 +79,7 @@ def _gates(new: list[Any], old: list[Any], found: Problems) -> None:
     known = {gate.get("name") for gate in old}
     for index, gate in enumerate(new):
         if gate.get("name") not in known:
-            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            why = f"gates may only be taken away, and '{gate.get('name')}' is new"
             found.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
 
 
@@ -88,7 +87,7 @@ def _steering(new: Tree, old: Tree, found: Problems) -> None:
     """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
     wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(wanted.get(name) != value for name, value in before.items()):
-        why = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+        why = "labels may only be added"
         found.invalid((_SPEC, "nodeSelector"), wanted, why)
     if not same_but(("nodeAffinity",), new.get("affinity") or {}, old.get("affinity") or {}):
         found.forbidden(_SPEC, _FROZEN)
@@ -103,9 +102,9 @@ def change_ephemeral(new: Tree, old: Tree, found: Problems) -> None:
     for container in get_in(old, ("spec", "ephemeralContainers")) or ():
         name = container.get("name")
         if name not in wanted:
-            found.forbidden(at, f'existing ephemeral containers "{name}" may not be removed')
+            found.forbidden(at, f'"{name}" is there already and may not be removed')
         elif wanted[name] != container:
-            found.forbidden(at, f'existing ephemeral containers "{name}" may not be changed')
+            found.forbidden(at, f'"{name}" is there already and may not be changed')
 
 
 def resize(new: Tree, old: Tree, found: Problems) -> None:
@@ -125,14 +124,14 @@ def resize(new: Tree, old: Tree, found: Problems) -> None:
         found.forbidden(_SPEC, "only cpu and memory resources are mutable")
     quality = quality_of_service(spec)
     if quality != quality_of_service(before):
-        found.invalid(_SPEC, quality, "Pod QOS Class may not change as a result of resizing")
+        found.invalid(_SPEC, quality, "a resize may not change the quality of service")
 
 
 def _resize_container(new: Tree, old: Tree, at: At, found: Problems, regular: bool) -> None:
     if new == old:
         return
     if not regular and old.get("restartPolicy") != "Always":
-        found.forbidden(_SPEC, "resources for non-sidecar init containers are immutable")
+        found.forbidden(_SPEC, "of init containers, only sidecars can be resized")
         return
     asked, before = new.get("resources") or {}, old.get("resources") or {}
     for kind in ("requests", "limits"):

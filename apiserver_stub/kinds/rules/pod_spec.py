@@ -88,7 +88,7 @@ def _dns_given(spec: Any, at: At, found: Problems) -> None:
 
 def _host_namespaces(spec: Any, at: At, found: Problems) -> None:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
-        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        why = "`shareProcessNamespace` and `hostPID` exclude each other"
         found.invalid((at, "shareProcessNamespace"), True, why)
     if spec.get("hostUsers") is False:
         for name in ("hostNetwork", "hostPID", "hostIPC"):

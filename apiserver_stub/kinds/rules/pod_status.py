@@ -65,7 +65,7 @@ def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: Proble
         if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
             continue
         if entry.get("name") in running - restarting:
-            why = "may not be transitioned to non-terminated state"
+            why = "a container that ended does not run again"
             found.forbidden((((_STATUS, name), index), "state"), why)
 
 

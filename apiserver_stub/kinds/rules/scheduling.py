@@ -47,8 +47,7 @@ AFFINITY = record({
 def _toleration(toleration: Any, at: At, found: Problems) -> None:
     operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
     if not toleration.get("key") and operator != "Exists":
-        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
-        found.invalid((at, "operator"), operator, why)
+        found.invalid((at, "operator"), operator, "must be 'Exists' when `key` is empty")
     if "tolerationSeconds" in toleration and effect != "NoExecute":
         found.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator == "Exists" and value:

@@ -32,7 +32,7 @@ def _parameters(values: Any, at: At, found: Problems) -> None:
     if len(values) > _MOST_PARAMETERS:
         found.too_long(at, _MOST_PARAMETERS, "items")
     if "" in values:
-        found.invalid(at, "", "field can not be empty.")
+        found.invalid(at, "", "a name may not be empty")
     if sum(len(name) + len(value) for name, value in values.items()) > _LARGEST_PARAMETERS:
         found.too_long(at, _LARGEST_PARAMETERS)
 

@@ -22,7 +22,15 @@ from apiserver_stub.kinds.rules.combine import (
     record,
 )
 from apiserver_stub.kinds.rules.env import AMOUNT_REF, FILE_FIELD
-from apiserver_stub.kinds.rules.formats import LABEL, SUBDOMAIN, absolute, descending, lower_subdomain, no_backsteps
+from apiserver_stub.kinds.rules.formats import (
+    LABEL,
+    NOT_NEGATIVE,
+    SUBDOMAIN,
+    absolute,
+    descending,
+    lower_subdomain,
+    no_backsteps,
+)
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 
 _MODE = between(0, 0o777, "must be a number between 0 and 0777 (octal), both inclusive")
@@ -43,13 +51,13 @@ _ITEMS = each(record({"path": form(_inner_path), "mode": _MODE}, need("key", "pa
 
 def _size(value: Any, at: At, found: Problems) -> None:
     if not compares(value, "0", Decimal.__ge__):
-        found.forbidden(at, "SizeLimit field must be a valid resource quantity")
+        found.forbidden(at, NOT_NEGATIVE)
 
 
 def _one_reference(item: Any, at: At, found: Problems) -> None:
     given = [name for name in ("fieldRef", "resourceFieldRef") if name in item]
     if len(given) > 1:
-        found.invalid(at, "resource", "fieldRef and resourceFieldRef can not be specified simultaneously")
+        found.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
     elif not given:
         found.required(at, "one of fieldRef and resourceFieldRef is required")
 

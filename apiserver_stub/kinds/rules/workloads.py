@@ -25,10 +25,7 @@ _STATEFUL_MAY_CHANGE = (
     "minReadySeconds", "ordinals", "persistentVolumeClaimRetentionPolicy", "replicas", "revisionHistoryLimit",
     "template", "updateStrategy",
 )  # fmt: skip
-_STATEFUL_FROZEN = (
-    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
-    "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
-)
+_STATEFUL_FROZEN = f"updates to statefulset spec for fields other than {', '.join(_STATEFUL_MAY_CHANGE)} are forbidden"
 _COUNTS = dict.fromkeys(("replicas", "minReadySeconds", "revisionHistoryLimit"), at_least(0))
 
 
@@ -42,13 +39,10 @@ def matching(spec: Any, at: At, found: Problems) -> None:
         found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
-def _selective(kind: str) -> Rule:
-    def rule(selector: Any, at: At, found: Problems) -> None:
-        SELECTOR(selector, at, found)
-        if is_empty(selector):
-            found.invalid(at, selector, f"empty selector is invalid for {kind}")
-
-    return rule
+def _selective(selector: Any, at: At, found: Problems) -> None:
+    SELECTOR(selector, at, found)
+    if is_empty(selector):
+        found.invalid(at, selector, "must not be empty")
 
 
 def _template(spec: Any, at: At, found: Problems) -> None:
@@ -59,7 +53,7 @@ def _template(spec: Any, at: At, found: Problems) -> None:
     claims = (claim.get("metadata") or {} for claim in spec.get("volumeClaimTemplates") or ())
     pod_template("Always", claimed=[metadata.get("name", "") for metadata in claims])(template, here, found)
     if (template.get("spec") or {}).get("activeDeadlineSeconds") is not None:
-        found.forbidden(((here, "spec"), "activeDeadlineSeconds"), "activeDeadlineSeconds is not Supported here")
+        found.forbidden(((here, "spec"), "activeDeadlineSeconds"), "only Pods that end have a deadline")
 
 
 def _needs_spec(rule: Rule) -> Rule:
@@ -72,8 +66,8 @@ def _needs_spec(rule: Rule) -> Rule:
     return whole
 
 
-def _workload(kind: str, rows: dict[str, Rule], *whole: Rule) -> Rule:
-    return _needs_spec(record({**_COUNTS, "selector": _selective(kind), **rows}, matching, _template, *whole))
+def _workload(rows: dict[str, Rule], *whole: Rule) -> Rule:
+    return _needs_spec(record({**_COUNTS, "selector": _selective, **rows}, matching, _template, *whole))
 
 
 def _progress(spec: Any, at: At, found: Problems) -> None:
@@ -112,18 +106,18 @@ def _strategy(rolling: Rule, why: str) -> Rule:
 
 
 _AMOUNTS: dict[str, Rule] = {"maxUnavailable": SHARE, "maxSurge": amount}
-_DEPLOYMENT = _workload("deployment", {
+_DEPLOYMENT = _workload({
     "progressDeadlineSeconds": at_least(0),
     "strategy": _strategy(
         record(_AMOUNTS, _moves), "may not be specified when strategy `type` is 'Recreate'",
     ),
 }, _progress)  # fmt: skip
-_DAEMON_SET = _workload("daemonset", {
+_DAEMON_SET = _workload({
     "updateStrategy": _strategy(
         record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "only allowed for updateStrategy 'RollingUpdate'",
     ),
 })  # fmt: skip
-_STATEFUL_SET = _workload("statefulset", {
+_STATEFUL_SET = _workload({
     "ordinals": record({"start": at_least(0)}),
     "serviceName": SUBDOMAIN,
     "updateStrategy": _strategy(
@@ -167,7 +161,7 @@ _DEPLOYED = changes(_counts("updatedReplicas", "readyReplicas", "availableReplic
 _SELECTOR = fixed("spec.selector")
 RULES = {
     "apps/v1/Deployment": Rules(_DEPLOYMENT, _SELECTOR, {"status": _DEPLOYED}),
-    "apps/v1/ReplicaSet": Rules(_workload("deployment", {}), _SELECTOR, {"status": _REPLICAS}),
+    "apps/v1/ReplicaSet": Rules(_workload({}), _SELECTOR, {"status": _REPLICAS}),
     "apps/v1/DaemonSet": Rules(_DAEMON_SET, _SELECTOR),
     "apps/v1/StatefulSet": Rules(_STATEFUL_SET, _stateful_change, {"status": _counts(
         "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",

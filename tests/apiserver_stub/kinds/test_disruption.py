@@ -59,7 +59,7 @@ def test_no_selector_means_nobody() -> None:
 
 
 def test_several_budgets_are_not_supported() -> None:
-    with pytest.raises(errors.InternalError, match="has more than one PodDisruptionBudget, which the eviction subre"):
+    with pytest.raises(errors.InternalError, match="has more than one PodDisruptionBudget"):
         price(pod(), [budget(), budget("c")])
 
 
@@ -88,8 +88,8 @@ def test_the_last_of_a_budget_is_told_in_its_conditions() -> None:
     [
         ({"observedGeneration": 1}, errors.TooManyRequests, "b is still being processed by the server", 10),
         ({"disruptionsAllowed": 0}, errors.TooManyRequests, "b needs 2 healthy pods and has 3 currently", 0),
-        ({"disruptionsAllowed": -1}, errors.Forbidden, "pdb disruptions allowed is negative", 0),
-        ({"disruptedPods": {str(i): NOW for i in range(2001)}}, errors.Forbidden, "DisruptedPods map too big", 0),
+        ({"disruptionsAllowed": -1}, errors.Forbidden, "below zero", 0),
+        ({"disruptedPods": {str(i): NOW for i in range(2001)}}, errors.Forbidden, "too many evictions", 0),
     ],
 )
 def test_a_budget_that_can_t_pay(status: Tree, refusal: type, message: str, seconds: int) -> None:

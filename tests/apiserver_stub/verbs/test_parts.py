@@ -113,8 +113,8 @@ async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
     ignored["spec"] = {**added["spec"], "nodeName": "elsewhere"}
     assert await api.put(url, ignored) == added
     for wrong, why in (
-        ([], 'existing ephemeral containers "d" may not be removed'),
-        ([{**added["spec"]["ephemeralContainers"][0], "image": "other"}], '"d" may not be changed'),
+        ([], "may not be removed"),
+        ([{**added["spec"]["ephemeralContainers"][0], "image": "other"}], "may not be changed"),
     ):
         with pytest.raises(errors.Invalid, match=why):
             await api.put(url, added | {"spec": {**added["spec"], "ephemeralContainers": wrong}})
@@ -145,7 +145,7 @@ async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
         ("c", {"requests": {"memory": None}}, "resource requests cannot be removed"),
         ("c", {"limits": {"cpu": None}}, "resource limits cannot be removed"),
         ("c", {"limits": {"ephemeral-storage": "1Gi"}}, "only cpu and memory resources are mutable"),
-        ("i", {"requests": {"cpu": "1m"}}, "resources for non-sidecar init containers are immutable"),
+        ("i", {"requests": {"cpu": "1m"}}, "only sidecars can be resized"),
         ("z", {"requests": {"cpu": "1m"}}, "only cpu and memory resources are mutable"),
     ],
 )
@@ -161,7 +161,7 @@ async def test_a_resize_keeps_the_quality_of_service(api) -> None:
     await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": CONTAINERS}})
     equal = {"limits": {"cpu": "100m", "memory": "1Mi"}}
     change = {"spec": {"containers": [{"name": "c", "resources": equal}]}}
-    with pytest.raises(errors.Invalid, match="Pod QOS Class may not change as a result of resizing"):
+    with pytest.raises(errors.Invalid, match="may not change the quality of service"):
         await api.patch(f"{PODS}/p/resize", change, "strategic-merge-patch")
 
 
