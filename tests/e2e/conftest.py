@@ -134,7 +134,7 @@ def kubectl(run: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def minor(kubectl: Callable[..., str]) -> int:
     """The minor version of kubectl: what it can do, and in which words it says so, differs."""
-    return int(json.loads(kubectl("version", "--client", "-o", "json"))["clientVersion"]["minor"])
+    return int(json.loads(kubectl("version", "--client", "-o", "json"))["clientVersion"]["minor"].rstrip("+"))
 
 
 @pytest.fixture(scope="session")
