@@ -19,6 +19,7 @@ from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 
 _CHUNK = 512 * 1024
+_LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
@@ -103,11 +104,17 @@ def _medium(form: Form, request: Request, pretty: str) -> Medium:
 
 
 def _written(medium: Medium, content: Listing) -> bytes | AsyncIterator[bytes]:
-    small = len(content.objects) <= medium.breath
-    return b"".join(medium.pieces(content)) if small else _paced(medium, content)
+    breath = _breath(medium, content.objects)
+    return b"".join(medium.pieces(content)) if len(content.objects) <= breath else _paced(medium, content, breath)
 
 
-async def _paced(medium: Medium, content: Listing) -> AsyncIterator[bytes]:
+def _breath(medium: Medium, objects: Sequence[bytes]) -> int:
+    """How many pieces are made before others may run; fewer where there are large ones."""
+    largest = max(map(len, objects), default=0)
+    return medium.breath if largest <= _LARGE else max(1, medium.breath * _LARGE // largest)
+
+
+async def _paced(medium: Medium, content: Listing, breath: int) -> AsyncIterator[bytes]:
     """A listing in chunks, made while others run."""
     parts, size = [], 0
     for number, piece in enumerate(medium.pieces(content), 1):
@@ -116,7 +123,7 @@ async def _paced(medium: Medium, content: Listing) -> AsyncIterator[bytes]:
         if size >= _CHUNK:
             yield b"".join(parts)
             parts, size = [], 0
-        if number % medium.breath == 0:
+        if number % breath == 0:
             await asyncio.sleep(0)
     yield b"".join(parts)
 

@@ -1,11 +1,11 @@
 """Every object of a selection deleted, each on its own: one that is refused keeps no other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply
-from apiserver_stub.store.row import Row
+from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs import tokens
 from apiserver_stub.verbs.cut import cut
 from apiserver_stub.verbs.delete import remove, warnings
@@ -16,6 +16,8 @@ from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import ApiError, Cause, NotFound
 from controller_manager.base.tasks import all_of
+
+_BATCH = 4 << 20  # bytes of objects
 
 
 async def delete_collection(tools: Tools, call: Call) -> Reply:
@@ -29,12 +31,25 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
     snapshot, page = await read_page(tools, call, cut(call.query), select(call))
     refusals: list[ApiError] = []
-    for at in range(0, len(page.rows), tools.limits.deletes):
-        refusals += await _delete(tools, call, page.rows[at : at + tools.limits.deletes], options)
+    for rows in _batches(page.rows, tools.limits.deletes):
+        refusals += await _delete(tools, call, rows, options)
     if refusals:
         raise refusals[0]
     token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
     return Reply(success(call, token=token), 200, warnings(call, options))
+
+
+def _batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+    """So many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += 0 if isinstance(row, CorruptRow) else len(row.data)
+        if len(batch) == most or size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    yield batch
 
 
 async def _delete(tools: Tools, call: Call, rows: Sequence[Row], options: DeleteOptions) -> list[ApiError]:

@@ -237,9 +237,15 @@ async def test_any_collection_says_the_same_piece_by_piece(accept: str, sizes: l
         assert [len(item["spec"]["nodeName"]) for item in found] == sizes
 
 
-@pytest.mark.parametrize(("accept", "breaths"), [(YAML, 200), (PROTOBUF, 12), (CBOR, 6), (AS_TABLE, 4)])
-async def test_a_long_collection_lets_others_run_while_it_is_written(accept: str, breaths: int) -> None:
-    items, turns = collection([pod(str(n)) for n in range(200)]), 0
+@pytest.mark.parametrize(
+    ("accept", "count", "size", "breaths"),
+    [(YAML, 200, 10, 200), (PROTOBUF, 200, 10, 12), (CBOR, 200, 10, 6), (AS_TABLE, 200, 10, 4),
+     (PROTOBUF, 10, 1 << 20, 10), (CBOR, 10, 1 << 20, 10), (AS_TABLE, 10, 1 << 20, 10)],
+)  # fmt: skip
+async def test_a_long_collection_lets_others_run_while_it_is_written(
+    accept: str, count: int, size: int, breaths: int
+) -> None:
+    items, turns = collection([pod(str(n), size) for n in range(count)]), 0
 
     async def others() -> None:
         nonlocal turns

@@ -283,6 +283,24 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
     assert (await api.get(CONFIGS))["items"] == []
 
 
+async def test_large_objects_are_deleted_a_few_at_a_time(api) -> None:
+    """All of those deleted at the same time are read and written before anybody else has a turn."""
+    for n in range(12):
+        await api.post(CONFIGS, {"metadata": {"name": f"a{n}"}, "data": {"k": "x" * 1_000_000}})
+    seen: set[int] = set()
+
+    async def others() -> None:
+        while True:
+            seen.add(len(list(api.store.snapshot("configmaps").items())))
+            await asyncio.sleep(0)
+
+    running = asyncio.ensure_future(others())
+    await api.delete(CONFIGS)
+    running.cancel()
+    assert len(seen) >= 3
+    assert (await api.get(CONFIGS))["items"] == []
+
+
 async def test_a_limit_deletes_piece_by_piece(api) -> None:
     """Document 1, Event endpoints, deletecollection: `limit` and `continue`."""
     for n in range(5):
