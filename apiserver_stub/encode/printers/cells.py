@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from apiserver_stub.kinds.scale import selector_text
 from controller_manager.api.timestamps import parse_time
 
 Tree = dict[str, Any]
@@ -16,7 +17,6 @@ NAME: Column = ("Name", "string", "name", 0)
 AGE: Column = ("Age", "string", "", 0)
 
 _LISTED = 3
-_OPERATORS: Mapping[str, str] = {"In": "in", "NotIn": "notin"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,7 @@ def labels(found: Mapping[str, str] | None) -> str:
 
 def selector(found: Tree | None, empty: str = NONE) -> str:
     """A label selector in its text form, by key."""
-    matched = part(found or {}, "matchLabels").items()
-    terms = [(key, f"{key}={value}") for key, value in matched]
-    terms += [(e.get("key", ""), _expression(e)) for e in (found or {}).get("matchExpressions", ())]
-    return ",".join(text for _, text in sorted(terms, key=lambda term: term[0])) or empty
+    return selector_text(found) or empty
 
 
 def containers(template: Tree) -> list[Any]:
@@ -139,10 +136,3 @@ def yes_no(value: bool | None) -> str:
 
 def _two(large: int, large_unit: str, small: int, small_unit: str) -> str:
     return f"{large}{large_unit}{small}{small_unit}" if small else f"{large}{large_unit}"
-
-
-def _expression(expression: Tree) -> str:
-    key, operator = str(expression.get("key", "")), str(expression.get("operator", ""))
-    if operator in _OPERATORS:
-        return f"{key} {_OPERATORS[operator]} ({','.join(sorted(expression.get('values', ())))})"
-    return f"!{key}" if operator == "DoesNotExist" else key

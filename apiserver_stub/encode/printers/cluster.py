@@ -23,7 +23,7 @@ _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRe
 _APPROVALS = ("Denied", "Approved")
 
 
-def role_binding(tree: Tree) -> list[Any]:
+def _role_binding(tree: Tree) -> list[Any]:
     """The cells of a binding of roles, cluster-wide or not."""
     role = part(tree, "roleRef")
     return [
@@ -34,8 +34,7 @@ def role_binding(tree: Tree) -> list[Any]:
     ]
 
 
-def signing_request(tree: Tree) -> list[Any]:
-    """The cells of a certificate signing request."""
+def _signing_request(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     expiry = spec.get("expirationSeconds")
     return [
@@ -48,23 +47,19 @@ def signing_request(tree: Tree) -> list[Any]:
     ]
 
 
-def webhooks(tree: Tree) -> list[Any]:
-    """The cells of a webhook configuration."""
+def _webhooks(tree: Tree) -> list[Any]:
     return [name(tree), len(tree.get("webhooks", ())), age(tree)]
 
 
-def validating_policy(tree: Tree) -> list[Any]:
-    """The cells of a validating admission policy."""
+def _validating_policy(tree: Tree) -> list[Any]:
     return _policy(tree, "validations")
 
 
-def mutating_policy(tree: Tree) -> list[Any]:
-    """The cells of a mutating admission policy."""
+def _mutating_policy(tree: Tree) -> list[Any]:
     return _policy(tree, "mutations")
 
 
-def policy_binding(tree: Tree) -> list[Any]:
-    """The cells of a binding of an admission policy."""
+def _policy_binding(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     reference = part(spec, "paramRef")
     param = UNSET
@@ -75,19 +70,16 @@ def policy_binding(tree: Tree) -> list[Any]:
     return [name(tree), spec.get("policyName", ""), param, age(tree)]
 
 
-def priority_class(tree: Tree) -> list[Any]:
-    """The cells of a priority class."""
+def _priority_class(tree: Tree) -> list[Any]:
     default, preemption = tree.get("globalDefault", False), tree.get("preemptionPolicy", "")
     return [name(tree), tree.get("value", 0), default, age(tree), preemption]
 
 
-def runtime_class(tree: Tree) -> list[Any]:
-    """The cells of a runtime class."""
+def _runtime_class(tree: Tree) -> list[Any]:
     return [name(tree), tree.get("handler", ""), age(tree)]
 
 
-def flow_schema(tree: Tree) -> list[Any]:
-    """The cells of a flow schema."""
+def _flow_schema(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     return [
         name(tree),
@@ -99,8 +91,7 @@ def flow_schema(tree: Tree) -> list[Any]:
     ]
 
 
-def priority_level(tree: Tree) -> list[Any]:
-    """The cells of a priority level."""
+def _priority_level(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     queuing = part(spec, "limited", "limitResponse", "queuing")
     return [
@@ -112,8 +103,7 @@ def priority_level(tree: Tree) -> list[Any]:
     ]
 
 
-def api_service(tree: Tree) -> list[Any]:
-    """The cells of an API service."""
+def _api_service(tree: Tree) -> list[Any]:
     service = part(tree, "spec", "service")
     backend = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
     available = condition(tree, "Available")
@@ -122,13 +112,11 @@ def api_service(tree: Tree) -> list[Any]:
     return [name(tree), backend, shown, age(tree)]
 
 
-def named(tree: Tree) -> list[Any]:
-    """The cells of a kind that shows its name and age only."""
+def _named(tree: Tree) -> list[Any]:
     return [name(tree), age(tree)]
 
 
-def resource_claim(tree: Tree) -> list[Any]:
-    """The cells of a claim of devices."""
+def _resource_claim(tree: Tree) -> list[Any]:
     status = part(tree, "status")
     states = ["deleted"] if deleting(tree) else []
     if "allocation" in status:
@@ -138,8 +126,7 @@ def resource_claim(tree: Tree) -> list[Any]:
     return [name(tree), ",".join(states), age(tree)]
 
 
-def resource_slice(tree: Tree) -> list[Any]:
-    """The cells of a slice of devices."""
+def _resource_slice(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     pool = part(spec, "pool").get("name", "")
     return [name(tree), spec.get("nodeName", ""), spec.get("driver", ""), pool, age(tree)]
@@ -172,26 +159,30 @@ def _policy_columns(rules: str) -> tuple[Column, ...]:
 
 
 PRINTERS = {
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): Printer(_policy_columns("Mutations"), mutating_policy),
-    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): Printer(_BINDING, policy_binding),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Printer("mutatingWebhook", webhooks),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"): Printer(
+        _policy_columns("Mutations"), _mutating_policy
+    ),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): Printer(_BINDING, _policy_binding),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Printer("mutatingWebhook", _webhooks),
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): Printer(
-        _policy_columns("Validations"), validating_policy
+        _policy_columns("Validations"), _validating_policy
     ),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Printer(_BINDING, policy_binding),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Printer("validatingWebhook", webhooks),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Printer(_BINDING, _policy_binding),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Printer("validatingWebhook", _webhooks),
     ("apiregistration.k8s.io", "APIService"): Printer(
-        (NAME, ("Service", "string", "", 0), ("Available", "string", "", 0), AGE), api_service
+        (NAME, ("Service", "string", "", 0), ("Available", "string", "", 0), AGE), _api_service
     ),
-    ("certificates.k8s.io", "CertificateSigningRequest"): Printer("certificateSigningRequest", signing_request),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer("flowSchema", flow_schema, order="spec.matchingPrecedence"),
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer("priorityLevel", priority_level),
-    ("node.k8s.io", "RuntimeClass"): Printer("runtimeClass", runtime_class),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer("clusterRoleBindings", role_binding),
-    ("rbac.authorization.k8s.io", "RoleBinding"): Printer("roleBindings", role_binding),
-    ("resource.k8s.io", "DeviceClass"): Printer("deviceClass", named),
-    ("resource.k8s.io", "ResourceClaim"): Printer("resourceClaim", resource_claim),
-    ("resource.k8s.io", "ResourceClaimTemplate"): Printer("resourceClaimTemplate", named),
-    ("resource.k8s.io", "ResourceSlice"): Printer("nodeResourceSlice", resource_slice),
-    ("scheduling.k8s.io", "PriorityClass"): Printer("priorityClass", priority_class),
+    ("certificates.k8s.io", "CertificateSigningRequest"): Printer("certificateSigningRequest", _signing_request),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer(
+        "flowSchema", _flow_schema, order="spec.matchingPrecedence"
+    ),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer("priorityLevel", _priority_level),
+    ("node.k8s.io", "RuntimeClass"): Printer("runtimeClass", _runtime_class),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer("clusterRoleBindings", _role_binding),
+    ("rbac.authorization.k8s.io", "RoleBinding"): Printer("roleBindings", _role_binding),
+    ("resource.k8s.io", "DeviceClass"): Printer("deviceClass", _named),
+    ("resource.k8s.io", "ResourceClaim"): Printer("resourceClaim", _resource_claim),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Printer("resourceClaimTemplate", _named),
+    ("resource.k8s.io", "ResourceSlice"): Printer("nodeResourceSlice", _resource_slice),
+    ("scheduling.k8s.io", "PriorityClass"): Printer("priorityClass", _priority_class),
 }

@@ -21,13 +21,11 @@ _ROLE = f"node-role.{PLATFORM_DOMAIN}/"
 _OLD_ROLE = f"{PLATFORM_DOMAIN}/role"
 
 
-def namespace(tree: Tree) -> list[Any]:
-    """The cells of a namespace."""
+def _namespace(tree: Tree) -> list[Any]:
     return [name(tree), part(tree, "status").get("phase", ""), age(tree)]
 
 
-def node(tree: Tree) -> list[Any]:
-    """The cells of a node."""
+def _node(tree: Tree) -> list[Any]:
     status = part(tree, "status")
     info = part(status, "nodeInfo")
     return [
@@ -44,23 +42,19 @@ def node(tree: Tree) -> list[Any]:
     ]
 
 
-def config_map(tree: Tree) -> list[Any]:
-    """The cells of a config map."""
+def _config_map(tree: Tree) -> list[Any]:
     return [name(tree), len(part(tree, "data")) + len(part(tree, "binaryData")), age(tree)]
 
 
-def secret(tree: Tree) -> list[Any]:
-    """The cells of a secret."""
+def _secret(tree: Tree) -> list[Any]:
     return [name(tree), tree.get("type", ""), len(part(tree, "data")), age(tree)]
 
 
-def service_account(tree: Tree) -> list[Any]:
-    """The cells of a service account."""
+def _service_account(tree: Tree) -> list[Any]:
     return [name(tree), age(tree)]
 
 
-def resource_quota(tree: Tree) -> list[Any]:
-    """The cells of a resource quota."""
+def _resource_quota(tree: Tree) -> list[Any]:
     hard, used = part(tree, "status", "hard"), part(tree, "status", "used")
     texts = {resource: f"{resource}: {used.get(resource, '0')}/{hard[resource]}" for resource in sorted(hard)}
     requests = ", ".join(text for resource, text in texts.items() if not resource.startswith("limits."))
@@ -68,16 +62,14 @@ def resource_quota(tree: Tree) -> list[Any]:
     return [name(tree), requests, limits, age(tree)]
 
 
-def component_status(tree: Tree) -> list[Any]:
-    """The cells of a component's status."""
+def _component_status(tree: Tree) -> list[Any]:
     healthy: Tree = next((c for c in tree.get("conditions", ()) if c.get("type") == "Healthy"), {})
     states = {"True": "Healthy", None: "Unknown"}
     state = states.get(healthy.get("status"), "Unhealthy")
     return [name(tree), state, healthy.get("message", ""), healthy.get("error", "")]
 
 
-def event(tree: Tree) -> list[Any]:
-    """The cells of an event."""
+def _event(tree: Tree) -> list[Any]:
     regarding, series = part(tree, "involvedObject"), part(tree, "series")
     first = tree.get("firstTimestamp") or tree.get("eventTime")
     last = tree.get("lastTimestamp") or first
@@ -96,13 +88,11 @@ def event(tree: Tree) -> list[Any]:
     ]
 
 
-def grouped_event(tree: Tree) -> list[Any]:
-    """The cells of an event of the group for events."""
-    return event(event_to_core(tree))
+def _grouped_event(tree: Tree) -> list[Any]:
+    return _event(event_to_core(tree))
 
 
-def lease(tree: Tree) -> list[Any]:
-    """The cells of a lease."""
+def _lease(tree: Tree) -> list[Any]:
     return [name(tree), part(tree, "spec").get("holderIdentity", ""), age(tree)]
 
 
@@ -129,14 +119,14 @@ def _source(tree: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "ComponentStatus"): Printer("componentStatus", component_status),
-    ("", "ConfigMap"): Printer("configMap", config_map),
-    ("", "Event"): Printer("event", event),
-    ("events.k8s.io", "Event"): Printer("event", grouped_event),
-    ("", "Namespace"): Printer("namespace", namespace),
-    ("", "Node"): Printer("node", node),
-    ("", "ResourceQuota"): Printer("resourceQuota", resource_quota),
-    ("", "Secret"): Printer("secret", secret),
-    ("", "ServiceAccount"): Printer("serviceAccount", service_account),
-    ("coordination.k8s.io", "Lease"): Printer("lease", lease),
+    ("", "ComponentStatus"): Printer("componentStatus", _component_status),
+    ("", "ConfigMap"): Printer("configMap", _config_map),
+    ("", "Event"): Printer("event", _event),
+    ("events.k8s.io", "Event"): Printer("event", _grouped_event),
+    ("", "Namespace"): Printer("namespace", _namespace),
+    ("", "Node"): Printer("node", _node),
+    ("", "ResourceQuota"): Printer("resourceQuota", _resource_quota),
+    ("", "Secret"): Printer("secret", _secret),
+    ("", "ServiceAccount"): Printer("serviceAccount", _service_account),
+    ("coordination.k8s.io", "Lease"): Printer("lease", _lease),
 }

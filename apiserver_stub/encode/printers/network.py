@@ -22,8 +22,7 @@ from apiserver_stub.encode.printers.cells import (
 _HOSTS_SHOWN = 3
 
 
-def service(tree: Tree) -> list[Any]:
-    """The cells of a service."""
+def _service(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     return [
         name(tree),
@@ -36,22 +35,20 @@ def service(tree: Tree) -> list[Any]:
     ]
 
 
-def endpoints(tree: Tree) -> list[Any]:
+def _endpoints(tree: Tree) -> list[Any]:
     """The cells of endpoints; those not ready are not shown."""
     subsets = tree.get("subsets", ())
     found = [address for subset in subsets for address in _subset(subset)]
     return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree)]
 
 
-def endpoint_slice(tree: Tree) -> list[Any]:
-    """The cells of an endpoint slice."""
+def _endpoint_slice(tree: Tree) -> list[Any]:
     ports = [str(port.get("port", port.get("name", "*"))) for port in tree.get("ports", ())]
     addresses = [address for endpoint in tree.get("endpoints", ()) for address in endpoint.get("addresses", ())]
     return [name(tree), tree.get("addressType", ""), shortened(ports), shortened(addresses), age(tree)]
 
 
-def ingress(tree: Tree) -> list[Any]:
-    """The cells of an ingress."""
+def _ingress(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     return [
         name(tree),
@@ -63,8 +60,7 @@ def ingress(tree: Tree) -> list[Any]:
     ]
 
 
-def ingress_class(tree: Tree) -> list[Any]:
-    """The cells of an ingress class."""
+def _ingress_class(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     parameters = part(spec, "parameters")
     kind = ".".join(filter(None, (parameters.get("kind"), parameters.get("apiGroup"))))
@@ -72,18 +68,15 @@ def ingress_class(tree: Tree) -> list[Any]:
     return [name(tree), spec.get("controller", ""), reference, age(tree)]
 
 
-def network_policy(tree: Tree) -> list[Any]:
-    """The cells of a network policy."""
+def _network_policy(tree: Tree) -> list[Any]:
     return [name(tree), selector(part(tree, "spec").get("podSelector")), age(tree)]
 
 
-def service_cidr(tree: Tree) -> list[Any]:
-    """The cells of a service CIDR."""
+def _service_cidr(tree: Tree) -> list[Any]:
     return [name(tree), ",".join(part(tree, "spec").get("cidrs", ())), age(tree)]
 
 
-def ip_address(tree: Tree) -> list[Any]:
-    """The cells of an address."""
+def _ip_address(tree: Tree) -> list[Any]:
     parent = part(tree, "spec", "parentRef")
     resource = ".".join(filter(None, (parent.get("resource"), parent.get("group")))).lower()
     path = filter(None, (resource, parent.get("namespace"), parent.get("name")))
@@ -132,12 +125,12 @@ def _hosts(hosts: list[str]) -> str:
 
 
 PRINTERS = {
-    ("", "Endpoints"): Printer("endpoint", endpoints),
-    ("", "Service"): Printer("service", service),
-    ("discovery.k8s.io", "EndpointSlice"): Printer("endpointSlice", endpoint_slice),
-    ("networking.k8s.io", "IPAddress"): Printer("ipAddress", ip_address),
-    ("networking.k8s.io", "Ingress"): Printer("ingress", ingress),
-    ("networking.k8s.io", "IngressClass"): Printer("ingressClass", ingress_class),
-    ("networking.k8s.io", "NetworkPolicy"): Printer((NAME, ("Pod-Selector", "string", "", 0), AGE), network_policy),
-    ("networking.k8s.io", "ServiceCIDR"): Printer("serviceCIDR", service_cidr),
+    ("", "Endpoints"): Printer("endpoint", _endpoints),
+    ("", "Service"): Printer("service", _service),
+    ("discovery.k8s.io", "EndpointSlice"): Printer("endpointSlice", _endpoint_slice),
+    ("networking.k8s.io", "IPAddress"): Printer("ipAddress", _ip_address),
+    ("networking.k8s.io", "Ingress"): Printer("ingress", _ingress),
+    ("networking.k8s.io", "IngressClass"): Printer("ingressClass", _ingress_class),
+    ("networking.k8s.io", "NetworkPolicy"): Printer((NAME, ("Pod-Selector", "string", "", 0), AGE), _network_policy),
+    ("networking.k8s.io", "ServiceCIDR"): Printer("serviceCIDR", _service_cidr),
 }

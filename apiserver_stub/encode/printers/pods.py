@@ -51,8 +51,7 @@ class _Phase:
     restarts: _Restarts
 
 
-def pod(tree: Tree) -> list[Any]:
-    """The cells of a pod."""
+def _pod(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     phase, lasting = _initializing(spec, status)
     if not phase.reason or condition(tree, "Initialized") == "True":
@@ -72,15 +71,14 @@ def pod(tree: Tree) -> list[Any]:
     ]
 
 
-def pod_conditions(tree: Tree) -> list[Tree]:
+def _pod_conditions(tree: Tree) -> list[Tree]:
     """That a pod is done, once it is."""
     phase = part(tree, "status").get("phase", "")
     message = _ENDED.get(phase)
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}] if message else []
 
 
-def pod_template(tree: Tree) -> list[Any]:
-    """The cells of a pod template."""
+def _pod_template(tree: Tree) -> list[Any]:
     template = part(tree, "template")
     return [name(tree), *containers(template), labels(part(template, "metadata").get("labels"))]
 
@@ -178,6 +176,6 @@ def _gates(tree: Tree, spec: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "Pod"): Printer("pod", pod, pod_conditions),
-    ("", "PodTemplate"): Printer("podTemplate", pod_template),
+    ("", "Pod"): Printer("pod", _pod, _pod_conditions),
+    ("", "PodTemplate"): Printer("podTemplate", _pod_template),
 }

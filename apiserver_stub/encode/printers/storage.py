@@ -42,8 +42,7 @@ _DRIVER_COLUMNS: tuple[Column, ...] = (
 )
 
 
-def volume(tree: Tree) -> list[Any]:
-    """The cells of a persistent volume."""
+def _volume(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     claim = part(spec, "claimRef")
     return [
@@ -61,7 +60,7 @@ def volume(tree: Tree) -> list[Any]:
     ]
 
 
-def claim(tree: Tree) -> list[Any]:
+def _claim(tree: Tree) -> list[Any]:
     """The cells of a claim; capacity and modes are those of its volume."""
     spec, status = part(tree, "spec"), part(tree, "status")
     bound = bool(spec.get("volumeName"))
@@ -78,8 +77,7 @@ def claim(tree: Tree) -> list[Any]:
     ]
 
 
-def storage_class(tree: Tree) -> list[Any]:
-    """The cells of a storage class."""
+def _storage_class(tree: Tree) -> list[Any]:
     return [
         _class_name(tree, _IS_DEFAULT),
         tree.get("provisioner", ""),
@@ -90,21 +88,18 @@ def storage_class(tree: Tree) -> list[Any]:
     ]
 
 
-def attributes_class(tree: Tree) -> list[Any]:
-    """The cells of a volume attributes class."""
+def _attributes_class(tree: Tree) -> list[Any]:
     return [_class_name(tree, _ARE_DEFAULT_ATTRIBUTES), tree.get("driverName", ""), age(tree)]
 
 
-def attachment(tree: Tree) -> list[Any]:
-    """The cells of a volume attachment."""
+def _attachment(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     source = part(spec, "source").get("persistentVolumeName", "")
     attached = part(tree, "status").get("attached", False)
     return [name(tree), spec.get("attacher", ""), source, spec.get("nodeName", ""), attached, age(tree)]
 
 
-def driver(tree: Tree) -> list[Any]:
-    """The cells of a storage driver."""
+def _driver(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     tokens = spec.get("tokenRequests")
     return [
@@ -119,13 +114,11 @@ def driver(tree: Tree) -> list[Any]:
     ]
 
 
-def driver_node(tree: Tree) -> list[Any]:
-    """The cells of a node's storage drivers."""
+def _driver_node(tree: Tree) -> list[Any]:
     return [name(tree), len(part(tree, "spec").get("drivers", ())), age(tree)]
 
 
-def capacity(tree: Tree) -> list[Any]:
-    """The cells of a storage capacity."""
+def _capacity(tree: Tree) -> list[Any]:
     return [name(tree), tree.get("storageClassName", ""), tree.get("capacity", UNSET)]
 
 
@@ -150,12 +143,12 @@ def _modes(owner: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "PersistentVolume"): Printer("persistentVolume", volume),
-    ("", "PersistentVolumeClaim"): Printer("persistentVolumeClaim", claim),
-    ("storage.k8s.io", "CSIDriver"): Printer(_DRIVER_COLUMNS, driver),
-    ("storage.k8s.io", "CSINode"): Printer("csiNode", driver_node),
-    ("storage.k8s.io", "CSIStorageCapacity"): Printer("csiStorageCapacity", capacity),
-    ("storage.k8s.io", "StorageClass"): Printer("storageClass", storage_class),
-    ("storage.k8s.io", "VolumeAttachment"): Printer("volumeAttachment", attachment),
-    ("storage.k8s.io", "VolumeAttributesClass"): Printer("volumeAttributesClass", attributes_class),
+    ("", "PersistentVolume"): Printer("persistentVolume", _volume),
+    ("", "PersistentVolumeClaim"): Printer("persistentVolumeClaim", _claim),
+    ("storage.k8s.io", "CSIDriver"): Printer(_DRIVER_COLUMNS, _driver),
+    ("storage.k8s.io", "CSINode"): Printer("csiNode", _driver_node),
+    ("storage.k8s.io", "CSIStorageCapacity"): Printer("csiStorageCapacity", _capacity),
+    ("storage.k8s.io", "StorageClass"): Printer("storageClass", _storage_class),
+    ("storage.k8s.io", "VolumeAttachment"): Printer("volumeAttachment", _attachment),
+    ("storage.k8s.io", "VolumeAttributesClass"): Printer("volumeAttributesClass", _attributes_class),
 }

@@ -42,8 +42,7 @@ _METRICS: Mapping[str, str] = {
 _METRICS_SHOWN = 2
 
 
-def deployment(tree: Tree) -> list[Any]:
-    """The cells of a deployment."""
+def _deployment(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     return [
         name(tree),
@@ -56,25 +55,21 @@ def deployment(tree: Tree) -> list[Any]:
     ]
 
 
-def replica_set(tree: Tree) -> list[Any]:
-    """The cells of a replica set."""
+def _replica_set(tree: Tree) -> list[Any]:
     return [*_replicas(tree), selector(part(tree, "spec").get("selector"))]
 
 
-def replication_controller(tree: Tree) -> list[Any]:
-    """The cells of a replication controller."""
+def _replication_controller(tree: Tree) -> list[Any]:
     return [*_replicas(tree), labels(part(tree, "spec").get("selector"))]
 
 
-def stateful_set(tree: Tree) -> list[Any]:
-    """The cells of a stateful set."""
+def _stateful_set(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
     return [name(tree), ready, age(tree), *containers(part(spec, "template"))]
 
 
-def daemon_set(tree: Tree) -> list[Any]:
-    """The cells of a daemon set."""
+def _daemon_set(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     template = part(spec, "template")
     return [
@@ -91,15 +86,13 @@ def daemon_set(tree: Tree) -> list[Any]:
     ]
 
 
-def controller_revision(tree: Tree) -> list[Any]:
-    """The cells of a controller revision."""
+def _controller_revision(tree: Tree) -> list[Any]:
     owners = part(tree, "metadata").get("ownerReferences", ())
     owner = next((_owner(reference) for reference in owners if reference.get("controller")), NONE)
     return [name(tree), owner, tree.get("revision", 0), age(tree)]
 
 
-def job(tree: Tree) -> list[Any]:
-    """The cells of a job."""
+def _job(tree: Tree) -> list[Any]:
     spec = part(tree, "spec")
     return [
         name(tree),
@@ -112,8 +105,7 @@ def job(tree: Tree) -> list[Any]:
     ]
 
 
-def cron_job(tree: Tree) -> list[Any]:
-    """The cells of a cron job."""
+def _cron_job(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     last, template = status.get("lastScheduleTime"), part(spec, "jobTemplate", "spec")
     return [
@@ -129,7 +121,7 @@ def cron_job(tree: Tree) -> list[Any]:
     ]
 
 
-def autoscaler(tree: Tree) -> list[Any]:
+def _autoscaler(tree: Tree) -> list[Any]:
     """The cells of a horizontal pod autoscaler; what version 1 hides in annotations is shown too."""
     if tree.get("apiVersion") == "autoscaling/v1":
         tree = autoscaler_to_v2(tree)
@@ -146,15 +138,13 @@ def autoscaler(tree: Tree) -> list[Any]:
     ]
 
 
-def disruption_budget(tree: Tree) -> list[Any]:
-    """The cells of a pod disruption budget."""
+def _disruption_budget(tree: Tree) -> list[Any]:
     spec, status = part(tree, "spec"), part(tree, "status")
     limits = [str(spec.get(limit, "N/A")) for limit in ("minAvailable", "maxUnavailable")]
     return [name(tree), *limits, status.get("disruptionsAllowed", 0), age(tree)]
 
 
-def scale(tree: Tree) -> list[Any]:
-    """The cells of the scale of anything."""
+def _scale(tree: Tree) -> list[Any]:
     replicas = [part(tree, half).get("replicas", 0) for half in ("spec", "status")]
     return [name(tree), *replicas, age(tree)]
 
@@ -225,17 +215,17 @@ def _percent(value: int | None) -> str:
 
 
 PRINTERS = {
-    ("", "ReplicationController"): Printer("replicationController", replication_controller),
+    ("", "ReplicationController"): Printer("replicationController", _replication_controller),
     ("apps", "ControllerRevision"): Printer(
-        (NAME, ("Controller", "string", "", 0), ("Revision", "string", "", 0), AGE), controller_revision
+        (NAME, ("Controller", "string", "", 0), ("Revision", "string", "", 0), AGE), _controller_revision
     ),
-    ("apps", "DaemonSet"): Printer("daemonSet", daemon_set),
-    ("apps", "Deployment"): Printer("deployment", deployment),
-    ("apps", "ReplicaSet"): Printer("replicaSet", replica_set),
-    ("apps", "StatefulSet"): Printer("statefulSet", stateful_set),
-    ("autoscaling", "HorizontalPodAutoscaler"): Printer("horizontalPodAutoscaler", autoscaler),
-    ("autoscaling", "Scale"): Printer("scale", scale),
-    ("batch", "CronJob"): Printer("cronJob", cron_job),
-    ("batch", "Job"): Printer("job", job),
-    ("policy", "PodDisruptionBudget"): Printer("podDisruptionBudget", disruption_budget),
+    ("apps", "DaemonSet"): Printer("daemonSet", _daemon_set),
+    ("apps", "Deployment"): Printer("deployment", _deployment),
+    ("apps", "ReplicaSet"): Printer("replicaSet", _replica_set),
+    ("apps", "StatefulSet"): Printer("statefulSet", _stateful_set),
+    ("autoscaling", "HorizontalPodAutoscaler"): Printer("horizontalPodAutoscaler", _autoscaler),
+    ("autoscaling", "Scale"): Printer("scale", _scale),
+    ("batch", "CronJob"): Printer("cronJob", _cron_job),
+    ("batch", "Job"): Printer("job", _job),
+    ("policy", "PodDisruptionBudget"): Printer("podDisruptionBudget", _disruption_budget),
 }
