@@ -1,13 +1,10 @@
 """Small pure edits of frozen objects that several controllers need."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 
-from controller_manager.api.model import Model, Object
-
-T = TypeVar("T", bound=Object)
+from controller_manager.api.model import Model
 
 
 class Condition(Model):
@@ -31,9 +28,3 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
     if found.status == new.status:
         new = msgspec.structs.replace(new, last_transition_time=found.last_transition_time)
     return tuple(new if c.type == new.type else c for c in conditions)
-
-
-def without_finalizer(obj: T, finalizer: str) -> T:
-    """`obj` without one of its finalizers."""
-    left = tuple(f for f in obj.metadata.finalizers if f != finalizer)
-    return msgspec.structs.replace(obj, metadata=msgspec.structs.replace(obj.metadata, finalizers=left))
