@@ -31,7 +31,7 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
     snapshot, page = await read_page(tools, call, cut(call.query), select(call))
     refusals: list[ApiError] = []
-    for rows in _batches(page.rows, tools.limits.deletes):
+    for rows in batches(page.rows, tools.limits.deletes):
         refusals += await _delete(tools, call, rows, options)
     if refusals:
         raise refusals[0]
@@ -39,7 +39,7 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
     return Reply(success(call, token=token), 200, warnings(call, options))
 
 
-def _batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
     """So many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
     batch: list[Row] = []
     size = 0
@@ -49,7 +49,8 @@ def _batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
         if len(batch) == most or size >= _BATCH:
             yield batch
             batch, size = [], 0
-    yield batch
+    if batch:
+        yield batch
 
 
 async def _delete(tools: Tools, call: Call, rows: Sequence[Row], options: DeleteOptions) -> list[ApiError]:

@@ -1,11 +1,12 @@
 """Deletion in two phases (document 1, States and transitions), one by one and by collection."""
 
 import asyncio
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from apiserver_stub.store.row import CorruptRow, Row
+from apiserver_stub.verbs.delete_collection import batches
 from controller_manager.api import errors
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -284,22 +285,16 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
     assert (await api.get(CONFIGS))["items"] == []
 
 
-async def test_large_objects_are_deleted_a_few_at_a_time(api) -> None:
-    """All of those deleted at the same time are read and written before anybody else has a turn."""
-    for n in range(12):
-        await api.post(CONFIGS, {"metadata": {"name": f"a{n}"}, "data": {"k": "x" * 1_000_000}})
-    left = [12]
-
-    async def others() -> None:
-        while True:
-            left.append(len(list(api.store.snapshot("configmaps").items())))
-            await asyncio.sleep(0)
-
-    running = asyncio.ensure_future(others())
-    await api.delete(CONFIGS)
-    running.cancel()
-    assert (await api.get(CONFIGS))["items"] == []
-    assert max(before - after for before, after in pairwise([*left, 0])) <= 5
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [([], []), ([10] * 150, [64, 64, 22]), ([1 << 20] * 10, [4, 4, 2]), ([5 << 20, 1, 5 << 20, 1], [1, 2, 1])],
+)
+def test_few_large_objects_are_deleted_at_the_same_time(sizes: list[int], expected: list[int]) -> None:
+    """All of a batch are read and written before anybody else has a turn."""
+    rows = [Row("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
+    assert [len(batch) for batch in batches(rows, 64)] == expected
+    rows = [CorruptRow("configmaps", f"default/{n}", 1, bytes(size)) for n, size in enumerate(sizes)]
+    assert sum(map(len, batches(rows, 64))) == len(sizes)
 
 
 async def test_a_limit_deletes_piece_by_piece(api) -> None:
