@@ -52,6 +52,11 @@ _NO_DEFAULT = (
     "flowcontrol.v1.", "core.v1.ReplicationControllerSpec", "rbac.v1.RoleRef",
     "batch.v1.PodFailurePolicyOnPodConditionsPattern",
 )  # fmt: skip
+# Columns of kinds that are not served, or that are shown with others.
+_UNREAD_COLUMNS = frozenset({
+    "clusterTrustBundle", "csiDriver", "deviceTaint", "leaseCandidate", "podCertificateRequest", "podGroup",
+    "resourcePoolStatusRequest", "status", "storageVersion", "storageVersionMigration", "workload",
+})  # fmt: skip
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")
 
@@ -64,7 +69,8 @@ def main(folder: str) -> None:
     kinds = _kinds(resources, definitions)
     _write(target / "resources.json", resources)
     _write(target / "schema.json", _schema(kinds, definitions))
-    _write(target / "columns.json", _read(source / "table-columns.json"))
+    columns = _read(source / "table-columns.json").items()
+    _write(target / "columns.json", {name: found for name, found in columns if name not in _UNREAD_COLUMNS})
     messages = {kind.removeprefix("/"): message_name(name) for kind, name in kinds.items()}
     extra, wire = _read(source / "proto-extra.json"), _read(target / "wire.json")
     presence = _read(target / "presence.json")

@@ -10,6 +10,7 @@ import pytest
 from apiserver_stub.encode.printers import _PRINTERS, columns
 from apiserver_stub.encode.printers.cells import duration, labels, selector, shortened
 from apiserver_stub.encode.table import Tabulator, check_include
+from apiserver_stub.kinds.data import load
 from controller_manager.api.errors import BadRequest
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)
@@ -271,6 +272,10 @@ def test_a_bare_object_fills_every_column(kind: tuple[str, str]) -> None:
     cells = _cells(*kind, {"metadata": {"name": "bare"}})
     assert len(cells) == len(columns(_PRINTERS[kind]))
     assert "bare" in cells
+
+
+def test_every_table_of_columns_is_read() -> None:
+    assert set(load("columns.json")) == {one.columns for one in _PRINTERS.values() if isinstance(one.columns, str)}
 
 
 def test_column_definitions() -> None:
