@@ -64,11 +64,12 @@ def fields_of(entry: Entry) -> Fields:
 
 def accepted(sent: Any, live: Entries) -> Entries:
     """The record an update begins with: what the client sent if that is one; `live` if it sent none or one that
-    can't be read; nothing if it sent what means to start over, an empty list or one empty entry.
+    can't be read; nothing if it sent one empty entry, which means to start over. An empty list never comes: it says
+    nothing, and was left out when the object was fitted to its schema.
     """
     if sent is None or sent == live:
         return live
-    if sent in ([], [{}]):
+    if sent == [{}]:
         return []
     try:
         entries = [entry if entry in live else _read(entry) for entry in sent]
