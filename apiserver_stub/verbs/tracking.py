@@ -61,8 +61,7 @@ def author_of(call: Call, operation: str = UPDATE) -> Author:
             raise invalid_options(call, problems)
     else:
         manager = _program(call.request.headers.get("user-agent", ""))
-    part = call.subresource.name if call.subresource else ""
-    return Author(manager or _UNKNOWN, operation, call.kind.api_version, part)
+    return Author(manager or _UNKNOWN, operation, call.kind.api_version, call.part)
 
 
 def invalid_options(call: Call, problems: list[Cause]) -> Exception:
