@@ -55,7 +55,7 @@ class Up:
         raise AssertionError("\n".join(self.said))
 
     def kubectl(self, *words: str, stdin: str = "") -> str:
-        command = ("kubectl", f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
+        command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
         done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
         assert done.returncode == 0, done.stderr
         return done.stdout
