@@ -34,3 +34,12 @@ def test_a_failure_is_told_without_the_variables_around_it(json: bool) -> None:
     assert "a token of 18 characters was refused" in told
     assert "in fail" in told or '"name":"fail"' in told or '"name": "fail"' in told
     assert SECRET not in told
+
+
+def test_without_a_configuration_debug_lines_stay_out(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.reset_defaults()
+    log = get_logger("test")
+    log.debug("unheard")
+    log.warning("heard")
+    told = capsys.readouterr()
+    assert ("unheard" in told.err, "heard" in told.err, told.out) == (False, True, "")
