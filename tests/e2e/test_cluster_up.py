@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,15 +26,12 @@ TERMS = (
 
 
 def free_port() -> int:
-    """A port that is free, and so is the next one: two managers take both."""
+    """A port that is free, and so is the next one: two managers take both. No client's connection is ever given it."""
     while True:
-        with socket.socket() as probe, socket.socket() as following:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            try:
-                following.bind(("127.0.0.1", port + 1))
-            except (OSError, OverflowError):
-                continue
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, socket.socket() as following, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            following.bind(("127.0.0.1", port + 1))
             return port
 
 
