@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.parse import parse
+
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
 PODS = "/api/v1/namespaces/default/pods"
@@ -99,3 +101,11 @@ async def test_subresources_may_be_tried(api: Any) -> None:
     assert (await api.ask("POST", f"{PODS}/p/binding?dryRun=All", binding)).status == 201
     assert (await api.ask("POST", f"{PODS}/p/eviction?dryRun=All", {"metadata": {"name": "p"}})).status == 201
     assert api.server.store.revision == revision
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", CONFIGS), ("PUT", f"{CONFIGS}/a"), ("PATCH", f"{CONFIGS}/a"), ("DELETE", CONFIGS)]
+)
+def test_it_takes_the_permission_of_the_real_request(method: str, path: str) -> None:
+    """Authentication, rule 2: what authorization looks at is the same."""
+    assert parse(method, path, {"dryRun": "All"}) == parse(method, path, {})
