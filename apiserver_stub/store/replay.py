@@ -6,7 +6,7 @@ from apiserver_stub.store.expiry import Ages
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.index import Collection, garbage
 from apiserver_stub.store.ordered import OrderedMap
-from apiserver_stub.store.row import Change, CorruptRow, Record, Row
+from apiserver_stub.store.row import Change, CorruptRow, Record, Row, uid_of
 
 # What is wrong with the bytes of a record; empty for a sound one.
 Inspect = Callable[[bytes], str]
@@ -81,7 +81,7 @@ class Replay:
             return Row(resource, record.key, record.revision, record.data)
         self._ages.note(record._replace(deleted=True))
         self._suspects[resource, record.key] = None
-        return CorruptRow(resource, record.key, record.revision, record.data, flaw=flaw)
+        return CorruptRow(resource, record.key, record.revision, record.data, flaw=flaw, uid=uid_of(record.data))
 
     def _collection(self, shelf: _Shelf) -> Collection:
         gone, kept = _behind_corruption(shelf.changes) if self._suspects else ([], shelf.changes)

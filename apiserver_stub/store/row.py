@@ -30,7 +30,7 @@ class Row(msgspec.Struct, gc=False, eq=False):
     data: bytes
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
-    _forms: tuple[str | bytes, ...] = ()  # likewise: name, bytes
+    _forms: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def name(self) -> str:
@@ -65,34 +65,28 @@ class Row(msgspec.Struct, gc=False, eq=False):
 
     def kept(self, name: str) -> bytes | None:
         """Another form of the object that was laid by under that name."""
-        known = self._forms
-        for at in range(0, len(known), 2):
-            if known[at] == name:
-                return known[at + 1]  # type: ignore[return-value]
+        for known, form in self._forms:
+            if known == name:
+                return form
         return None
 
     def keep(self, name: str, form: bytes) -> None:
         """Lay by another form of the object, for as long as the row is there: few names, and about as large."""
-        self._forms = (*self._forms, name, form)
+        self._forms = (*self._forms, (name, form))
 
 
 class CorruptRow(Row, gc=False, eq=False):
-    """A row whose bytes are no object. Whoever wants to read them gets the refusal that says why."""
+    """A row whose bytes are no object: `flaw` says why, `uid` is `metadata.uid` if that much can be read. Whoever wants
+    to read the bytes is refused.
+    """
 
     flaw: str = ""
+    uid: str = ""
 
     @property  # type: ignore[misc]
     def data(self) -> bytes:  # type: ignore[override]
         """Raises `Corrupt`."""
         raise Corrupt(self)
-
-    @property
-    def uid(self) -> str:
-        """`metadata.uid`, if that much can be read."""
-        try:
-            return _IDENTIFIED.decode(Row.data.__get__(self)).metadata.uid  # type: ignore[attr-defined]
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return ""
 
 
 class Change(msgspec.Struct, gc=False, eq=False):
@@ -126,6 +120,14 @@ def flaw_of(data: bytes) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return str(error)
     return ""
+
+
+def uid_of(data: bytes) -> str:
+    """`metadata.uid` of bytes that may be no object; empty if it cannot be read."""
+    try:
+        return _IDENTIFIED.decode(data).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
 
 
 class _Identity(msgspec.Struct, gc=False, frozen=True):

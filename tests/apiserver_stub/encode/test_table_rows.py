@@ -94,5 +94,5 @@ def test_what_is_kept_is_small_and_serves_every_table() -> None:
     for include in ("Metadata", "None", "Object"):
         for version in ("meta.k8s.io/v1", "meta.k8s.io/v1beta1"):
             Tabulator(EVENTS, now, include, version).row_of(row, row.data)
-    (_, kept) = row._forms
+    ((_, kept),) = row._forms
     assert len(kept) < 200
