@@ -12,6 +12,7 @@ from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import all_of
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -40,12 +41,12 @@ def a_write(chosen: random.Random, number: int) -> tuple[str, str, Any]:
 
 
 async def begin_and_leave(api: ApiServer, chosen: random.Random, number: int) -> None:
-    task = asyncio.ensure_future(ask(api, *a_write(chosen, number)))
-    if chosen.random() < 0.7:
-        for _ in range(chosen.randrange(12)):
-            await asyncio.sleep(0 if chosen.random() < 0.7 else 0.0005)
-        task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(ask(api, *a_write(chosen, number)))
+        if chosen.random() < 0.7:
+            for _ in range(chosen.randrange(12)):
+                await asyncio.sleep(0 if chosen.random() < 0.7 else 0.0005)
+            task.cancel()
 
 
 async def events(api: ApiServer, version: str) -> list[Any]:
@@ -66,7 +67,7 @@ async def test_what_they_began_is_whole_and_told_once(tmp_path: Path) -> None:
     await api.start()
     version, chosen = (await listed(api))["metadata"]["resourceVersion"], random.Random(7)
     for first in range(0, 400, 40):
-        await asyncio.gather(*(begin_and_leave(api, chosen, first + n) for n in range(40)))
+        await all_of(*(begin_and_leave(api, chosen, first + n) for n in range(40)))
     told, final = await events(api, version), (await listed(api))["items"]
     await api.stop()
     state: dict[str, Any] = {}

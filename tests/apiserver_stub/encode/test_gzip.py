@@ -86,10 +86,11 @@ async def test_compressing_much_lets_others_run() -> None:
             turns += 1
             await asyncio.sleep(0)
 
-    running = asyncio.ensure_future(others())
-    body = gzip.compressed(Response(200, {}, LARGE * 64)).body
-    assert not isinstance(body, bytes)
-    async for _ in body:
-        pass
-    running.cancel()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(others())
+        body = gzip.compressed(Response(200, {}, LARGE * 64)).body
+        assert not isinstance(body, bytes)
+        async for _ in body:
+            pass
+        running.cancel()
     assert turns >= 16

@@ -253,9 +253,10 @@ async def test_a_long_collection_lets_others_run_while_it_is_written(
             turns += 1
             await asyncio.sleep(0)
 
-    running = asyncio.ensure_future(others())
-    await answer(call(accept), Reply(items))
-    running.cancel()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(others())
+        await answer(call(accept), Reply(items))
+        running.cancel()
     assert turns >= breaths
 
 

@@ -70,10 +70,11 @@ async def test_a_write_on_its_way_wins(opened: Opened) -> None:
     async with opened() as store:
         first = await store.commit("events", "ns/a", 0, body)
         await asyncio.sleep(HOUR - 0.001)
-        writing = asyncio.ensure_future(store.commit("events", "ns/a", first.revision, body))
-        await asyncio.sleep(0)
-        store._expire("events", "ns/a", first.revision)
-        written = await writing
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(store.commit("events", "ns/a", first.revision, body))
+            await asyncio.sleep(0)
+            store._expire("events", "ns/a", first.revision)
+        written = writing.result()
         assert store.get("events", "ns/a") is written
         store._expire("events", "ns/a", first.revision)
         await asyncio.sleep(1)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.patch.field_set import paths, render
 from controller_manager.api import errors
+from controller_manager.base.tasks import all_of
 
 Tree = dict[str, Any]
 
@@ -397,9 +398,8 @@ async def test_applying_to_nowhere(apply) -> None:
 
 async def test_two_who_apply_at_once_both_have_their_way(api, apply) -> None:
     """One creates, the other changes what was created meanwhile."""
-    done = await asyncio.gather(
-        apply(f"{CONFIGS}/a", config({"k": "1"}), "one"), apply(f"{CONFIGS}/a", config({"m": "1"}), "two")
-    )
+    both = ((config({"k": "1"}), "one"), (config({"m": "1"}), "two"))
+    done = await all_of(*(apply(f"{CONFIGS}/a", *said) for said in both))
     assert sorted(answer.status for answer in done) == [200, 201]
     assert (await api.get(f"{CONFIGS}/a"))["data"] == {"k": "1", "m": "1"}
 

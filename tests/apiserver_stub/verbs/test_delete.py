@@ -8,6 +8,7 @@ import pytest
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.delete_collection import batches
 from controller_manager.api import errors
+from controller_manager.base.tasks import all_of
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PODS = "/api/v1/namespaces/default/pods"
@@ -321,7 +322,7 @@ async def test_a_collection_is_deleted_with_the_options_of_each_object(api) -> N
 async def test_what_is_gone_meanwhile_is_no_problem(api) -> None:
     for n in range(40):
         await api.config(f"a{n}")
-    together = await asyncio.gather(*(api("DELETE", CONFIGS) for _ in range(4)))
+    together = await all_of(*(api("DELETE", CONFIGS) for _ in range(4)))
     assert [answer.status for answer in together] == [200] * 4
     assert (await api.get(CONFIGS))["items"] == []
 

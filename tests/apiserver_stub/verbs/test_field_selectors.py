@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -42,17 +43,17 @@ async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expec
 @pytest.mark.virtual
 async def test_a_watch_of_one_name(api, pods) -> None:
     watch = await api.send("GET", f"{PODS}?watch=1&fieldSelector=metadata.name=b&timeoutSeconds=1")
-    lines: list[dict[str, object]] = []
+    lines: list[dict[str, Any]] = []
 
     async def read() -> None:
         async for chunk in watch.body:
             lines.extend(map(json.loads, chunk.splitlines()))
 
-    reading = asyncio.create_task(read())
-    for name in "abc":
-        await api.patch(f"{PODS}/{name}", {"metadata": {"labels": {"x": "y"}}})
-    await reading
-    told = [(line["type"], line["object"]["metadata"]["name"]) for line in lines]  # type: ignore[index]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(read())
+        for name in "abc":
+            await api.patch(f"{PODS}/{name}", {"metadata": {"labels": {"x": "y"}}})
+    told = [(line["type"], line["object"]["metadata"]["name"]) for line in lines]
     assert told == [("ADDED", "b"), ("MODIFIED", "b")]
 
 

@@ -16,6 +16,7 @@ from apiserver_stub.store.row import Record
 from apiserver_stub.store.store import Store
 from controller_manager.api import errors
 from controller_manager.api.core import SERVICES as KIND
+from controller_manager.base.tasks import all_of
 from controller_manager.testing import Cluster, builders
 
 SERVICES = "/api/v1/namespaces/default/services"
@@ -72,7 +73,7 @@ async def test_addresses_are_given_once_until_none_is_left_and_again_when_free(a
 
 
 async def test_many_at_once_get_different_ones(api) -> None:
-    made = await asyncio.gather(*(api.post(SERVICES, service(f"s{i}")) for i in range(13)))
+    made = await all_of(*(api.post(SERVICES, service(f"s{i}")) for i in range(13)))
     assert len({found["spec"]["clusterIP"] for found in made}) == 13
 
 
@@ -221,12 +222,16 @@ async def test_a_group_of_writes_that_fails_gives_back_what_it_was_promised(api,
     other = type(api)(store, api.kinds, last_steps(store))
     await other.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     backend.failing = True
-    lost = asyncio.create_task(other.post(SERVICES, service("a", clusterIP="10.0.0.5")))
-    await asyncio.sleep(0)
-    with pytest.raises(errors.Invalid, match="already allocated"):
-        await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
-    with pytest.raises(errors.ServiceUnavailable):
-        await lost
+
+    async def lose() -> None:
+        with pytest.raises(errors.ServiceUnavailable):
+            await other.post(SERVICES, service("a", clusterIP="10.0.0.5"))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(lose())
+        await asyncio.sleep(0)
+        with pytest.raises(errors.Invalid, match="already allocated"):
+            await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
     backend.failing = False
     assert await other.post(SERVICES, service("b", clusterIP="10.0.0.5"))
     await store.close()
