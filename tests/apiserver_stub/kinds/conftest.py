@@ -1,0 +1,47 @@
+"""Objects of any kind with only what a test is about, and what is said of them."""
+
+import copy
+
+import pytest
+
+from apiserver_stub.kinds.clean import Report, clean
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.validate import validate
+
+
+class Judged:
+    """Judges objects that are given a name and a namespace, their normal form and their defaults."""
+
+    def __init__(self) -> None:
+        self._kinds = built_in()
+
+    def kind(self, api_version: str, plural: str) -> Kind:
+        group, _, version = api_version.rpartition("/")
+        kind = self._kinds.find(group, version, plural)
+        assert kind is not None
+        return kind
+
+    def object(self, kind: Kind, tree: Tree) -> Tree:
+        metadata = {"name": "a", **({"namespace": "n"} if kind.namespaced else {})}
+        whole = copy.deepcopy({"kind": kind.kind, "apiVersion": kind.api_version, **tree})
+        whole["metadata"] = {**metadata, **whole.get("metadata", {})}
+        assert clean(whole, kind) == Report()
+        apply_defaults(whole, kind)
+        return whole
+
+    def problems(self, api_version: str, plural: str, tree: Tree, old: Tree | None = None) -> list[tuple[str, str]]:
+        """Field and message of each problem of a new object, or of a change of `old`."""
+        kind = self.kind(api_version, plural)
+        before = None if old is None else self.object(kind, old)
+        return [(c.field, c.message) for c in validate(kind, self.object(kind, tree), before)]
+
+    def fields(self, api_version: str, plural: str, tree: Tree, old: Tree | None = None) -> list[str]:
+        return [field for field, _ in self.problems(api_version, plural, tree, old)]
+
+
+@pytest.fixture(scope="session")
+def judged() -> Judged:
+    return Judged()
