@@ -19,12 +19,15 @@ from apiserver_stub.call import Call, User
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
+from apiserver_stub.patch.field_set import paths, render
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.verbs import Tools, Verbs
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.wire import Request, Response
+
+Tree = dict[str, Any]
 
 
 @dataclass
@@ -118,3 +121,41 @@ async def api(kinds: Kinds, last_steps: Callable[[Store], Sequence[Step]]) -> As
     yield api
     api.hub.close()
     await store.close()
+
+
+@pytest.fixture
+def apply(api) -> Callable[..., Any]:
+    """Apply an object as a manager; the answer."""
+
+    async def ask(url: str, tree: Any, manager: str = "one", query: str = "", media: str = "apply-patch+yaml") -> Any:
+        body = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
+        return await api("PATCH", f"{url}?fieldManager={manager}&{query}", body, content_type=f"application/{media}")
+
+    return ask
+
+
+@pytest.fixture
+def deployment() -> Callable[..., Tree]:
+    """A Deployment with more in its spec."""
+
+    def made(**spec: Any) -> Tree:
+        labels = {"app": "a"}
+        pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        whole = {"selector": {"matchLabels": labels}, "template": pod, **spec}
+        return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": whole}
+
+    return made
+
+
+@pytest.fixture
+def owners() -> Callable[[Tree], dict[tuple[str, str, str], list[str]]]:
+    """The fields of each manager, operation and subresource."""
+
+    def told(tree: Tree) -> dict[tuple[str, str, str], list[str]]:
+        entries = tree["metadata"].get("managedFields", ())
+        return {
+            (e["manager"], e["operation"], e.get("subresource", "")): [render(path) for path in paths(e["fieldsV1"])]
+            for e in entries
+        }
+
+    return told

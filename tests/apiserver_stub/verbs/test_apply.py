@@ -1,9 +1,6 @@
-"""Server-side apply and the record of owners through the verbs: what is stored, answered and refused."""
+"""Server-side apply through the verbs: what is stored, answered and refused."""
 
-import asyncio
 import copy
-import json
-from collections.abc import Callable
 from typing import Any
 
 import cbor2
@@ -12,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.negotiate import Forms
-from apiserver_stub.patch.field_set import paths, render
 from controller_manager.api import errors
 from controller_manager.base.tasks import all_of
 
@@ -29,33 +25,7 @@ def config(data: Any = None, **metadata: Any) -> Tree:
     return tree if data is None else {**tree, "data": data}
 
 
-def deployment(**spec: Any) -> Tree:
-    labels = {"app": "a"}
-    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-    whole = {"selector": {"matchLabels": labels}, "template": pod, **spec}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d"}, "spec": whole}
-
-
-def owners(tree: Tree) -> dict[tuple[str, str, str], list[str]]:
-    """The fields of each manager, operation and subresource."""
-    return {
-        (e["manager"], e["operation"], e.get("subresource", "")): [render(path) for path in paths(e["fieldsV1"])]
-        for e in tree["metadata"].get("managedFields", ())
-    }
-
-
-@pytest.fixture
-def apply(api) -> Callable[..., Any]:
-    """Apply an object as a manager; the answer."""
-
-    async def ask(url: str, tree: Any, manager: str = "one", query: str = "", media: str = "apply-patch+yaml") -> Any:
-        body = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
-        return await api("PATCH", f"{url}?fieldManager={manager}&{query}", body, content_type=f"application/{media}")
-
-    return ask
-
-
-async def test_applying_creates_and_then_changes(apply) -> None:
+async def test_applying_creates_and_then_changes(apply, owners) -> None:
     """Document 1, Update operations, rule 2: apply is a create when the object does not exist."""
     made = await apply(f"{CONFIGS}/a", config({"k": "1"}))
     assert (made.status, made.tree["data"]) == (201, {"k": "1"})
@@ -71,14 +41,14 @@ async def test_yaml_is_applied_too(apply) -> None:
     assert (await apply(f"{CONFIGS}/a", flow)).tree["data"] == {"k": "2"}
 
 
-async def test_applying_the_same_writes_nothing(api, apply) -> None:
+async def test_applying_the_same_writes_nothing(api, apply, deployment) -> None:
     made = await apply(f"{DEPLOYMENTS}/d", deployment())
     before = api.store.revision
     again = await apply(f"{DEPLOYMENTS}/d", deployment())
     assert (again.tree, api.store.revision) == (made.tree, before)
 
 
-async def test_defaults_are_nobodys_and_go_with_their_element(api, apply) -> None:
+async def test_defaults_are_nobodys_and_go_with_their_element(api, apply, deployment, owners) -> None:
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(strategy={"type": "Recreate"}))).tree
     assert '.spec.template.spec.containers[name="c"].imagePullPolicy' not in owners(made)["one", "Apply", ""]
     pod = copy.deepcopy(deployment()["spec"]["template"])
@@ -88,7 +58,7 @@ async def test_defaults_are_nobodys_and_go_with_their_element(api, apply) -> Non
     assert changed["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
-async def test_conflicts_change_nothing_until_forced(api, apply) -> None:
+async def test_conflicts_change_nothing_until_forced(api, apply, deployment, owners) -> None:
     """Document 1, Update operations, rule 5: conflicts are detected, and may be overridden."""
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
     with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
@@ -99,116 +69,7 @@ async def test_conflicts_change_nothing_until_forced(api, apply) -> None:
     assert ".spec.replicas" not in owners(taken)["one", "Apply", ""]
 
 
-async def test_writers_of_all_kinds_own_what_they_write(api) -> None:
-    """Document 1, Update operations, rule 5: managed fields are tracked, whoever writes."""
-    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))
-    assert ".spec.replicas" in owners(made)["maker", "Update", ""]
-    assert not [path for path in owners(made)["maker", "Update", ""] if path.startswith((".status", ".metadata.name"))]
-    await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, user_agent="kubectl/v1.36.0 (linux)")
-    await api.patch(f"{DEPLOYMENTS}/d/status", {"status": {"replicas": 1}}, user_agent="controller")
-    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 3}}
-    await api.put(f"{DEPLOYMENTS}/d/scale?fieldManager=scaler", scale)
-    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
-    assert ".spec.replicas" not in found.pop(("maker", "Update", ""))
-    assert found == {
-        ("kubectl", "Update", ""): [".metadata.labels", ".metadata.labels.x"],
-        ("controller", "Update", "status"): [".status.replicas"],
-        ("scaler", "Update", "scale"): [".spec.replicas"],
-    }
-
-
-async def test_a_write_that_changes_nothing_records_nothing(api) -> None:
-    made = await api.config("a")
-    assert await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}}) == made
-
-
-@pytest.mark.virtual
-async def test_times_are_those_of_changes(api) -> None:
-    made = await api.config("a")
-    (first,) = made["metadata"]["managedFields"]
-    await asyncio.sleep(60)
-    changed = await api.patch(f"{CONFIGS}/a", {"data": {"m": "2"}})
-    (second,) = changed["metadata"]["managedFields"]
-    assert first["time"] < second["time"]
-    await asyncio.sleep(60)
-    third = await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"n": "3"}})
-    assert next(e["time"] for e in third["metadata"]["managedFields"]) == second["time"]
-    removed = await api.patch(f"{CONFIGS}/a", {"data": {"n": None}})
-    assert removed["metadata"]["managedFields"] == [second]
-
-
-@pytest.mark.parametrize(
-    ("agent", "manager"),
-    [("kubectl/v1.36 (linux/amd64)", "kubectl"), ("", "unknown"), ("a\x07b", "ab"), ("x" * 200, "x" * 128),
-     ("é" * 100, "é" * 64), ("/1", "unknown")],
-)  # fmt: skip
-async def test_a_program_is_a_manager_by_its_name(api, agent: str, manager: str) -> None:
-    made = await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)
-    assert [e["manager"] for e in made["metadata"]["managedFields"]] == [manager]
-
-
-@pytest.mark.parametrize(
-    ("manager", "why"),
-    [("x" * 129, "Too long: may not be more than 128 bytes"), ("a\x01", r"U\+0001 \(at position 1\)")],
-)
-async def test_names_of_managers_have_bounds(api, apply, manager: str, why: str) -> None:
-    with pytest.raises(errors.Invalid, match=rf"^CreateOptions\.meta\.k8s\.io .*fieldManager: .*{why}"):
-        await api.post(f"{CONFIGS}?fieldManager={manager}", config())
-    await api.config("a")
-    with pytest.raises(errors.Invalid, match=r"^UpdateOptions\.meta\.k8s\.io"):
-        await api.put(f"{CONFIGS}/a?fieldManager={manager}", config())
-    with pytest.raises(errors.Invalid, match=r"^PatchOptions\.meta\.k8s\.io"):
-        await apply(f"{CONFIGS}/a", config(), manager)
-
-
-@pytest.mark.parametrize("sent", [[], [{}]])
-@pytest.mark.parametrize("verb", ["PUT", "merge-patch", "json-patch"])
-async def test_an_empty_record_starts_over(api, apply, sent: Any, verb: str) -> None:
-    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
-    if verb == "PUT":
-        made["metadata"]["managedFields"] = sent
-        cleared = await api.put(f"{CONFIGS}/a", made)
-    else:
-        operations = [{"op": "replace", "path": "/metadata/managedFields", "value": sent}]
-        patch = operations if verb == "json-patch" else {"metadata": {"managedFields": sent}}
-        cleared = await api.patch(f"{CONFIGS}/a", patch, verb)
-    assert "managedFields" not in cleared["metadata"]
-    later = await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
-    assert "managedFields" not in later["metadata"]
-    with pytest.raises(errors.Conflict, match="before-first-apply"):
-        await apply(f"{CONFIGS}/a", config({"k": "3"}))
-
-
-@pytest.mark.parametrize("record", ["left out", "null", "as read", "nonsense"])
-async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -> None:
-    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
-    kept = made["metadata"]["managedFields"]
-    sent: dict[str, Any] = {"null": None, "as read": kept, "nonsense": [{"manager": "x", "operation": "Guess"}]}
-    wanted = copy.deepcopy(made)
-    wanted["metadata"].pop("managedFields")
-    if record in sent:
-        wanted["metadata"]["managedFields"] = sent[record]
-    assert await api.put(f"{CONFIGS}/a", wanted) == made
-
-
-async def test_a_client_may_write_the_record_itself(api, apply) -> None:
-    """As kubectl does to turn what it applied on its own side into what the server applies."""
-    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
-    (entry,) = made["metadata"]["managedFields"]
-    renamed = [{**entry, "manager": "other"}]
-    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": renamed}})
-    assert changed["metadata"]["managedFields"] == renamed
-    assert (await apply(f"{CONFIGS}/a", config(), "other")).tree.get("data") is None
-
-
-async def test_subresources_do_not_touch_the_record_of_others(api, apply) -> None:
-    made = (await apply(f"{DEPLOYMENTS}/d", deployment())).tree
-    wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
-    changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
-    assert owners(changed).keys() == {("one", "Apply", ""), ("c", "Update", "status")}
-
-
-async def test_applying_a_status(api, apply) -> None:
+async def test_applying_a_status(api, apply, deployment, owners) -> None:
     await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
     said = {**deployment(replicas=9), "status": {"replicas": 1, "conditions": [{"type": "A", "status": "True"}]}}
     done = (await apply(f"{DEPLOYMENTS}/d/status", said, "c")).tree
@@ -229,14 +90,14 @@ async def test_applying_a_status(api, apply) -> None:
     assert not gone["status"].get("conditions")
 
 
-async def test_a_subresource_is_not_created_by_applying_it(apply) -> None:
+async def test_a_subresource_is_not_created_by_applying_it(apply, deployment) -> None:
     for part in ("status", "scale"):
         kind = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 1}}
         with pytest.raises(errors.NotFound):
             await apply(f"{DEPLOYMENTS}/d/{part}", kind if part == "scale" else deployment())
 
 
-async def test_applying_a_scale(api, apply) -> None:
+async def test_applying_a_scale(api, apply, deployment, owners) -> None:
     await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))
     scale = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "d"}, "spec": {"replicas": 3}}
     with pytest.raises(errors.Conflict, match=r'conflict with "one": \.spec\.replicas'):
@@ -279,7 +140,7 @@ async def test_an_object_too_large_for_its_record_does_without(api, apply) -> No
         await apply(f"{CONFIGS}/b", config(data, name="b"))
 
 
-async def test_both_groups_of_events_share_one_record(api, apply) -> None:
+async def test_both_groups_of_events_share_one_record(api, apply, owners) -> None:
     event = {
         "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}, "type": "Normal", "reason": "R",
         "action": "A", "eventTime": "2026-01-01T00:00:00.000000Z", "reportingController": "c.d/e", "note": "new",
@@ -307,7 +168,7 @@ async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
     assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 
-async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply) -> None:
+async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -> None:
     """Document 1, Dry-run, rule 1."""
     shown = await apply(f"{CONFIGS}/a", config({"k": "1"}), query="dryRun=All")
     assert (shown.status, list(owners(shown.tree).values())) == (201, [[".data.k"]])
@@ -322,7 +183,7 @@ async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply) -> None:
 
 
 @pytest.mark.parametrize("level", ["Ignore", "Warn", "Strict"])
-async def test_field_validation(apply, level: str) -> None:
+async def test_field_validation(apply, owners, level: str) -> None:
     """Document 1, Field validation, rule 3: the levels hold for apply too, for unknown fields and repeated ones."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nodd: 1\ndata: {k: '1', k: '2'}\n"
     if level == "Strict":
@@ -413,7 +274,9 @@ _VALUES = st.recursive(
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(containers=_VALUES, labels=_VALUES, force=st.booleans())
-async def test_whatever_is_applied_is_done_or_refused(api, containers: Any, labels: Any, force: bool) -> None:
+async def test_whatever_is_applied_is_done_or_refused(
+    api, deployment, containers: Any, labels: Any, force: bool
+) -> None:
     """No body makes the server fail, and what was refused changed nothing."""
     tree = deployment()
     tree["metadata"]["labels"] = labels
