@@ -100,10 +100,8 @@ def _tls(options: Parsed, authority: Authority) -> ssl.SSLContext:
     else:
         advertised = serving.advertise_address or reachable_address(serving.bind_address)
         files = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
-    context = server_context(*files, authority.certificate_file)
-    if given.client_ca_file:
-        context.load_verify_locations(given.client_ca_file)
-    return context
+    authorities = [authority.certificate_file, *map(Path, filter(None, (given.client_ca_file,)))]
+    return server_context(*files, b"\n".join(file.read_bytes() for file in authorities))
 
 
 def _write_kubeconfig(authority: Authority, options: Parsed, port: int) -> str:

@@ -194,6 +194,8 @@ class Cluster:
             authority.kubeconfig(kubeconfig, server, Identity(MANAGER_USER))
             given = (
                 f"--kubeconfig={kubeconfig}",
+                f"--authentication-kubeconfig={kubeconfig}",
+                f"--authorization-kubeconfig={kubeconfig}",
                 f"--secure-port={port}",
                 "--bind-address=127.0.0.1",
                 f"--cert-dir={folder / name}",

@@ -1,5 +1,6 @@
 """One request and one answer of the HTTP API, as plain values; both the client and the server speak in these."""
 
+import math
 from collections.abc import AsyncIterator, Mapping
 from types import MappingProxyType
 
@@ -9,10 +10,15 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Certificate(Struct, frozen=True):
-    """The verified client certificate of a connection (its subject; RFC 4514 attributes CN and O)."""
+    """The verified client certificate of a connection (its subject; RFC 4514 attributes CN and O).
+
+    `root` is the SHA-256 of the authority its chain ends in, in hexadecimal; `expires` in wall seconds.
+    """
 
     common_name: str
     organizations: tuple[str, ...] = ()
+    root: str = ""
+    expires: float = math.inf
 
 
 class Request(Struct, frozen=True):

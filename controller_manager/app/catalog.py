@@ -5,14 +5,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from controller_manager.controller import Spec
-from controller_manager.options import FlagError
+from controller_manager.options import FlagError, Options, StringList, flag
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
 
 AnySpec = Spec[Any]
+
+
+class CatalogOptions(Options):
+    """Which controllers run."""
+
+    title: ClassVar[str] = "Controllers"
+
+    controllers: StringList = flag(
+        ("*",),
+        "controllers to run: '*' is every controller that is on by default, 'foo' turns the controller foo on and "
+        "'-foo' turns it off; of several mentions of one controller the first counts",
+    )
 
 
 def installed() -> tuple[AnySpec, ...]:

@@ -5,8 +5,9 @@ import signal
 import sys
 
 from controller_manager.app import catalog
-from controller_manager.app.flags import GROUPS, ClientOptions, LogOptions, ManagerOptions
-from controller_manager.options import FlagError, FlagSet, Parsed, command_line
+from controller_manager.app.catalog import CatalogOptions
+from controller_manager.app.flags import flag_set
+from controller_manager.options import FlagError, Parsed, command_line
 
 PROGRAM = "cluster-controller-manager"
 _SUMMARY = (
@@ -19,10 +20,9 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def main() -> None:
     """Run until a signal comes or the lead is lost; status 0 only for the former."""
     specs = catalog.installed()
-    flags = FlagSet(*GROUPS, *(spec.options for spec in specs))
-    parsed = command_line(PROGRAM, _SUMMARY, flags, sys.argv[1:])
+    parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:])
     try:
-        chosen = catalog.select(specs, parsed[ManagerOptions].controllers)
+        chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
     except FlagError as error:
         raise SystemExit("\n".join(f"{PROGRAM}: {problem}" for problem in error.problems)) from None
     raise SystemExit(_run(parsed, chosen))
@@ -31,18 +31,17 @@ def main() -> None:
 def _run(parsed: Parsed, specs: list[catalog.AnySpec]) -> int:
     import uvloop  # all that --help does not need is imported from here on
 
-    from controller_manager.app.identities import connect
+    from controller_manager.app.logs import configure_logs
     from controller_manager.app.manager import Manager
-    from controller_manager.base.log import configure
+    from controller_manager.app.network import HttpNetwork
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.client import ConfigError
     from controller_manager.serving import CannotListen
 
-    log = parsed[LogOptions]
-    configure(json=log.logging_format == "json", verbosity=log.v)
+    configure_logs(parsed)
 
     async def serve() -> int:
-        manager = Manager(parsed, specs, connect(parsed[ClientOptions]), Runtime(PROGRAM))
+        manager = Manager(parsed, specs, HttpNetwork(), Runtime(PROGRAM))
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, _stop, manager, number)
         collect_garbage_seldom()

@@ -2,31 +2,47 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from controller_manager.api.resource import Key
+from controller_manager.app.access import Guard
 from controller_manager.app.catalog import AnySpec
-from controller_manager.app.delegated import Delegated, Lifetimes
-from controller_manager.app.flags import AccessOptions, ClientOptions, ElectionOptions, ManagerOptions
-from controller_manager.app.pages import Pages
-from controller_manager.app.secure import secure_site
+from controller_manager.app.clients import ClientOptions, Clients
+from controller_manager.app.debugging import debugging_routes
+from controller_manager.app.election import ElectionOptions, make_elector
+from controller_manager.app.metrics import MetricsOptions, metrics_handler
+from controller_manager.app.network import Network
+from controller_manager.app.pages import Handler, Pages
+from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache import Informers
-from controller_manager.client import Client, ClientMetrics, Throttle, Transport
 from controller_manager.client.events import EventWriter
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller
-from controller_manager.leader import Elector, FencedTransport, LeadershipLost, Terms, identity
-from controller_manager.options import Parsed
-from controller_manager.serving import Access, Health
+from controller_manager.leader import LeadershipLost, identity
+from controller_manager.options import Duration, Options, Parsed, flag
+from controller_manager.serving import Health
+from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
 _FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
 _CLOSE_SITE = 3.0  # seconds the last answers get at a stop
+
+
+class ManagerOptions(Options):
+    """How controllers start, and how often they look at everything."""
+
+    title: ClassVar[str] = "Generic"
+
+    controller_start_interval: Duration = flag(0.0, "time between the starts of two controllers", minimum=0)
+    min_resync_period: Duration = flag(
+        "12h0m0s",
+        "every controller looks at all objects again after a random time between this and twice this; 0 never",
+        minimum=0,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +59,25 @@ class Manager:
     `pages` answers what its site serves, so that a test can ask without a socket (--secure-port=0).
     """
 
-    def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], transport: Transport, runtime: Runtime) -> None:
+    def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
         self._log = runtime.log("manager")
-        self._transport = transport
         self._interval = parsed[ManagerOptions].controller_start_interval
         self._stop = asyncio.Event()
         self._why = ""
         self._leading = False
-        clients = _Clients(parsed[ClientOptions], transport, self.may_write, runtime)
+        self._clients = Clients(parsed[ClientOptions], network, runtime)
         me = identity()
-        self._elector = _elector(parsed[ElectionOptions], clients.unlimited, me, runtime)
-        self._informers = Informers(clients.reader, runtime, resync=parsed[ManagerOptions].min_resync_period)
-        self._events = EventWriter(clients.writer("events"), me, registry=runtime.registry)
+        self._elector = make_elector(parsed[ElectionOptions], self._clients.unlimited, me, runtime)
+        self._informers = Informers(self._clients.reader, runtime, resync=parsed[ManagerOptions].min_resync_period)
+        self._events = EventWriter(self._clients.writer("events", self.may_write), me, registry=runtime.registry)
         metrics = WorkMetrics(runtime.registry)
         self._controllers = [
-            Controller(spec, self._context(spec, clients, runtime), parsed[spec.options], metrics) for spec in specs
+            Controller(spec, self._context(spec, runtime), parsed[spec.options], metrics) for spec in specs
         ]
-        access = _access(parsed[AccessOptions], clients.unlimited)
-        self.pages = Pages(access, self._health(runtime), runtime.registry, runtime.name, parsed.settings())
-        self._site = secure_site(self.pages.handle, parsed)
+        trust = Trust()
+        self._guard = Guard(parsed, network, trust, runtime)
+        self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
+        self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust)
 
     def may_write(self) -> bool:
         """Whether the controllers may change anything right now."""
@@ -81,22 +97,25 @@ class Manager:
         self._stop.set()
 
     async def run(self) -> Ending:
-        """Live until stopped or until the lead is lost. Raises CannotListen."""
+        """Live until stopped or until the lead is lost. Raises CannotListen and ConfigError."""
         try:
             ending = await self._serve_and_take_part()
         finally:
-            await self._transport.close()
+            await self._guard.close()
+            await self._clients.close()
         tell = self._log.info if ending.status == 0 else self._log.error
         tell("stopped", reason=ending.reason, status=ending.status)
         return ending
 
     async def _serve_and_take_part(self) -> Ending:
+        await self._guard.prepare()
         if self._site is not None:
             await self._site.start()
             self._log.info("serving", port=self._site.port)
         try:
             async with Tasks() as tasks:
                 tasks.start(self._informers.run(), name="informers")
+                tasks.start(keep_running(self._guard.run, self._log, name="guard"), name="guard")
                 tasks.start(keep_running(self._events.run, self._log, name="events"), name="events")
                 return await self._take_part(tasks)
         finally:
@@ -144,9 +163,13 @@ class Manager:
             self._log.info("starting a controller", controller=name, waits_for=controller.waits_for)
             running.append(tasks.start(controller.run(), name=name))
 
-    def _context(self, spec: AnySpec, clients: "_Clients", runtime: Runtime) -> Context:
-        client = clients.writer(spec.name, spec.qps_factor)
+    def _context(self, spec: AnySpec, runtime: Runtime) -> Context:
+        client = self._clients.writer(spec.name, self.may_write, spec.qps_factor)
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
+
+    def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
+        metrics = metrics_handler(runtime.registry, parsed[MetricsOptions])
+        return {"/metrics": metrics, **debugging_routes(runtime.name, parsed)}
 
     def _health(self, runtime: Runtime) -> Health:
         health = Health(runtime.log("health"))
@@ -161,52 +184,6 @@ class Manager:
 
     def _check_informers(self) -> str:
         return _waiting([str(one.selection) for one in self._informers if not one.is_synced])
-
-
-class _Clients:
-    """The clients of one manager: they share transport and metrics; each has the rate limit to itself.
-
-    `unlimited` renews the lease and asks about callers: nothing must hold those up.
-    """
-
-    def __init__(
-        self, options: ClientOptions, transport: Transport, may_write: Callable[[], bool], runtime: Runtime
-    ) -> None:
-        self._options = options
-        self._name = runtime.name
-        metrics = ClientMetrics(runtime.registry)
-        self.unlimited = Client(transport, metrics=metrics, user_agent=f"{runtime.name}/process")
-        self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=self._throttle(1))
-        self._fenced = Client(FencedTransport(transport, may_write), metrics=metrics)
-
-    def writer(self, name: str, qps_factor: int = 1) -> Client:
-        """A client for what only the leader may do; a busy one holds up no other."""
-        return self._fenced.derive(user_agent=f"{self._name}/{name}", throttle=self._throttle(qps_factor))
-
-    def _throttle(self, factor: int) -> Throttle:
-        return Throttle(self._options.cluster_api_qps * factor, self._options.cluster_api_burst * factor)
-
-
-def _elector(options: ElectionOptions, client: Client, me: str, runtime: Runtime) -> Elector | None:
-    if not options.leader_elect:
-        return None
-    key = Key(options.leader_elect_resource_namespace, options.leader_elect_resource_name)
-    terms = Terms(
-        lease=options.leader_elect_lease_duration,
-        renew=options.leader_elect_renew_deadline,
-        retry=options.leader_elect_retry_period,
-    )
-    return Elector(client, key, me, terms, runtime)
-
-
-def _access(options: AccessOptions, client: Client) -> Access:
-    lifetimes = Lifetimes(
-        tokens=options.authentication_token_webhook_cache_ttl,
-        allowed=options.authorization_webhook_cache_authorized_ttl,
-        refused=options.authorization_webhook_cache_unauthorized_ttl,
-    )
-    delegated = Delegated(client, lifetimes)
-    return Access(options.authorization_always_allow_paths, delegated.authenticate, delegated.authorize)
 
 
 def _check_controller(controller: Controller) -> str:

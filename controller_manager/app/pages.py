@@ -1,42 +1,49 @@
-"""What the manager serves about itself, and to whom."""
+"""What a manager serves about itself: a handler by path, behind the guard."""
 
-from collections.abc import Mapping
-from typing import Any
-
-from prometheus_client import CollectorRegistry
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol
 
 from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import Access, Health
+from controller_manager.serving import Health
 from controller_manager.serving.http import refusal
-from controller_manager.serving.pages import configz_page, metrics_page
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Guards(Protocol):
+    """Decides about requests."""
+
+    async def check(self, request: Request) -> None:
+        """Return if the request may be answered; raises Unauthorized or Forbidden."""
 
 
 class Pages:
-    """Health, /metrics and /configz; answers every request."""
+    """Answers every request; a path in `routes` that ends in a slash stands for all below it too."""
 
-    def __init__(
-        self, access: Access, health: Health, registry: CollectorRegistry, name: str, settings: Mapping[str, Any]
-    ) -> None:
-        self._access = access
+    def __init__(self, guard: Guards, health: Health, routes: Mapping[str, Handler]) -> None:
+        self._guard = guard
         self._health = health
-        self._registry = registry
-        self._name = name
-        self._settings = settings
+        self._routes = routes
 
     async def handle(self, request: Request) -> Response:
         """Answer a request, or say why not."""
         try:
-            await self._access.check(request)
-            return self._health.answer(request) or self._page(request)
+            await self._guard.check(request)
+            return self._health.answer(request) or await self._page(request)
         except ApiError as error:
             return refusal(error)
 
-    def _page(self, request: Request) -> Response:
-        if request.path not in ("/metrics", "/configz"):
-            raise NotFound(f"there is no page {request.path}; there are /healthz, /livez, /readyz, /metrics, /configz")
+    async def _page(self, request: Request) -> Response:
+        handler = self._handler(request.path)
         if request.method != "GET":
             raise MethodNotAllowed(f"{request.path} can only be read")
-        if request.path == "/metrics":
-            return metrics_page(self._registry)
-        return configz_page(self._name, self._settings)
+        return await handler(request)
+
+    def _handler(self, path: str) -> Handler:
+        folders = [folder for folder in self._routes if folder.endswith("/") and path.startswith(folder)]
+        for name in (path, *sorted(folders, key=len, reverse=True)):
+            if name in self._routes:
+                return self._routes[name]
+        known = ", ".join(("/healthz", "/livez", "/readyz", *self._routes))
+        raise NotFound(f"there is no page {path}; there are {known}")

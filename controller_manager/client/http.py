@@ -10,7 +10,7 @@ from yarl import URL
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.client.config import ClientConfig, ConfigError
-from controller_manager.client.credentials import Credential, Credentials, from_identity
+from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
 from controller_manager.client.plugin import from_plugin
 from controller_manager.client.tls import client_context
 from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
@@ -23,20 +23,25 @@ class HttpTransport:
     """Sends requests to one server; watches have connections of their own, so they never hold up a request.
 
     A request fails after `connect` seconds without a connection or `silence` seconds without a byte; of a watch
-    that holds until it has begun. A request answered by 401 is sent again once, with renewed credentials. Raises
-    `ConfigError` when authorities or certificate are unusable.
+    that holds until it has begun. A request answered by 401 is sent again once, with renewed credentials. `obtain`
+    gives credentials in place of those of `config`. Raises `ConfigError` when authorities or certificate are unusable.
     """
 
     def __init__(
-        self, config: ClientConfig, *, connections: int = 64, connect: float = 10.0, silence: float = 60.0
+        self,
+        config: ClientConfig,
+        *,
+        obtain: Obtain | None = None,
+        connections: int = 64,
+        connect: float = 10.0,
+        silence: float = 60.0,
     ) -> None:
         url = urlsplit(config.server)
         self.host = url.netloc.rpartition("@")[2]
         self._config = config
         self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
-        plugin = config.identity.plugin
-        self._credentials = Credentials(from_plugin(config, plugin) if plugin else from_identity(config.identity))
-        pair = (config.identity.certificate, config.identity.key)
+        self._credentials = Credentials(obtain or _obtain(config))
+        pair = (b"", b"") if obtain else (config.identity.certificate, config.identity.key)
         self._tls = pair, client_context(config, *pair)
         self._limits = (connections, connect, silence)
         self._requests: aiohttp.ClientSession | None = None
@@ -112,6 +117,11 @@ class HttpTransport:
         if self._tls[0] != pair:
             self._tls = pair, client_context(self._config, *pair)
         return self._tls[1]
+
+
+def _obtain(config: ClientConfig) -> Obtain:
+    plugin = config.identity.plugin
+    return from_plugin(config, plugin) if plugin else from_identity(config.identity)
 
 
 class _Chunks:

@@ -1,7 +1,20 @@
 """Floor 3: serving HTTPS: certificates, sockets, health and who may see it; what is served lives elsewhere."""
 
+from typing import TYPE_CHECKING, Any
+
 from controller_manager.serving.access import Access, Identity
 from controller_manager.serving.health import Health
-from controller_manager.serving.site import CannotListen, Site
+
+if TYPE_CHECKING:
+    from controller_manager.serving.site import CannotListen, Site
 
 __all__ = ["Access", "CannotListen", "Health", "Identity", "Site"]
+
+
+def __getattr__(name: str) -> Any:
+    """The site is loaded when it is first asked for: its HTTP library takes half the start of a process."""
+    if name not in ("CannotListen", "Site"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from controller_manager.serving import site
+
+    return getattr(site, name)

@@ -1,5 +1,6 @@
 """One connection of a site as aiohttp's server keeps it, and the writing of answers on it."""
 
+import _ssl
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
@@ -12,6 +13,7 @@ from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
+from controller_manager.serving.trust import digest
 
 _PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
 
@@ -44,7 +46,7 @@ class Connection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.answering = False
-        self.certificate = http.certificate_of(transport.get_extra_info("peercert"))
+        self.certificate = http.certificate_of(transport.get_extra_info("peercert"), _root(transport))
         super().connection_made(transport)
 
     def handle_error(
@@ -94,3 +96,10 @@ async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *,
             framed = (http.chunk_size(len(chunk)), chunk, b"\r\n") if chunked else (chunk,)
             open_transport(incoming).writelines(framed)
             await incoming.writer.drain()
+
+
+def _root(transport: asyncio.BaseTransport) -> str:
+    """The digest of the authority that the verified chain of the client's certificate ends in; empty without one."""
+    inner = getattr(transport.get_extra_info("ssl_object"), "_sslobj", None)
+    chain = inner.get_verified_chain() if inner is not None else None  # public from Python 3.13 on
+    return digest(chain[-1].public_bytes(_ssl.ENCODING_DER)) if chain else ""

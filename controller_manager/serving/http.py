@@ -1,6 +1,8 @@
 """HTTP/1.1 on the wire as pure functions: targets and headers into values, status and headers into bytes."""
 
+import math
 import re
+import ssl
 from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
@@ -40,13 +42,17 @@ def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
     return folded
 
 
-def certificate_of(peer: Mapping[str, Any] | None) -> Certificate | None:
-    """The subject of a verified peer certificate, as `ssl` describes it; None without a common name."""
-    pairs = [pair for part in (peer or {}).get("subject", ()) for pair in part]
+def certificate_of(peer: Mapping[str, Any] | None, root: str = "") -> Certificate | None:
+    """A verified peer certificate, as `ssl` describes it, below the authority `root`; None without a common name."""
+    if not peer:
+        return None
+    pairs = [pair for part in peer.get("subject", ()) for pair in part]
     names = [value for key, value in pairs if key == "commonName"]
     if not names:
         return None
-    return Certificate(names[-1], tuple(value for key, value in pairs if key == "organizationName"))
+    organizations = tuple(value for key, value in pairs if key == "organizationName")
+    expires = float(ssl.cert_time_to_seconds(peer["notAfter"])) if "notAfter" in peer else math.inf
+    return Certificate(names[-1], organizations, root, expires)
 
 
 def content_length(status: int, size: int) -> str:

@@ -79,8 +79,8 @@ def self_signed(cert_dir: Path, name: str, hosts: Sequence[str]) -> tuple[Path, 
     return cert_file, key_file
 
 
-def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None = None) -> ssl.SSLContext:
-    """TLS 1.2 or newer for a server; client certificates are optional, and verified against `client_ca_file`.
+def server_context(cert_file: Path, key_file: Path, client_authorities: bytes = b"") -> ssl.SSLContext:
+    """TLS 1.2 or newer for a server; client certificates are optional, and verified against authorities (PEM).
 
     Raises OSError or ssl.SSLError for files that are missing or do not fit together.
     """
@@ -88,17 +88,17 @@ def server_context(cert_file: Path, key_file: Path, client_ca_file: Path | None 
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
     context.load_cert_chain(cert_file, key_file)
-    if client_ca_file is not None:
-        context.load_verify_locations(client_ca_file)
+    if client_authorities:
+        context.load_verify_locations(cadata=client_authorities.decode("ascii"))
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def passing_context(name: str, hosts: Sequence[str], client_ca_file: Path | None = None) -> ssl.SSLContext:
+def passing_context(name: str, hosts: Sequence[str], client_authorities: bytes = b"") -> ssl.SSLContext:
     """Like `server_context`, with a self-signed pair that is kept nowhere."""
     with tempfile.TemporaryDirectory() as folder:
         cert_file, key_file = self_signed(Path(folder), name, hosts)
-        return server_context(cert_file, key_file, client_ca_file)
+        return server_context(cert_file, key_file, client_authorities)
 
 
 def _self_signed_pair(name: str, hosts: Sequence[str]) -> Pair:

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from controller_manager.testing.cluster import Cluster, Replica, UnsettledError
-    from controller_manager.testing.faults import FaultyTransport
+    from controller_manager.testing.faults import FaultyNetwork
     from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
 
-__all__ = ["AllBlockedError", "Cluster", "FaultyTransport", "Replica", "UnsettledError", "VirtualLoop", "run"]
+__all__ = ["AllBlockedError", "Cluster", "FaultyNetwork", "Replica", "UnsettledError", "VirtualLoop", "run"]
 
-_HOMES = {"Cluster": "cluster", "Replica": "cluster", "UnsettledError": "cluster", "FaultyTransport": "faults"}
+_HOMES = {"Cluster": "cluster", "Replica": "cluster", "UnsettledError": "cluster", "FaultyNetwork": "faults"}
 
 
 def __getattr__(name: str) -> Any:

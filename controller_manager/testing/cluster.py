@@ -14,15 +14,15 @@ from apiserver_stub.store.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog
-from controller_manager.app.catalog import AnySpec
-from controller_manager.app.flags import GROUPS, ManagerOptions
+from controller_manager.app.catalog import AnySpec, CatalogOptions
+from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
-from controller_manager.options import FlagSet
+from controller_manager.client.credentials import Obtain
 from controller_manager.testing.cable import Cable
-from controller_manager.testing.faults import FaultyTransport
+from controller_manager.testing.faults import FaultyNetwork
 
 ADMIN = Certificate("kubernetes-admin", (ADMIN_GROUP,))
 MANAGER = Certificate(MANAGER_USER)
@@ -39,7 +39,7 @@ class UnsettledError(AssertionError):
 class Replica:
     """A controller manager of a cluster."""
 
-    def __init__(self, manager: Manager, network: FaultyTransport, task: "asyncio.Task[Ending]") -> None:
+    def __init__(self, manager: Manager, network: FaultyNetwork, task: "asyncio.Task[Ending]") -> None:
         self.manager = manager
         self.network = network
         self._task = task
@@ -101,9 +101,11 @@ class Cluster:
         finally:
             await self.stop_api()
 
-    def transport(self, certificate: Certificate = ADMIN) -> Transport:
-        """A way to the API server, as the holder of a client certificate; it lasts across restarts."""
-        return InProcessTransport(self._handle, certificate=certificate)
+    def transport(self, certificate: Certificate | None = ADMIN, obtain: Obtain | None = None) -> Transport:
+        """A way to the API server, as the holder of a client certificate, or of the token that `obtain` gives; it
+        lasts across restarts.
+        """
+        return InProcessTransport(self._handle, certificate=certificate, obtain=obtain)
 
     def connect(self, certificate: Certificate = ADMIN) -> Client:
         """A client, as the holder of a client certificate."""
@@ -115,9 +117,9 @@ class Cluster:
         `faults` is the probability that one of its requests fails.
         """
         every = catalog.installed() if specs is None else tuple(specs)
-        parsed = FlagSet(*GROUPS, *(spec.options for spec in every)).parse(("--secure-port=0", *flags))
-        chosen = catalog.select(every, parsed[ManagerOptions].controllers)
-        network = FaultyTransport(self.transport(MANAGER), faults)
+        parsed = flag_set(every).parse(("--secure-port=0", *flags))
+        chosen = catalog.select(every, parsed[CatalogOptions].controllers)
+        network = FaultyNetwork(self._reach, faults)
         name = f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
         replica = Replica(manager, network, self._tasks.start(manager.run(), name=name))
@@ -168,6 +170,10 @@ class Cluster:
         """Let time pass, then settle."""
         await asyncio.sleep(seconds)
         await self.settle()
+
+    def _reach(self, obtain: Obtain | None) -> Transport:
+        """How a manager reaches the server: by its certificate, or with the credentials of somebody else."""
+        return self.transport(None if obtain else MANAGER, obtain)
 
     async def _handle(self, request: Request) -> Response:
         return await self._cable.answer(partial(self.api.handle, request))

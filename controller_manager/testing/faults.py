@@ -16,6 +16,7 @@ from controller_manager.api.errors import (
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.chance import chance
 from controller_manager.client import Transport, TransportError
+from controller_manager.client.credentials import Obtain
 from controller_manager.client.transport import close_body, is_watch
 from controller_manager.testing.cable import Cable
 
@@ -49,32 +50,34 @@ class WatchFault(Enum):
     SLOW = "the watch is late"
 
 
-class FaultyTransport(Cable):
-    """Passes requests to `inner`; each fails with probability `rate`, all fail while it is cut."""
+class FaultyNetwork(Cable):
+    """The network of one process: each request fails with probability `rate`, all fail while it is cut.
 
-    def __init__(self, inner: Transport, rate: float = 0.0) -> None:
+    `reach(obtain)` makes a transport that shows the process's own credentials, or those that `obtain` gives.
+    """
+
+    def __init__(self, reach: Callable[[Obtain | None], Transport], rate: float = 0.0) -> None:
         super().__init__()
-        self.host = inner.host
         self.rate = rate
-        self._inner = inner
+        self._reach = reach
         self._intercept: Intercept | None = None
+
+    def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
+        """A transport; whatever the flags say, there is but one server."""
+        return _Link(self, self._reach(obtain))
 
     def intercept(self, answer: Intercept | None) -> None:
         """Ask `answer` first from now on: what it returns is the answer, None passes the request on."""
         self._intercept = answer
 
-    async def send(self, request: Request) -> Response:
-        """The answer, if the network lets both pass. Raises TransportError."""
-        response = await self.answer(lambda: self._send(request))
+    async def carry_to(self, inner: Transport, request: Request) -> Response:
+        """The answer of `inner`, if the network lets both pass. Raises TransportError."""
+        response = await self.answer(lambda: self._send(inner, request))
         if isinstance(response.body, bytes):
             return response
         return Response(response.status, response.headers, self._troubled(response.body))
 
-    async def close(self) -> None:
-        """Close the transport behind."""
-        await self._inner.close()
-
-    async def _send(self, request: Request) -> Response:
+    async def _send(self, inner: Transport, request: Request) -> Response:
         fault = _draw(Fault, self.rate)
         match fault:
             case Fault.LOST:
@@ -84,7 +87,7 @@ class FaultyTransport(Cable):
             case Fault.SLOW:
                 await asyncio.sleep(chance().uniform(0, LONGEST_DELAY))
         forged = self._intercept(request) if self._intercept else None
-        response = forged or await self._inner.send(request)
+        response = forged or await inner.send(request)
         if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
             await close_body(response)
             await asyncio.sleep(TIMEOUT if fault is Fault.TIMEOUT else 0)
@@ -110,6 +113,23 @@ class FaultyTransport(Cable):
                 yield chunk
         finally:
             await close_body(Response(200, {}, body))
+
+
+class _Link:
+    """One transport on a network."""
+
+    def __init__(self, network: FaultyNetwork, inner: Transport) -> None:
+        self.host = inner.host
+        self._network = network
+        self._inner = inner
+
+    async def send(self, request: Request) -> Response:
+        """The answer, if the network lets both pass. Raises TransportError."""
+        return await self._network.carry_to(self._inner, request)
+
+    async def close(self) -> None:
+        """Close the transport behind."""
+        await self._inner.close()
 
 
 def _draw(faults: type[F], rate: float) -> F | None:

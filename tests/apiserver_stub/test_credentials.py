@@ -40,7 +40,7 @@ def test_secrets_are_their_owners(tmp_path: Path) -> None:
 
 def test_the_server_pair_serves(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    context = server_context(*authority.server_files(HOSTS), authority.certificate_file)
+    context = server_context(*authority.server_files(HOSTS), authority.certificate_file.read_bytes())
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
 

@@ -2,15 +2,19 @@
 
 import pytest
 
-from controller_manager.app.flags import GROUPS, ClientOptions, ElectionOptions
-from controller_manager.options import FlagError, FlagSet
+from controller_manager.app.clients import ClientOptions
+from controller_manager.app.election import ElectionOptions
+from controller_manager.app.flags import flag_set
+from controller_manager.options import FlagError
 
-FLAGS = FlagSet(*GROUPS)
+FLAGS = flag_set(())
 
 # Document 3, controller manager options: name, type, default.
 DOCUMENTED = """
+authentication-clusterconfig string
 authentication-token-webhook-cache-ttl duration 10s
 authorization-always-allow-paths strings /healthz,/readyz,/livez
+authorization-clusterconfig string
 authorization-webhook-cache-authorized-ttl duration 10s
 authorization-webhook-cache-unauthorized-ttl duration 10s
 bind-address string 0.0.0.0

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,14 +14,15 @@ from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
 from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Certificate, Request
 from controller_manager.app.catalog import AnySpec
-from controller_manager.app.flags import GROUPS
+from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Ending, Manager
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, InProcessTransport, TransportError
+from controller_manager.client import Client, InProcessTransport
 from controller_manager.controller import Context, For, Requeue, Spec
-from controller_manager.options import FlagSet, Int32, Options, flag
+from controller_manager.options import Int32, Options, flag
+from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual
 
@@ -61,22 +62,8 @@ SPECS = (
 )
 
 
-class Cut:
-    """A transport to the server that can be cut."""
-
-    host = "in-process"
-
-    def __init__(self, handle: Callable[[Request], Awaitable[Response]]) -> None:
-        self._through = InProcessTransport(handle, certificate=ADMIN)
-        self.cut = False
-
-    async def send(self, request: Request) -> Response:
-        if self.cut:
-            raise TransportError("the cable is cut")
-        return await self._through.send(request)
-
-    async def close(self) -> None:
-        self.cut = True
+def network_of(api: ApiServer) -> FaultyNetwork:
+    return FaultyNetwork(lambda obtain: InProcessTransport(api.handle, certificate=ADMIN, obtain=obtain))
 
 
 class Replica:
@@ -85,10 +72,9 @@ class Replica:
     def __init__(
         self, api: ApiServer, name: str, group: asyncio.TaskGroup, *argv: str, specs: Sequence[AnySpec] = SPECS
     ) -> None:
-        flags = FlagSet(*GROUPS, *(spec.options for spec in specs))
-        self.transport = Cut(api.handle)
-        parsed = flags.parse(["--secure-port=0", *argv])
-        self.manager = Manager(parsed, specs, self.transport, Runtime(name))
+        self.network = network_of(api)
+        parsed = flag_set(specs).parse(["--secure-port=0", *argv])
+        self.manager = Manager(parsed, specs, self.network, Runtime(name))
         self.life: asyncio.Task[Ending] = group.create_task(self.manager.run())
 
     async def page(self, path: str, *, admin: bool = False, token: str = "") -> tuple[int, str]:
@@ -170,7 +156,7 @@ async def test_a_leader_that_is_cut_off_stops_acting_and_ends_with_status_1_befo
         await asyncio.sleep(3)
         second = Replica(api, "second", group)
         await asyncio.sleep(3)
-        first.transport.cut = True
+        first.network.cut()
         ending = await first.life
         assert ending.status == 1
         assert "kube-system/cluster-controller-manager could not be renewed" in ending.reason
@@ -245,7 +231,8 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("good,alice,1\n")
     async with cluster(token_file=str(tokens)) as (api, _, group):
-        only = Replica(api, "only", group)
+        delegated = ("--authentication-kubeconfig=the server", "--authorization-kubeconfig=the server")
+        only = Replica(api, "only", group, *delegated)
         await asyncio.sleep(1)
         assert (await only.page("/metrics"))[0] == 401
         assert (await only.page("/metrics", token="wrong"))[0] == 401
@@ -259,14 +246,14 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
 
 
 async def test_the_start_interval_spaces_the_controllers():
-    flags = FlagSet(*GROUPS, LabelOptions)
+    flags = flag_set(SPECS)
     more = tuple(
         Spec(name=f"{name}-controller", reconciler=Labeller, options=LabelOptions, watches=(For(PODS),))
         for name in ("one", "two", "three")
     )
     async with cluster() as (api, _, group):
         parsed = flags.parse(["--secure-port=0", "--leader-elect=false", "--controller-start-interval=10s"])
-        manager = Manager(parsed, more, InProcessTransport(api.handle, certificate=ADMIN), Runtime("spaced"))
+        manager = Manager(parsed, more, network_of(api), Runtime("spaced"))
         life = group.create_task(manager.run())
         for started in (1, 2, 3):
             await asyncio.sleep(5)

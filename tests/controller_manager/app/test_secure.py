@@ -5,11 +5,11 @@ import ssl
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.flags import AccessOptions, ServingOptions
-from controller_manager.app.secure import secure_site
+from controller_manager.app.authentication import AuthenticationOptions, believe_files
+from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.client import ConfigError
-from controller_manager.options import Parsed
 from controller_manager.serving import Site, tls
+from controller_manager.serving.trust import Trust
 
 
 async def handle(request: Request) -> Response:
@@ -17,7 +17,9 @@ async def handle(request: Request) -> Response:
 
 
 def site(client_ca_file: str = "", **serving) -> Site | None:
-    return secure_site(handle, Parsed(ServingOptions(**serving), AccessOptions(client_ca_file=client_ca_file)))
+    trust = Trust()
+    believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
+    return secure_site(handle, ServingOptions(**serving), trust)
 
 
 def test_port_0_serves_nothing():

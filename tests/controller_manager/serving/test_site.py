@@ -9,8 +9,10 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Request, Response
 from controller_manager.serving import CannotListen, Site, tls
 
 TEXT = {"content-type": "text/plain"}
@@ -338,7 +340,7 @@ class Keys:
         self.folder = folder
         server = tls.issue(self.ca, "server", hosts=("127.0.0.1", "localhost"))
         server.write(folder / "s.crt", folder / "s.key")
-        self.server = tls.server_context(folder / "s.crt", folder / "s.key", self.ca_file)
+        self.server = tls.server_context(folder / "s.crt", folder / "s.key", self.ca_file.read_bytes())
 
     def client(self, pair: tls.Pair | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca_file))
@@ -366,7 +368,14 @@ async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
     async with serving(handler, keys.server) as site:
         assert await get(site.port, keys.client(pair)) == 200
         assert await get(site.port, keys.client()) == 200
-    assert [one.certificate for one in handler.requests] == [Certificate("alice", ("b-team", "a-team")), None]
+    shown, nothing = (one.certificate for one in handler.requests)
+    assert nothing is None
+    assert shown is not None
+    assert (shown.common_name, shown.organizations) == ("alice", ("b-team", "a-team"))
+    authority = x509.load_pem_x509_certificate(keys.ca.certificate)
+    assert shown.root == authority.fingerprint(hashes.SHA256()).hex()
+    leaf = x509.load_pem_x509_certificate(pair.certificate)
+    assert shown.expires == leaf.not_valid_after_utc.timestamp()
 
 
 @pytest.mark.parametrize("flaw", ["foreign authority", "not for clients"])

@@ -1,0 +1,28 @@
+"""Ways to API servers: a transport for each client configuration that the flags of this process name."""
+
+from typing import Protocol
+
+from controller_manager.client import Transport
+from controller_manager.client.credentials import Obtain
+from controller_manager.client.kubeconfig import from_flags
+
+
+class Network(Protocol):
+    """Makes the transports of a process; whoever asks for one closes it."""
+
+    def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
+        """A transport as the flags `--clusterconfig` and `--master` describe it, or as the flags of the same meaning.
+
+        With `obtain` it shows the credentials that this gives, instead of those of the configuration. Raises
+        ConfigError with a sentence.
+        """
+
+
+class HttpNetwork:
+    """The network there is outside of tests."""
+
+    def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
+        """See `Network`."""
+        from controller_manager.client import HttpTransport  # --help does without its HTTP library
+
+        return HttpTransport(from_flags(clusterconfig, master), obtain=obtain)

@@ -1,0 +1,55 @@
+"""Whose client certificates are believed, and for what; may change while a site serves."""
+
+import hashlib
+from collections.abc import Callable
+
+from controller_manager.api.wire import Certificate
+from controller_manager.base.clock import wall_seconds
+
+CLIENTS = "clients"
+"""Authorities of callers who speak for themselves."""
+PROXIES = "proxies"
+"""Authorities of proxies, which say in headers for whom they speak."""
+
+
+def digest(certificate: bytes) -> str:
+    """How a certificate (DER) is known: its SHA-256 in hexadecimal."""
+    return hashlib.sha256(certificate).hexdigest()
+
+
+class Trust:
+    """Bundles of authorities by purpose; `changed` is called after every change."""
+
+    def __init__(self) -> None:
+        self._bundles: dict[str, bytes] = {}
+        self._roots: dict[str, frozenset[str]] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def set(self, purpose: str, bundle: bytes) -> None:
+        """Believe certificates of the authorities in `bundle` (PEM) for `purpose` from now on, and no others.
+
+        Raises ValueError for a bundle that holds no certificate; an empty one takes the trust away.
+        """
+        from cryptography import x509  # loaded only by who trusts somebody
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        roots = x509.load_pem_x509_certificates(bundle) if bundle else []
+        if self._bundles.get(purpose, b"") == bundle:
+            return
+        self._bundles[purpose] = bundle
+        self._roots[purpose] = frozenset(digest(root.public_bytes(Encoding.DER)) for root in roots)
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after every change."""
+        self._listeners.append(listener)
+
+    @property
+    def authorities(self) -> bytes:
+        """All authorities, PEM; empty if no client certificate is believed."""
+        return b"\n".join(bundle for bundle in self._bundles.values() if bundle)
+
+    def believes(self, purpose: str, certificate: Certificate) -> bool:
+        """Whether a certificate that TLS has verified is good for `purpose` now."""
+        return certificate.root in self._roots.get(purpose, ()) and wall_seconds() < certificate.expires
