@@ -1,10 +1,10 @@
 """Floor 2: command-line flags as typed values; a flag is one field of an `Options` class, beside its reader."""
 
 from controller_manager.options.flag import Options, flag
-from controller_manager.options.gates import Gate, resolve_gates
+from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
 from controller_manager.options.parse import FlagError, FlagSet, Parsed
 from controller_manager.options.process import command_line
-from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap
+from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
 
 __all__ = [
     "Duration",
@@ -17,7 +17,10 @@ __all__ = [
     "Quantity",
     "StringList",
     "StringMap",
+    "StringMultimap",
+    "Version",
     "command_line",
     "flag",
+    "gates_at",
     "resolve_gates",
 ]

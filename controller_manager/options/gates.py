@@ -1,40 +1,55 @@
-"""Feature gates: what a process can do that users may switch on and off, each with the stage it has reached."""
+"""Feature gates: what a process can do that users may switch on and off, each with the stages it went through."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-_Stage = Literal["ALPHA", "BETA", "GA"]
-_ALL: Mapping[str, _Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
-_VALUES = {"true": True, "false": False}
+Version = tuple[int, int]
+"""Major and minor."""
+
+Stage = Literal["ALPHA", "BETA", "GA", "DEPRECATED"]
+_ALL: Mapping[str, Stage] = {"AllAlpha": "ALPHA", "AllBeta": "BETA"}
+_VALUES = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One feature: its name, its stage, and whether it is on when nobody says."""
+    """One feature from one version on: its stage, whether it is on when nobody says, and whether anybody may."""
 
     name: str
-    stage: _Stage
+    stage: Stage
     default: bool = False
+    locked: bool = False
+    since: Version = (1, 0)
+
+
+def gates_at(history: Iterable[Gate], version: Version) -> list[Gate]:
+    """What each feature was at a version; without those that did not exist yet. `history` is in order of versions."""
+    return list({gate.name: gate for gate in history if gate.since <= version}.values())
 
 
 def resolve_gates(known: Iterable[Gate], said: Mapping[str, str]) -> dict[str, bool]:
     """Which of the known features are on, as `said` has it (`--feature-gates`); a single gate outranks its stage.
 
     Raises `ValueError` with a sentence for a gate nobody knows, a value that is no truth value, or a feature that
-    can no longer be switched off.
+    can no longer be switched.
     """
     gates = {gate.name: gate for gate in known}
     wanted = {name: _truth(name, value) for name, value in said.items()}
-    for name in wanted:
+    for name, value in wanted.items():
         if name not in gates and name not in _ALL:
-            raise ValueError(f"there is no feature gate {name}; known are {', '.join(sorted(gates))}")
+            raise ValueError(_unknown(name, gates))
+        if name in gates and gates[name].locked and gates[name].default != value:
+            raise ValueError(f"the feature {name} can no longer be switched {'on' if value else 'off'}")
     by_stage = {stage: wanted[name] for name, stage in _ALL.items() if name in wanted}
-    found = {name: wanted.get(name, by_stage.get(gate.stage, gate.default)) for name, gate in gates.items()}
-    for name, gate in gates.items():
-        if gate.stage == "GA" and not found[name]:
-            raise ValueError(f"the feature {name} is stable and cannot be switched off")
-    return found
+    return {name: wanted.get(name, by_stage.get(gate.stage, gate.default)) for name, gate in gates.items()}
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"there is no feature gate {name}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _truth(name: str, value: str) -> bool:

@@ -1,6 +1,7 @@
 """Reads a command line in the grammar of pflag and reports every problem at once."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -8,6 +9,7 @@ from pydantic import ValidationError
 from controller_manager.options.flag import Flag, Options, flags_of
 
 G = TypeVar("G", bound=Options)
+_NOTHING: Mapping[str, str] = {}
 
 
 class FlagError(Exception):
@@ -18,13 +20,25 @@ class FlagError(Exception):
         self.problems = tuple(problems)
 
 
-class Parsed:
-    """The options of a process, one instance per group."""
+class _Refused(Exception):
+    """Somebody asks for a group whose flags have problems, which are told already."""
 
-    def __init__(self, *options: Options) -> None:
+
+class Parsed:
+    """The options of a process, one instance per group; `given` is how each flag on the command line was written there,
+    by its name.
+    """
+
+    def __init__(
+        self, *options: Options, given: Mapping[str, str] = _NOTHING, refused: Iterable[type[Options]] = ()
+    ) -> None:
+        self.given = given
         self._options: Mapping[type[Options], Options] = {type(one): one for one in options}
+        self._refused = frozenset(refused)
 
     def __getitem__(self, group: type[G]) -> G:
+        if group in self._refused:
+            raise _Refused
         found = self._options[group]
         assert isinstance(found, group)
         return found
@@ -38,11 +52,20 @@ class Parsed:
         }
 
 
-class FlagSet:
-    """Groups of flags that together make the command line of one process; a group given twice counts once."""
+Check = Callable[[Parsed], Iterable[str]]
+"""A rule between groups: a sentence, naming the flags, for each problem."""
 
-    def __init__(self, *groups: type[Options]) -> None:
+
+class FlagSet:
+    """Groups of flags that together make the command line of one process; a group given twice counts once.
+
+    Each of `checks` looks at all groups together. It ends early, without a word, where it asks for a group that has
+    problems of its own.
+    """
+
+    def __init__(self, *groups: type[Options], checks: Iterable[Check] = ()) -> None:
         self.groups = tuple(dict.fromkeys(groups))
+        self._checks = tuple(checks)
         self.flags: dict[type[Options], list[Flag]] = {group: flags_of(group) for group in self.groups}
         self._by_name: dict[str, Flag] = {}
         self._by_short: dict[str, Flag] = {}
@@ -57,9 +80,12 @@ class FlagSet:
         reading = _Reading(self._by_name, self._by_short)
         reading.read(list(argv))
         options = [one for group in self.groups if (one := self._build(group, reading)) is not None]
-        if reading.problems:
-            raise FlagError(reading.problems)
-        return Parsed(*options)
+        refused = set(self.groups).difference(map(type, options))
+        parsed = Parsed(*options, given=reading.given, refused=refused)
+        problems = [*reading.problems, *(problem for check in self._checks for problem in _judge(check, parsed))]
+        if problems:
+            raise FlagError(problems)
+        return parsed
 
     def _register(self, flag: Flag) -> None:
         for name in (flag.name, *flag.declared.aliases):
@@ -81,6 +107,11 @@ class FlagSet:
             return None
 
 
+def _judge(check: Check, parsed: Parsed) -> Iterator[str]:
+    with contextlib.suppress(_Refused):
+        yield from check(parsed)
+
+
 class _Reading:
     """One pass over a command line: the values by flag name, and the problems in order of appearance."""
 
@@ -88,6 +119,7 @@ class _Reading:
         self._by_name = by_name
         self._by_short = by_short
         self.values: dict[str, Any] = {}
+        self.given: dict[str, str] = {}
         self.refused: set[str] = set()
         self.problems: list[str] = []
 
@@ -134,6 +166,7 @@ class _Reading:
     def _take(self, flag: Flag, shown: str, text: str | None, following: str | None) -> int:
         """Read one value; returns how many of the following words it used."""
         used = 0
+        self.given[flag.name] = shown
         if text is None and flag.type.label == "bool":
             text = "true"
         elif text is None and following is not None:

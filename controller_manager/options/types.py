@@ -97,6 +97,26 @@ def _format_map(values: Mapping[str, str]) -> str:
     return _format_list(tuple(f"{key}={value}" for key, value in sorted(values.items())))
 
 
+def _parse_multimap(text: str) -> dict[str, tuple[str, ...]]:
+    """`key:value` pairs, in which a key may come again; a value without a key has the empty one."""
+    found: dict[str, tuple[str, ...]] = {}
+    for pair in filter(None, text.split(",")):
+        key, colon, value = pair.partition(":")
+        name = key.strip() if colon else ""
+        found[name] = (*found.get(name, ()), (value if colon else key).strip())
+    return found
+
+
+def _format_multimap(values: Mapping[str, tuple[str, ...]]) -> str:
+    return ",".join(f"{key}:{value}" if key else value for key, many in sorted(values.items()) for value in many)
+
+
+def _join_multimaps(
+    before: Mapping[str, tuple[str, ...]], more: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    return {key: (*before.get(key, ()), *more.get(key, ())) for key in {**before, **more}}
+
+
 def _parse_quantity(text: str) -> int:
     """A count such as 10Mi or 5k, as a whole number, rounded up."""
     found = _QUANTITY.fullmatch(text)
@@ -119,6 +139,7 @@ _FLOAT = FlagType("float", _parse_float, lambda value: f"{value:g}" if float(f"{
 _STRING = FlagType("string", str, str)
 _STRINGS = FlagType("strings", _parse_list, _format_list, lambda before, more: before + more)
 _MAP = FlagType("stringToString", _parse_map, _format_map, lambda before, more: {**before, **more})
+_MULTIMAP = FlagType("colonSeparatedMultimapStringString", _parse_multimap, _format_multimap, _join_multimaps)
 _PLAIN: Mapping[Any, FlagType] = {bool: _BOOL, int: _INT, float: _FLOAT, str: _STRING}
 
 Int32 = Annotated[int, FlagType("int32", _parse_int32, str)]
@@ -126,6 +147,7 @@ Duration = Annotated[float, FlagType("duration", parse_duration, format_duration
 Quantity = Annotated[int, FlagType("quantity", _parse_quantity, str), _or_text(_parse_quantity)]
 StringList = Annotated[tuple[str, ...], _STRINGS]
 StringMap = Annotated[Mapping[str, str], _MAP]
+StringMultimap = Annotated[Mapping[str, tuple[str, ...]], _MULTIMAP]
 
 
 def flag_type(annotation: Any, metadata: list[Any]) -> FlagType:

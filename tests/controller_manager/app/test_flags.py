@@ -25,6 +25,8 @@ cluster-api-qps float 20
 clusterconfig string
 controller-start-interval duration 0s
 controllers strings *
+emulated-version strings
+feature-gates colonSeparatedMultimapStringString
 leader-elect bool true
 leader-elect-lease-duration duration 15s
 leader-elect-renew-deadline duration 10s

@@ -4,7 +4,7 @@ import pytest
 
 from controller_manager.options import Gate, resolve_gates
 
-KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure", "GA", default=True))
+KNOWN = (Gate("Fresh", "ALPHA"), Gate("Tried", "BETA", default=True), Gate("Sure", "GA", default=True, locked=True))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,8 @@ def test_a_gate_outranks_its_stage_and_the_stage_its_default(said: dict[str, str
     [
         ({"Unheard": "true"}, "there is no feature gate Unheard"),
         ({"Fresh": "maybe"}, "the feature gate Fresh is true or false, not 'maybe'"),
-        ({"Sure": "false"}, "the feature Sure is stable"),
+        ({"Sure": "false"}, "the feature Sure can no longer be switched off"),
+        ({"Tryed": "true"}, "there is no feature gate Tryed; did you mean Tried"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(said: dict[str, str], told: str) -> None:

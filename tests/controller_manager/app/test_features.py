@@ -1,0 +1,67 @@
+"""Features: what is said about gates and the version to emulate, and what follows."""
+
+import pytest
+
+from controller_manager.app import features
+from controller_manager.app.features import FeatureOptions
+from controller_manager.options import FlagError, FlagSet
+
+FLAGS = FlagSet(FeatureOptions)
+
+
+def parse(*argv: str) -> FeatureOptions:
+    return FLAGS.parse(argv)[FeatureOptions]
+
+
+@pytest.mark.flag("feature-gates")
+@pytest.mark.parametrize(
+    ("said", "enabled"),
+    [
+        ((), False),
+        (("--feature-gates=LoggingAlphaOptions=true",), True),
+        (("--feature-gates=kube:LoggingAlphaOptions=true",), True),
+        (("--feature-gates=AllAlpha=true",), True),
+        (("--feature-gates=AllAlpha=true,LoggingAlphaOptions=false",), False),
+        (("--feature-gates", "AllAlpha=false", "--feature-gates", " LoggingAlphaOptions = T"), True),
+        (("--feature-gates=",), False),
+    ],
+)
+def test_a_gate_is_switched_by_itself_or_with_its_stage(said, enabled):
+    assert parse(*said).enabled(features.LOGGING_ALPHA) is enabled
+
+
+@pytest.mark.flag("emulated-version")
+def test_an_older_version_has_its_own_defaults():
+    assert parse("--emulated-version=1.35").enabled(features.WATCH_LIST)
+    assert not parse("--emulated-version=kube=1.34").enabled(features.WATCH_LIST)
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--feature-gates=Nonsense=true"], "there is no feature gate Nonsense"),
+        (["--feature-gates=ComponentFlags=true"], "there is no feature gate ComponentFlags; did you mean ComponentFl"),
+        (["--feature-gates=ComponentFlagz=maybe"], "the feature gate ComponentFlagz is true or false, not 'maybe'"),
+        (["--feature-gates=ComponentFlagz"], "--feature-gates: ComponentFlagz needs a value, as in ComponentFlagz=tru"),
+        (["--feature-gates=wardle:Fish=true"], "--feature-gates: there is no component wardle, only kube"),
+        (["--emulated-version=1.37"], "--emulated-version: must be from 1.33 to 1.36"),
+        (["--emulated-version=1.32"], "--emulated-version: must be from 1.33 to 1.36"),
+        (["--emulated-version=latest"], "--emulated-version: one version such as 1.36 or kube=1.36 is needed"),
+        (["--emulated-version=1.35,1.36"], "--emulated-version: one version such as 1.36 or kube=1.36 is needed"),
+        (["--emulated-version=wardle=1.2"], "--emulated-version: there is no component wardle, only kube"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(argv, problem):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(argv)
+    (told,) = caught.value.problems
+    assert told.startswith(problem)
+
+
+def test_a_gate_nobody_declared_as_read_is_a_mistake_of_the_author():
+    with pytest.raises(KeyError):
+        parse().enabled("AllAlpha")
+
+
+def test_every_gate_that_is_read_is_known():
+    assert set(features.READ) <= {gate.name for gate in features.known_gates()}
