@@ -1,0 +1,195 @@
+"""The chart, rendered and checked by Helm's own engine and taken by the API server; its rules checked by promtool."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller_manager.app.catalog import installed
+from controller_manager.app.flags import flag_set
+
+pytestmark = pytest.mark.e2e
+
+HERE = Path(__file__).parent
+CHART = HERE.parents[1] / "charts" / "cluster-controller-manager"
+OPERATOR = ("servicemonitor.yaml", "prometheusrule.yaml")
+EVERYTHING = {
+    "replicas": 3,
+    "antiAffinity": "required",
+    "useServiceAccountCredentials": True,
+    "leaseName": "kube-controller-manager",
+    "extraArgs": ["--concurrent-namespace-syncs=20"],
+    "tls": {"secretName": "serving"},
+    "podLabels": {"team": "platform"},
+    "podAnnotations": {"note": "hello"},
+    "image": {"name": "manager", "tag": 7, "pullSecrets": [{"name": "pull"}]},
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "prometheus": {"serviceAccount": {"name": "prometheus-k8s"}},
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+    "prometheusRule": {"enabled": True},
+    "dashboard": {"enabled": True},
+}
+CASES = {
+    "plain": {},
+    "full": EVERYTHING,
+    "single": {"replicas": 1},
+    "wrong": {"replicas": "two"},
+    "unknown": {"replica": 2},
+}
+
+INFO = 1  # a chart without an icon is worth a remark
+
+Told = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The chart, with the operator's objects as text in a ConfigMap: the server knows no custom resources."""
+    copy = tmp_path_factory.mktemp("chart") / CHART.name
+    shutil.copytree(CHART, copy)
+    for name in OPERATOR:
+        text = (copy / "templates" / name).read_text()
+        (copy / "templates" / name).write_text(f'{{{{- define "{name}" }}}}\n{text}{{{{- end }}}}\n')
+    data = "".join(f'  {name}: |-\n    {{{{- include "{name}" . | nindent 4 }}}}\n' for name in OPERATOR)
+    shown = f"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{{{ .Release.Name }}}}-operator\ndata:\n{data}"
+    (copy / "templates" / "operator.yaml").write_text(shown)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def told(server: Any, chart: Path) -> Told:
+    command = [sys.executable, str(HERE / "helm_chart.py"), str(server.kubeconfig), "kube-system", str(chart)]
+    done = subprocess.run([*command, json.dumps(CASES)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    found: Told = json.loads(done.stdout)
+    return found
+
+
+def objects(told: Told, release: str) -> dict[tuple[str, str], Any]:
+    assert "error" not in told[release], told[release]
+    trees = [tree for tree in yaml.safe_load_all(told[release]["manifest"]) if tree]
+    return {(tree["kind"], tree["metadata"]["name"]): tree for tree in trees}
+
+
+def rules_of(role: Any) -> list[tuple[Iterable[str], Iterable[str], Iterable[str]]]:
+    return [(tuple(one["apiGroups"]), tuple(one["resources"]), tuple(one["verbs"])) for one in role["rules"]]
+
+
+def test_helm_finds_nothing_to_complain_of(told: Told) -> None:
+    lint = told["lint"]
+    assert lint["TotalChartsLinted"] == 1
+    assert not lint["Errors"]
+    assert [one["Severity"] for one in lint["Messages"]] == [INFO]
+
+
+def test_the_server_has_what_helm_rendered(told: Told, kubectl: Callable[..., str]) -> None:
+    for kind, name in objects(told, "plain"):
+        assert kubectl("get", kind.lower(), name, "-n", "kube-system", "-o", "name").strip()
+
+
+def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> None:
+    found = objects(told, "plain")
+    deployment = found["Deployment", "plain"]["spec"]
+    pod, (container,) = deployment["template"]["spec"], deployment["template"]["spec"]["containers"]
+    assert deployment["replicas"] == 2
+    spread = pod["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [one["podAffinityTerm"]["topologyKey"] for one in spread] == [
+        "kubernetes.io/hostname",
+        "topology.kubernetes.io/zone",
+    ]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {one: container[one]["httpGet"]["path"] for one in ("startupProbe", "livenessProbe", "readinessProbe")} == {
+        "startupProbe": "/livez",
+        "livenessProbe": "/livez",
+        "readinessProbe": "/readyz",
+    }
+    assert found["PodDisruptionBudget", "plain"]["spec"]["maxUnavailable"] == 1
+    assert not any(kind == "ConfigMap" and name.endswith("dashboard") for kind, name in found)
+
+
+@pytest.mark.parametrize("release", ["plain", "full"])
+def test_the_command_line_is_one_the_manager_takes(told: Told, release: str) -> None:
+    (container,) = objects(told, release)["Deployment", release]["spec"]["template"]["spec"]["containers"]
+    settings = flag_set(installed()).parse(container["args"]).settings()
+    assert settings["leader-elect-resource-namespace"] == "kube-system"
+    assert settings["leader-elect-resource-name"] == (EVERYTHING["leaseName"] if release == "full" else release)
+
+
+def test_together_the_controllers_may_do_what_they_declare_and_nothing_more(told: Told) -> None:
+    found = objects(told, "plain")
+    declared = [(rule.groups, rule.resources, rule.verbs) for spec in installed() for rule in spec.rbac]
+    assert rules_of(found["ClusterRole", "plain-controllers"]) == declared
+    assert not any(name.startswith("plain:") for _, name in found)
+
+
+def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None:
+    found = objects(told, "full")
+    assert ("ClusterRole", "full-controllers") not in found
+    for spec in installed():
+        declared = [(rule.groups, rule.resources, rule.verbs) for rule in spec.rbac]
+        assert rules_of(found["ClusterRole", f"full:{spec.name}"]) == declared
+        (subject,) = found["ClusterRoleBinding", f"full:{spec.name}"]["subjects"]
+        assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "kube-system")
+
+
+def test_every_binding_is_to_a_role_of_the_release(told: Told) -> None:
+    for release in ("plain", "full"):
+        found = objects(told, release)
+        bound = {
+            (tree["roleRef"]["kind"], tree["roleRef"]["name"])
+            for (kind, _), tree in found.items()
+            if kind.endswith("Binding")
+        }
+        assert bound - set(found) == {("Role", "extension-apiserver-authentication-reader")}
+
+
+def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
+    found = objects(told, "full")
+    pod = found["Deployment", "full"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    assert pod["metadata"]["labels"]["team"] == "platform"
+    assert (container["image"], pod["spec"]["imagePullSecrets"]) == ("manager:7", [{"name": "pull"}])
+    assert "--tls-cert-file=/etc/cluster-controller-manager/tls/tls.crt" in container["args"]
+    operator = found["ConfigMap", "full-operator"]["data"]
+    monitor = yaml.safe_load(operator["servicemonitor.yaml"])
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert (endpoint["scheme"], endpoint["tlsConfig"]["serverName"]) == ("https", "full.kube-system.svc")
+    service = found["Service", "full"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert endpoint["port"] == service["spec"]["ports"][0]["name"]
+    (reader,) = found["ClusterRole", "full-metrics-reader"]["rules"]
+    assert reader == {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
+    dashboard = json.loads(found["ConfigMap", "full-dashboard"]["data"]["cluster-controller-manager.json"])
+    assert dashboard == json.loads((CHART / "dashboard.json").read_text())
+
+
+def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained(told: Told) -> None:
+    assert ("PodDisruptionBudget", "single") not in objects(told, "single")
+
+
+def test_values_that_are_wrong_or_unknown_are_refused(told: Told) -> None:
+    assert "replicas" in told["wrong"]["error"]
+    assert "replica" in told["unknown"]["error"]
+
+
+def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> None:
+    rule = yaml.safe_load(objects(told, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(rule["spec"]))
+    assert 'job="full"' in file.read_text()
+    done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_alerts_fire_when_they_should() -> None:
+    done = subprocess.run(
+        ["promtool", "test", "rules", HERE / "alerts_test.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
