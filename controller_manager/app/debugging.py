@@ -1,24 +1,29 @@
-"""Pages for people who want to know what this process is doing, below /debug/, and its flags as pages."""
+"""The pages for people who want to know what this process is and how it was started."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from collections.abc import Iterable, Mapping
+from importlib.metadata import version
 
 from controller_manager.api.wire import Request, Response
+from controller_manager.app.features import FLAGZ, STATUSZ, FeatureOptions
 from controller_manager.app.pages import Handler
-from controller_manager.options import Options, Parsed
+from controller_manager.app.zpages import About, flagz_handler, statusz_handler
+from controller_manager.options import Parsed
 from controller_manager.serving.pages import configz_page
 
-
-class DebuggingOptions(Options):
-    """What is shown of the inside."""
-
-    title: ClassVar[str] = "Debugging"
+_DISTRIBUTION = "cluster-controller-manager"
 
 
-def debugging_routes(name: str, parsed: Parsed) -> Mapping[str, Handler]:
-    """A handler by path."""
+def debugging_routes(name: str, parsed: Parsed, others: Iterable[str] = ()) -> Mapping[str, Handler]:
+    """A handler by path; `others` are the paths of other handlers, for /statusz to name."""
+    settings, features = parsed.settings(), parsed[FeatureOptions]
+    about = About(name, version(_DISTRIBUTION), ".".join(map(str, features.version)))
 
     async def configz(_: Request) -> Response:
-        return configz_page(name, parsed.settings())
+        return configz_page(name, settings)
 
-    return {"/configz": configz}
+    routes: dict[str, Handler] = {"/configz": configz}
+    if features.enabled(FLAGZ):
+        routes["/flagz"] = flagz_handler(about, settings)
+    if features.enabled(STATUSZ):
+        routes["/statusz"] = statusz_handler(about, sorted({*routes, *others, "/statusz"}))
+    return routes

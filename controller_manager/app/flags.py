@@ -7,7 +7,6 @@ from controller_manager.app.authorization import AuthorizationOptions
 from controller_manager.app.awaited import AwaitedOptions
 from controller_manager.app.catalog import AnySpec, CatalogOptions
 from controller_manager.app.clients import ClientOptions
-from controller_manager.app.debugging import DebuggingOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.logs import LogOptions
@@ -27,7 +26,6 @@ _PROCESS: tuple[type[Options], ...] = (
     MetricsOptions,
     LogOptions,
     FeatureOptions,
-    DebuggingOptions,
 )
 
 

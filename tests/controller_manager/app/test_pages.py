@@ -7,11 +7,10 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.debugging import debugging_routes
-from controller_manager.app.logs import LogOptions
-from controller_manager.app.metrics import MetricsOptions, metrics_handler
+from controller_manager.app.flags import flag_set
+from controller_manager.app.metrics import metrics_handler
 from controller_manager.app.pages import Pages
 from controller_manager.base.log import get_logger
-from controller_manager.options import Parsed
 from controller_manager.serving import Access, Health, Identity
 
 
@@ -23,16 +22,20 @@ async def never(identity: Identity, verb: str, path: str) -> bool:
     return False
 
 
-@pytest.fixture
-def pages() -> Pages:
+def make_pages(*flags: str) -> Pages:
     registry = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=registry).set(42)
     access = Access(("/healthz", "/livez", "/readyz"), nobody, never)
     routes = {
-        "/metrics": metrics_handler(registry, MetricsOptions()),
-        **debugging_routes("manager", Parsed(LogOptions(v=2))),
+        "/metrics": metrics_handler(registry),
+        **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags])),
     }
     return Pages(access, Health(get_logger("test")), routes)
+
+
+@pytest.fixture
+def pages() -> Pages:
+    return make_pages()
 
 
 async def ask(pages: Pages, path: str, *, admin: bool = False, method: str = "GET") -> tuple[int, str, str]:
