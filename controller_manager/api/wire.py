@@ -7,6 +7,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 _NONE: Mapping[str, str] = MappingProxyType({})
+_NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 class Certificate(Struct, frozen=True):
@@ -22,7 +23,10 @@ class Certificate(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """An HTTP request: `path` is percent-decoded, `query` in order of appearance, header names in lower case."""
+    """An HTTP request: `path` is percent-decoded, `query` in order of appearance, header names in lower case.
+
+    A header that came several times has its values joined with commas in `headers`, and apart in `repeated`.
+    """
 
     method: str
     path: str
@@ -30,6 +34,14 @@ class Request(Struct, frozen=True):
     headers: Mapping[str, str] = _NONE
     body: bytes = b""
     certificate: Certificate | None = None
+    repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE
+
+    def values(self, header: str) -> tuple[str, ...]:
+        """Every value of a header as it came; a comma in one divides nothing."""
+        apart = self.repeated.get(header)
+        if apart is not None:
+            return apart
+        return (self.headers[header],) if header in self.headers else ()
 
 
 class Response(Struct, frozen=True):

@@ -42,6 +42,14 @@ def fold_headers(items: Iterable[tuple[str, str]]) -> dict[str, str]:
     return folded
 
 
+def repeated_headers(items: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The values of those headers that came several times, apart."""
+    found: dict[str, list[str]] = {}
+    for name, value in items:
+        found.setdefault(name.lower(), []).append(value)
+    return {name: tuple(values) for name, values in found.items() if len(values) > 1}
+
+
 def certificate_of(peer: Mapping[str, Any] | None, root: str = "") -> Certificate | None:
     """A verified peer certificate, as `ssl` describes it, below the authority `root`; None without a common name."""
     if not peer:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError
+from msgspec.structs import replace
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Certificate, Request, Response
@@ -117,8 +118,10 @@ class Site:
         body = await self._read_body(incoming) if incoming.body_exists else b""
         path, query = http.parse_target(_target(incoming))
         method = "GET" if incoming.method == "HEAD" else incoming.method
-        headers = http.fold_headers(incoming.headers.items())
-        return Request(method, path, query, headers, body, certificate)
+        items = incoming.headers.items()
+        headers = http.fold_headers(items)
+        request = Request(method, path, query, headers, body, certificate)
+        return request if len(headers) == len(items) else replace(request, repeated=http.repeated_headers(items))
 
     async def _read_body(self, incoming: web.BaseRequest) -> bytes:
         if incoming.method == "CONNECT":

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.api.wire import Certificate
+from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving import http
 
 
@@ -34,6 +34,14 @@ def test_decoding_never_makes_a_new_separator(target):
 def test_headers_are_folded_by_lower_case_name():
     items = [("Accept", "a"), ("X-One", "1"), ("accept", "b")]
     assert http.fold_headers(items) == {"accept": "a, b", "x-one": "1"}
+
+
+def test_values_of_a_header_stay_apart_though_one_holds_a_comma():
+    items = [("Group", "a, b"), ("X-One", "1, 2"), ("group", "c")]
+    request = Request("GET", "/", headers=http.fold_headers(items), repeated=http.repeated_headers(items))
+    assert request.values("group") == ("a, b", "c")
+    assert request.values("x-one") == ("1, 2",)
+    assert request.values("x-two") == ()
 
 
 def test_the_subject_of_a_certificate():
