@@ -2,12 +2,15 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -68,6 +71,21 @@ class ApiProcess:
         with self.log.open("a") as log:
             log.write(said)
         return said
+
+
+@pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """Finds a port that is free, and so is the next one; no client's connection is ever given it."""
+
+    def find() -> int:
+        while True:
+            port = random.randrange(20_000, 32_000)
+            with socket.socket() as probe, socket.socket() as following, suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                following.bind(("127.0.0.1", port + 1))
+                return port
+
+    return find
 
 
 @pytest.fixture(scope="session")
