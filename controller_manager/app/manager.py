@@ -60,6 +60,7 @@ class Manager:
     """
 
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
+        runtime.registry.rules = parsed[MetricsOptions].rules()
         self._log = runtime.log("manager")
         self._interval = parsed[ManagerOptions].controller_start_interval
         self._stop = asyncio.Event()
@@ -168,7 +169,7 @@ class Manager:
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
-        metrics = metrics_handler(runtime.registry, parsed[MetricsOptions])
+        metrics = metrics_handler(runtime.registry)
         return {"/metrics": metrics, **debugging_routes(runtime.name, parsed)}
 
     def _health(self, runtime: Runtime) -> Health:

@@ -1,13 +1,25 @@
-"""The metrics of this process as a page, as its flags describe it."""
+"""The metrics of this process as a page: which families its flags show, with which labels, and in which format."""
 
-from typing import ClassVar
+import asyncio
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from prometheus_client import CollectorRegistry
+from pydantic import PrivateAttr, model_validator
 
+from controller_manager.api.platform import API_VERSION
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages import Handler
-from controller_manager.options import Options
-from controller_manager.serving.pages import metrics_page
+from controller_manager.base.metric_rules import Allowed, Rules
+from controller_manager.options import Options, StringList, StringMap, flag
+from controller_manager.serving.exposition import chosen, pieces, takes_gzip
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_KEY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
+_IN_MANIFEST = "allowListMapping"
+_GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 
 class MetricsOptions(Options):
@@ -15,11 +27,104 @@ class MetricsOptions(Options):
 
     title: ClassVar[str] = "Metrics"
 
+    show_hidden_metrics_for_version: str = flag(
+        "", "show the metrics that are hidden since this version; only the previous minor version, as major.minor"
+    )
+    disabled_metrics: StringList = flag(
+        (), "full names of metrics that are not kept; they are not shown as hidden ones either", metavar="name,..."
+    )
+    allow_metric_labels: StringMap = flag(
+        {},
+        "allowed values of labels, as metric,label=value,value,...; all other values are shown as 'unexpected'. "
+        "Several in one flag stand in double quotes, separated by commas",
+    )
+    allow_metric_labels_manifest: str = flag(
+        "",
+        "YAML file with the same mapping, in which metric,label is a key and its values are one text; "
+        "--allow-metric-labels takes its place",
+        metavar="file",
+    )
+    _mapping: dict[str, str] = PrivateAttr(default_factory=dict)
 
-def metrics_handler(registry: CollectorRegistry, options: MetricsOptions) -> Handler:
-    """Answers /metrics."""
+    @model_validator(mode="after")
+    def _shows_the_previous_version(self) -> Self:
+        major, _, minor = API_VERSION.partition(".")
+        previous = f"{major}.{int(minor) - 1}"
+        if self.show_hidden_metrics_for_version not in ("", previous):
+            raise ValueError(f"--show-hidden-metrics-for-version must be {previous}, the previous minor version")
+        return self
 
-    async def answer(_: Request) -> Response:
-        return metrics_page(registry)
+    @model_validator(mode="after")
+    def _disables_names(self) -> Self:
+        for name in self.disabled_metrics:
+            if not _NAME.fullmatch(name):
+                raise ValueError(f"--disabled-metrics: {name!r} is not the name of a metric")
+        return self
+
+    @model_validator(mode="after")
+    def _names_labels(self) -> Self:
+        found = {"--allow-metric-labels": dict(self.allow_metric_labels)}
+        if self.allow_metric_labels_manifest:
+            where = f"--allow-metric-labels-manifest: {self.allow_metric_labels_manifest}"
+            found[where] = _read(where, Path(self.allow_metric_labels_manifest))
+        for where, mapping in found.items():
+            for key in mapping:
+                if not _KEY.fullmatch(key):
+                    raise ValueError(f"{where}: {key!r} is not of the form metric,label")
+        self._mapping = next((mapping for mapping in found.values() if mapping), {})
+        return self
+
+    def rules(self) -> Rules:
+        """What the registry of the process goes by."""
+        allowed: dict[str, dict[str, frozenset[str]]] = {}
+        for key, values in self._mapping.items():
+            name, _, label = key.partition(",")
+            allowed.setdefault(name, {})[label] = frozenset(values.split(","))
+        families: Mapping[str, Allowed] = allowed
+        return Rules(
+            version=API_VERSION,
+            disabled=frozenset(self.disabled_metrics),
+            show_hidden=bool(self.show_hidden_metrics_for_version),
+            allowed=families,
+        )
+
+
+def metrics_handler(registry: CollectorRegistry) -> Handler:
+    """Answers /metrics; however many series there are, other work goes on meanwhile."""
+
+    async def answer(request: Request) -> Response:
+        from isal import isal_zlib
+
+        form = chosen(request.headers.get("accept", ""))
+        headers = {"content-type": form.content_type, "vary": "accept, accept-encoding"}
+        zipper = None
+        if takes_gzip(request.headers.get("accept-encoding", "")):
+            headers["content-encoding"] = "gzip"
+            zipper = isal_zlib.compressobj(1, wbits=_GZIP)
+        parts = []
+        for text in pieces(registry.collect(), form):
+            data = text.encode()
+            parts.append(zipper.compress(data) if zipper is not None else data)
+            await asyncio.sleep(0)
+        if zipper is not None:
+            parts.append(zipper.flush())
+        return Response(200, headers, b"".join(parts))
 
     return answer
+
+
+def _read(where: str, path: Path) -> dict[str, str]:
+    import yaml  # only this flag needs it
+
+    try:
+        found: Any = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ValueError(f"{where} can't be read: {error.strerror}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise ValueError(f"{where} is not YAML{f', line {mark.line + 1}' if mark else ''}") from None
+    if isinstance(found, dict) and set(found) == {_IN_MANIFEST}:
+        found = found[_IN_MANIFEST]
+    if not isinstance(found, dict) or not all(isinstance(one, str) for pair in found.items() for one in pair):
+        raise ValueError(f"{where} is not a mapping of text to text")
+    return found

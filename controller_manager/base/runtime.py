@@ -3,9 +3,10 @@
 import gc
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client import disable_created_metrics
 
 from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.registry import Registry
 
 # Nobody queries the `_created` series, which would double every page of metrics.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -16,7 +17,7 @@ class Runtime:
     """The identity of one process, or of one of several simulated in a test: never shared between two."""
 
     name: str
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    registry: Registry = field(default_factory=Registry)
 
     def log(self, component: str) -> Logger:
         """A logger for one component of this process."""

@@ -11,6 +11,8 @@ FLAGS = flag_set(())
 
 # Document 3, controller manager options: name, type, default.
 DOCUMENTED = """
+allow-metric-labels stringToString
+allow-metric-labels-manifest string
 authentication-clusterconfig string
 authentication-token-webhook-cache-ttl duration 10s
 authorization-always-allow-paths strings /healthz,/readyz,/livez
@@ -25,6 +27,7 @@ cluster-api-qps float 20
 clusterconfig string
 controller-start-interval duration 0s
 controllers strings *
+disabled-metrics strings
 emulated-version strings
 feature-gates colonSeparatedMultimapStringString
 leader-elect bool true
@@ -38,6 +41,7 @@ logging-format string text
 master string
 min-resync-period duration 12h0m0s
 secure-port int 10257
+show-hidden-metrics-for-version string
 tls-cert-file string
 tls-private-key-file string
 v int 0

@@ -238,7 +238,7 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
         assert (await only.page("/metrics", token="wrong"))[0] == 401
         status, text = await only.page("/metrics", token="good")
         assert status == 200
-        assert 'leader_election_master_status{name="cluster-controller-manager"} 1.0' in text
+        assert 'leader_election_master_status{name="cluster-controller-manager"} 1\n' in text
         status, text = await only.page("/configz", admin=True)
         assert status == 200
         assert json.loads(text)["only"]["concurrent-label-syncs"] == 2

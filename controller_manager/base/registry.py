@@ -1,0 +1,80 @@
+"""The registry of one process: shows the families of metrics that its rules let through, and how many those are."""
+
+from collections.abc import Iterator
+from copy import copy
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.base.metric_rules import Rules, Stability, constrained
+from controller_manager.base.metrics import Counters, Family, Series, Shown, qualified
+
+_REGISTERED = Family(
+    "registered_metrics_total",
+    "Families that are registered, by stability and the version they are deprecated since.",
+    "counter",
+    ("stability_level", "deprecated_version"),
+    stability="BETA",
+)
+_HIDDEN = Family("hidden_metrics_total", "Families hidden since they are deprecated.", "counter", stability="BETA")
+_DISABLED = Family("disabled_metrics_total", "Names of families that are disabled.", "counter", stability="BETA")
+_UNEXPECTED = Family(
+    "cardinality_enforcement_unexpected_categorizations_total",
+    "Series shown, each time anew, with a label that is not on its allow-list.",
+    "counter",
+)
+
+
+class Registry(CollectorRegistry):
+    """Shows what its `rules` let through, and how much that is; set them before anything is registered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules = Rules()
+        self._unexpected = 0
+
+    def register(self, collector: Collector) -> None:
+        """Show a collector from now on; one whose families are all disabled is never asked."""
+        describe = getattr(collector, "describe", None)
+        names = [qualified(metric) for metric in describe()] if describe is not None else []
+        if names and self.rules.disabled.issuperset(names):
+            if isinstance(collector, Series):
+                collector.keep_nothing()
+            return
+        super().register(collector)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families that are neither disabled nor hidden, and at last how many there are of each sort."""
+        registered, hidden = Counters(_REGISTERED, None), 0
+        for metric in super().collect():
+            stability, deprecated = _standing(metric)
+            if qualified(metric) in self.rules.disabled:
+                continue
+            if self.rules.hides(stability, deprecated):
+                hidden += 1
+                continue
+            registered.add(stability, f"{deprecated}.0" if deprecated else "")
+            yield self._constrained(metric)
+        yield from self._about(registered, hidden)
+
+    def _constrained(self, metric: Metric) -> Metric:
+        allowed = self.rules.allowed.get(qualified(metric))
+        if allowed:
+            samples, unexpected = constrained(metric.samples, allowed)
+            self._unexpected += unexpected
+            metric = copy(metric)
+            metric.samples = samples
+        return metric
+
+    def _about(self, registered: Counters, hidden: int) -> Iterator[Metric]:
+        single = {_HIDDEN: hidden, _DISABLED: len(self.rules.disabled), _UNEXPECTED: self._unexpected}
+        for family in (_REGISTERED, *single):
+            registered.add(family.stability, "")
+        yield from registered.collect()
+        for family, value in single.items():
+            yield Shown(family, [((), value)])
+
+
+def _standing(metric: Metric) -> tuple[Stability, str]:
+    return (metric.family.stability, metric.family.deprecated) if isinstance(metric, Shown) else ("ALPHA", "")
