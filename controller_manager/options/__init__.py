@@ -2,11 +2,12 @@
 
 from controller_manager.options.flag import Options, flag
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
-from controller_manager.options.parse import FlagError, FlagSet, Parsed
+from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
 from controller_manager.options.process import command_line
 from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
 
 __all__ = [
+    "Check",
     "Duration",
     "FlagError",
     "FlagSet",

@@ -51,6 +51,14 @@ class Parsed:
             for flag in flags_of(group)
         }
 
+    def texts(self) -> dict[str, str]:
+        """Every flag by name with its value in effect, as one would write it on a command line; unset is empty."""
+        return {
+            flag.name: "" if (value := getattr(options, flag.field)) is None else flag.type.format(value)
+            for group, options in self._options.items()
+            for flag in flags_of(group)
+        }
+
 
 Check = Callable[[Parsed], Iterable[str]]
 """A rule between groups: a sentence, naming the flags, for each problem."""

@@ -1,0 +1,87 @@
+"""Flags of the controllers of workloads, and of what limits and tidies them, until there are such controllers."""
+
+from controller_manager.app.awaited._needs import needs
+from controller_manager.options import Duration, Int32, Options
+
+_cron_job = needs("cronjob-controller")
+_daemon_set = needs("daemonset-controller")
+_deployment = needs("deployment-controller")
+_job = needs("job-controller")
+_replica_set = needs("replicaset-controller")
+_replication = needs("replicationcontroller-controller")
+_stateful_set = needs("statefulset-controller")
+_finished = needs("ttl-after-finished-controller")
+_admission = needs("validatingadmissionpolicy-status-controller")
+_autoscaler = needs("horizontal-pod-autoscaler-controller")
+_garbage = needs("garbage-collector-controller")
+_pod_garbage = needs("pod-garbage-collector-controller")
+_quota = needs("resourcequota-controller")
+
+
+class WorkloadOptions(Options):
+    """How many objects each controller works on at once."""
+
+    title = "Workload controllers"
+
+    concurrent_cron_job_syncs: Int32 = _cron_job(5, "cron jobs worked on at the same time", minimum=1)
+    concurrent_daemonset_syncs: Int32 = _daemon_set(2, "daemon sets worked on at the same time", minimum=1)
+    concurrent_deployment_syncs: Int32 = _deployment(5, "deployments worked on at the same time", minimum=1)
+    concurrent_job_syncs: Int32 = _job(5, "jobs worked on at the same time", minimum=1)
+    concurrent_rc_syncs: Int32 = _replication(5, "replication controllers worked on at the same time", minimum=1)
+    concurrent_replicaset_syncs: Int32 = _replica_set(5, "replica sets worked on at the same time", minimum=1)
+    concurrent_statefulset_syncs: Int32 = _stateful_set(5, "stateful sets worked on at the same time", minimum=1)
+    concurrent_ttl_after_finished_syncs: Int32 = _finished(5, "finished jobs looked at at the same time", minimum=1)
+    concurrent_validating_admission_policy_status_syncs: Int32 = _admission(
+        5, "validating admission policies looked at at the same time", minimum=1
+    )
+
+
+class AutoscalerOptions(Options):
+    """When and how far workloads are scaled."""
+
+    title = "Horizontal pod autoscaler controller"
+
+    concurrent_horizontal_pod_autoscaler_syncs: Int32 = _autoscaler(
+        5, "autoscalers worked on at the same time", minimum=1
+    )
+    horizontal_pod_autoscaler_sync_period: Duration = _autoscaler(
+        "15s", "how often the number of pods is looked at", minimum=0.001
+    )
+    horizontal_pod_autoscaler_downscale_stabilization: Duration = _autoscaler(
+        "5m", "how long back the highest number that was recommended holds off a smaller one", minimum=0
+    )
+    horizontal_pod_autoscaler_cpu_initialization_period: Duration = _autoscaler(
+        "5m", "how long after a pod's start its use of CPU may be left out", minimum=0
+    )
+    horizontal_pod_autoscaler_initial_readiness_delay: Duration = _autoscaler(
+        "30s", "how long after a pod's start a change of its readiness counts as its first", minimum=0
+    )
+    horizontal_pod_autoscaler_tolerance: float = _autoscaler(
+        0.1, "how far the ratio of wanted to actual may be from 1.0 before anything is scaled", minimum=0
+    )
+
+
+class GarbageOptions(Options):
+    """What is deleted because nothing owns it or nobody reads it any more."""
+
+    title = "Garbage collection"
+
+    enable_garbage_collector: bool = _garbage(
+        True, "delete objects whose owners are gone; must be as the API server has it"
+    )
+    concurrent_gc_syncs: Int32 = _garbage(20, "objects looked at at the same time", minimum=1)
+    terminated_pod_gc_threshold: Int32 = _pod_garbage(
+        12500, "number of ended pods from which the oldest are deleted; 0 or less keeps them all"
+    )
+
+
+class QuotaOptions(Options):
+    """How the use of resources is counted."""
+
+    title = "Resource quota controller"
+
+    concurrent_resource_quota_syncs: Int32 = _quota(5, "resource quotas counted at the same time", minimum=1)
+    resource_quota_sync_period: Duration = _quota("5m", "how often everything is counted again", minimum=0.001)
+
+
+GROUPS = (WorkloadOptions, AutoscalerOptions, GarbageOptions, QuotaOptions)

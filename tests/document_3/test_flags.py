@@ -1,0 +1,83 @@
+"""Every flag that document 3 names, with its type, its default and the bounds it states; and no flag more."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller_manager.app.catalog import installed
+from controller_manager.app.flags import flag_set
+from controller_manager.options import FlagError
+
+DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
+FLAGS = flag_set(installed())
+DECLARED = {flag.name: flag for flag in FLAGS}
+
+# Documented and not declared yet.
+UNDECLARED = {
+    "authentication-skip-lookup",
+    "authentication-tolerate-lookup-failure",
+    "cluster-api-content-type",
+    "contention-profiling",
+    "disable-http2-serving",
+    "help",
+    "http2-max-streams-per-connection",
+    "permit-address-sharing",
+    "permit-port-sharing",
+    "profiling",
+    "requestheader-allowed-names",
+    "requestheader-client-ca-file",
+    "requestheader-extra-headers-prefix",
+    "requestheader-group-headers",
+    "requestheader-uid-headers",
+    "requestheader-username-headers",
+    "tls-cipher-suites",
+    "tls-min-version",
+    "tls-sni-cert-key",
+    "use-service-account-credentials",
+    "version",
+}
+
+
+def test_every_documented_flag_exists_and_no_other():
+    assert set(DOCUMENTED) - set(DECLARED) <= UNDECLARED
+    assert set(DECLARED) <= set(DOCUMENTED)
+
+
+@pytest.mark.parametrize("name", sorted(set(DECLARED)))
+def test_a_flag_has_its_documented_type_and_default(name):
+    flag, row = DECLARED[name], DOCUMENTED[name]
+    default = "" if flag.default is None else flag.type.format(flag.default)
+    assert (flag.type.label, default, flag.declared.short) == (row["type"], row["default"], row.get("short"))
+    assert flag.declared.help
+
+
+# The table "Limits" of the document, and the bounds that its meanings state.
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--attach-detach-reconcile-sync-period=1s"], "--attach-detach-reconcile-sync-period must be more than 1s"),
+        (["--leader-elect-renew-deadline=15s"], "--leader-elect-renew-deadline must be less than"),
+        (["--allocate-node-cidrs"], "--allocate-node-cidrs requires --cluster-cidr"),
+        (["--leader-elect-resource-lock=configmaps"], "--leader-elect-resource-lock"),
+        (["--unhealthy-zone-threshold=1.1"], "--unhealthy-zone-threshold: must be at most 1"),
+        (
+            [
+                f"--cluster-signing-{name}-file=x"
+                for name in ("cert", "key", "legacy-unknown-cert", "legacy-unknown-key")
+            ],
+            "--cluster-signing-legacy-unknown-cert-file cannot be given with --cluster-signing-cert-file",
+        ),
+    ],
+)
+def test_a_stated_bound_is_kept(argv, problem):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(argv)
+    assert caught.value.problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "argv", [["--terminated-pod-gc-threshold=-1"], ["--attach-detach-reconcile-sync-period=1.001s"]]
+)
+def test_what_a_bound_allows_is_taken(argv):
+    FLAGS.parse(argv)
