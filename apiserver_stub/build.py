@@ -8,7 +8,7 @@ from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLi
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
-from apiserver_stub.authn.tokens import StaticTokens, read_token_file
+from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
 from apiserver_stub.authz.chain import Authorizer, May, Opinion, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import Address, Bootstrap
@@ -22,10 +22,12 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AccessOptions,
+    CertificateOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
     StorageOptions,
+    TokenOptions,
 )
 from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import Kinds, built_in
@@ -34,6 +36,7 @@ from apiserver_stub.pages import Pages
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Desks, Gate, Server
+from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
@@ -108,11 +111,12 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
     serving, access = options[ServingOptions], options[AccessOptions]
-    tokens = _tokens(access.token_auth_file)
-    authenticators: list[Authenticator] = [by_certificate, tokens]
+    accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
     may = May([_AUTHORIZERS[mode] for mode in access.authorization_mode])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
+    tokens = _tokens(access.token_auth_file, accounts, store)
+    authenticators: list[Authenticator] = [by_certificate, tokens]
     hub = Hub(store)
     admission = _admission(store, may, options[NetworkOptions])
     features = options[FeatureOptions]
@@ -124,7 +128,8 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
             admission,
             Limits(watch=serving.min_request_timeout),
             Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
-        )
+        ),
+        {("token", "create"): accounts.requests().create},
     )
     reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
     health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble)
@@ -133,7 +138,13 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         Gate(health.answer, Who(authenticators), may),
         kinds,
         Desks(
-            Pages(kinds, runtime.registry, Media(cbor=features.enabled(CBOR)), _address(serving)).answer,
+            Pages(
+                kinds,
+                runtime.registry,
+                Media(cbor=features.enabled(CBOR)),
+                _address(serving),
+                accounts.pages(_address(serving)),
+            ).answer,
             Reviews(reviews, read_new, verbs.answer).answer,
             serving.request_timeout,
         ),
@@ -160,8 +171,17 @@ def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
     return Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, addresses])
 
 
-def _tokens(file: str) -> StaticTokens:
-    return read_token_file(Path(file)) if file else StaticTokens({})
+def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:
+    given = StaticTokens(read_token_file(Path(file)) if file else {}, accounts.audiences)
+    return BearerTokens([given.find, accounts.tokens(store.get).find], accounts.audiences)
+
+
+def _key_folder(options: Parsed) -> Path | None:
+    """Where the server keeps a key of its own; what is in memory only has no use for tokens that outlive it."""
+    storage = options[StorageOptions]
+    if storage.storage_backend == "memory":
+        return None
+    return Path(options[CertificateOptions].cert_dir or storage.data_dir)
 
 
 def _forms(features: FeatureOptions) -> Forms:

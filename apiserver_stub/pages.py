@@ -1,6 +1,6 @@
 """Paths that address no resource: what the server is, what it offers, and its metrics."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry
 
@@ -18,16 +18,25 @@ _ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 
 
 class Pages:
-    """Answers GET requests for known paths; clients are told that they reach the server at `address`, if given."""
+    """Answers GET requests for known paths; clients are told that they reach the server at `address`, if given.
+
+    `others` answer for more paths.
+    """
 
     def __init__(
-        self, kinds: Kinds, registry: CollectorRegistry, media: Media | None = None, address: str = ""
+        self,
+        kinds: Kinds,
+        registry: CollectorRegistry,
+        media: Media | None = None,
+        address: str = "",
+        others: Mapping[str, Callable[[], Response]] | None = None,
     ) -> None:
         version = Response(200, {"content-type": "application/json"}, version_page())
         self._openapi = OpenApi(kinds, media)
         self._fixed: dict[str, Callable[[], Response]] = {
             "/version": lambda: version,
             "/metrics": lambda: metrics_page(registry),
+            **(others or {}),
         }
         self._discovery = Discovery(kinds, (*self._fixed, *_ELSEWHERE), address)
 

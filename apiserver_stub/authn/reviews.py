@@ -1,15 +1,15 @@
 """The virtual kinds of authentication: whose token is this, and who am I."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from apiserver_stub.authn.tokens import FindToken, TokenRefused
 from apiserver_stub.call import Call, Tree, User
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 
-FindToken = Callable[[str], User | None]
 _GROUP = f"authentication.{GROUP_DOMAIN}"
 
 
@@ -19,16 +19,19 @@ class _TokenSpec(Model):
 
 
 def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
-    """The reviews by group and plural; `find` knows the user of a token."""
+    """The reviews by group and plural; `find` knows the user of a token, for this server where no audience is named."""
 
     def token_review(_call: Call, tree: Tree) -> Tree:
         spec = read(tree, _TokenSpec)
         if not spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
-        user = find(spec.token)
-        if user is None:
+        try:
+            found = find(spec.token, spec.audiences)
+        except TokenRefused as refusal:
+            return {"user": {}, "error": str(refusal)}
+        if found is None:
             return {"user": {}, "error": "the token is not known"}
-        return {"authenticated": True, "user": _user_info(user)}
+        return {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
 
     return {(_GROUP, "tokenreviews"): token_review, (_GROUP, "selfsubjectreviews"): _self_subject_review}
 

@@ -1,29 +1,83 @@
-"""Callers known by a bearer token of the file given with `--token-auth-file`."""
+"""Callers known by a bearer token: all who know tokens are asked in turn, first the file of `--token-auth-file`."""
 
 import csv
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from apiserver_stub.authn.chain import authenticated
+from apiserver_stub.authn.claims import shared
 from apiserver_stub.call import User
 from controller_manager.api.wire import Request
 
 
-class StaticTokens:
-    """Known tokens, kept and looked up as SHA-256 digests: the time of a comparison tells nothing of a token."""
+class TokenRefused(Exception):
+    """A token that one of those asked knows, and does not accept: why, in a sentence for who may review tokens."""
 
-    def __init__(self, users: Mapping[str, User]) -> None:
-        self._users = {_digest(token): authenticated(user) for token, user in users.items()}
+
+class Recognized(Struct, frozen=True):
+    """Whose token it is, and which of the audiences that were asked about it is meant for."""
+
+    user: User
+    audiences: tuple[str, ...]
+
+
+FindToken = Callable[[str, Sequence[str]], Recognized | None]
+"""Whose token is this, shown to one of these audiences? None for a token nobody knows; may raise `TokenRefused`."""
+
+
+class BearerTokens:
+    """Asks one after the other whose token it is; this server is the `audiences`."""
+
+    def __init__(self, sources: Sequence[FindToken], audiences: Sequence[str]) -> None:
+        self._sources = tuple(sources)
+        self._audiences = tuple(audiences)
 
     def __call__(self, request: Request) -> User | None:
-        """The user whose token the request carries."""
+        """The user whose token the request carries; of a refusal the caller is told nothing."""
         token = bearer_token(request)
-        return self.find(token) if token else None
+        if not token:
+            return None
+        try:
+            found = self.find(token, ())
+        except TokenRefused:
+            return None
+        return found.user if found else None
 
-    def find(self, token: str) -> User | None:
-        """The user of a token."""
-        return self._users.get(_digest(token))
+    def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        """Whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` if it is
+        accepted by none and one knows why.
+        """
+        refusal: TokenRefused | None = None
+        for source in self._sources:
+            try:
+                found = source(token, audiences or self._audiences)
+            except TokenRefused as refused:
+                refusal = refused
+                continue
+            if found is not None:
+                return found
+        if refusal is not None:
+            raise refusal
+        return None
+
+
+class StaticTokens:
+    """Known tokens, kept and looked up as SHA-256 digests: the time of a comparison tells nothing of a token.
+
+    They are meant for this server, which is the `audiences`.
+    """
+
+    def __init__(self, users: Mapping[str, User], audiences: Sequence[str]) -> None:
+        self._users = {_digest(token): authenticated(user) for token, user in users.items()}
+        self._audiences = tuple(audiences)
+
+    def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        """See `FindToken`."""
+        user, meant = self._users.get(_digest(token)), shared(audiences, self._audiences)
+        return Recognized(user, meant) if user and meant else None
 
 
 def bearer_token(request: Request) -> str:
@@ -32,10 +86,10 @@ def bearer_token(request: Request) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def read_token_file(path: Path) -> StaticTokens:
+def read_token_file(path: Path) -> dict[str, User]:
     """Read lines of `token,user,uid[,"group1,group2"]`. Raises `ValueError` naming the line that is wrong."""
     with path.open(encoding="utf-8", newline="") as lines:
-        return StaticTokens(parse_tokens(lines, str(path)))
+        return parse_tokens(lines, str(path))
 
 
 def parse_tokens(lines: Iterable[str], source: str) -> dict[str, User]:

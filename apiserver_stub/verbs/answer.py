@@ -29,30 +29,31 @@ _ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
     ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
     ("binding", "create"): bind, ("eviction", "create"): evict,
 })  # fmt: skip
-
-
 _ACTS: Mapping[tuple[str, str], Verb] = MappingProxyType({("binding", "create"): bind_named})
 
 
 class Verbs:
-    """Answers every call for a resource that is kept in the store."""
+    """Answers every call for a resource that is kept in the store.
 
-    def __init__(self, tools: Tools) -> None:
+    `more` are verbs on subresources, by subresource and verb, that need more than the tools.
+    """
+
+    def __init__(self, tools: Tools, more: Mapping[tuple[str, str], Verb] | None = None) -> None:
         self._tools = tools
+        self._on_parts = {**_ON_PARTS, **(more or {})}
 
     async def answer(self, call: Call) -> Reply:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
-        return await _verb(call)(self._tools, call)
+        return await self._verb(call)(self._tools, call)
 
-
-def _verb(call: Call) -> Verb:
-    kind, part = call.kind, call.subresource
-    if part is None:
-        found = _VERBS[call.verb] if kind.persisted else _ACTS.get((kind.acts_on[1], call.verb))
-    elif kind.strategy.serves(part.name):
-        found = _VERBS[call.verb]
-    else:
-        found = _ON_PARTS.get((part.name, call.verb), answer_elsewhere)
-    if found is None:
-        raise MethodNotAllowed("the server does not allow this method on the requested resource")
-    return found
+    def _verb(self, call: Call) -> Verb:
+        kind, part = call.kind, call.subresource
+        if part is None:
+            found = _VERBS[call.verb] if kind.persisted else _ACTS.get((kind.acts_on[1], call.verb))
+        elif kind.strategy.serves(part.name):
+            found = _VERBS[call.verb]
+        else:
+            found = self._on_parts.get((part.name, call.verb), answer_elsewhere)
+        if found is None:
+            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+        return found

@@ -1,11 +1,13 @@
 """Virtual kinds: questions about identity and permission, asked like any object is created."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
 from apiserver_stub.authn.reviews import authentication_reviews
+from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from apiserver_stub.authz.chain import May, Opinion, Verdict
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.call import Call, Item, Reply, User
@@ -33,7 +35,13 @@ async def others(call: Call) -> Reply:
     raise NotFound(f"nobody answers for {call.kind.plural}")
 
 
-TABLE = {**authentication_reviews({"token": JANE}.get), **AccessReviews(May([judge])).table()}
+def find(token: str, audiences: Sequence[str]) -> Recognized | None:
+    if token == "old":
+        raise TokenRefused("the token has expired")
+    return Recognized(JANE, tuple(audiences) or ("us",)) if token == "token" else None
+
+
+TABLE = {**authentication_reviews(find), **AccessReviews(May([judge])).table()}
 REVIEWS = Reviews(TABLE, read_new, others)
 
 
@@ -57,13 +65,19 @@ def get_pods(**more: str) -> dict[str, Any]:
 async def test_a_known_token() -> None:
     status = await ask(AUTHN, "tokenreviews", {"token": "token"})
     user = {"username": "jane", "uid": "42", "groups": ["dev"], "extra": {"scope": ["a", "b"]}}
-    assert status == {"authenticated": True, "user": user}
+    assert status == {"authenticated": True, "user": user, "audiences": ["us"]}
 
 
-async def test_an_unknown_token() -> None:
-    status = await ask(AUTHN, "tokenreviews", {"token": "forged"})
+async def test_a_token_for_an_audience() -> None:
+    status = await ask(AUTHN, "tokenreviews", {"token": "token", "audiences": ["them"]})
+    assert status["audiences"] == ["them"]
+
+
+@pytest.mark.parametrize(("token", "why"), [("forged", "not known"), ("old", "has expired")])
+async def test_an_unknown_token(token: str, why: str) -> None:
+    status = await ask(AUTHN, "tokenreviews", {"token": token})
     assert "authenticated" not in status
-    assert status["error"]
+    assert why in status["error"]
 
 
 async def test_who_am_i() -> None:

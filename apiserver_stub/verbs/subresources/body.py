@@ -9,13 +9,17 @@ from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import check_name
 
 
-def read_body(tools: Tools, call: Call) -> tuple[Tree, Warnings]:
-    """The body, always with metadata, in which a name or namespace is that of the URL. Raises `BadRequest`."""
+def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tree, Warnings]:
+    """The body, always with metadata, in which name and namespace are those of the URL; the name may be left out
+    unless it must be `named`. Raises `BadRequest`.
+    """
     part = call.subresource
     assert part is not None
     body = decode_body(call.request, f"{part.group}/{part.version}" if part.group else part.version, part.kind)
     warnings = fit(call, body, tools.kinds.body(part.group, part.version, part.kind) or ANYTHING, part.kind)
     metadata = body.tree.setdefault("metadata", {})
+    if not named and not metadata.get("name"):
+        metadata["name"] = call.name
     check_name(call, metadata)
     check_namespace(call, metadata)
     return body.tree, warnings

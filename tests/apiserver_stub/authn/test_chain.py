@@ -4,12 +4,13 @@ import pytest
 
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Who
-from apiserver_stub.authn.tokens import StaticTokens
+from apiserver_stub.authn.tokens import BearerTokens, StaticTokens
 from apiserver_stub.call import User
 from controller_manager.api.errors import Forbidden, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 
-WHO = Who([by_certificate, StaticTokens({"token": User("joe")})])
+TOKENS = BearerTokens([StaticTokens({"token": User("joe")}, ["us"]).find], ["us"])
+WHO = Who([by_certificate, TOKENS])
 BEARER = {"authorization": "Bearer token"}
 
 

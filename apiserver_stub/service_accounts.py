@@ -1,0 +1,67 @@
+"""Tokens of service accounts, put together from flags: who issues them, knows them, and how others verify them."""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from apiserver_stub.authn.keys import SigningKey, VerifyingKey, own_key, read_signing_key, read_verifying_keys
+from apiserver_stub.authn.openid import KEYS, discovery_pages
+from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer
+from apiserver_stub.flags import TokenOptions
+from apiserver_stub.verbs.subresources.token import Terms, TokenRequests
+from controller_manager.api.wire import Response
+
+
+class ServiceAccounts:
+    """Makes its parts when asked for them; `folder` is where a key of its own is kept, None not to keep it.
+
+    Raises `ValueError` or `OSError` for keys that cannot be used.
+    """
+
+    def __init__(self, options: TokenOptions, folder: Path | None) -> None:
+        self._options = options
+        self._key = _signing_key(options, folder)
+
+    @property
+    def audiences(self) -> tuple[str, ...]:
+        """What this server is called by tokens meant for it."""
+        return self._options.api_audiences or self._options.service_account_issuer
+
+    @cached_property
+    def keys(self) -> tuple[VerifyingKey, ...]:
+        """The keys that tokens are verified with, the one they are signed with first."""
+        given = [
+            key
+            for file in self._options.service_account_key_file
+            for key in read_verifying_keys(Path(file), "--service-account-key-file")
+        ]
+        return tuple({key.name: key for key in (self._key.verifying, *given)}.values())
+
+    def tokens(self, get: Get) -> ServiceAccountTokens:
+        """Who knows the tokens; `get` reads the store."""
+        options = self._options
+        return ServiceAccountTokens(
+            options.service_account_issuer, self.keys, get if options.service_account_lookup else None
+        )
+
+    def requests(self) -> TokenRequests:
+        """Who issues tokens."""
+        options = self._options
+        terms = Terms(
+            options.service_account_issuer[0],
+            self.audiences,
+            int(options.service_account_max_token_expiration),
+            options.service_account_extend_token_expiration,
+        )
+        return TokenRequests(terms, Signer(self._key).sign)
+
+    def pages(self, address: str) -> Mapping[str, Callable[[], Response]]:
+        """The pages with which others verify the tokens; clients reach this server at `address`, if given."""
+        issuer = self._options.service_account_issuer[0]
+        root = f"https://{address}" if address else issuer
+        return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)
+
+
+def _signing_key(options: TokenOptions, folder: Path | None) -> SigningKey:
+    file = options.service_account_signing_key_file
+    return read_signing_key(Path(file), "--service-account-signing-key-file") if file else own_key(folder)

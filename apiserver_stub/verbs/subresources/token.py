@@ -1,0 +1,133 @@
+"""A token of an account, made on request and kept nowhere."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from apiserver_stub.authn.claims import Claims, Reference, Subject, username
+from apiserver_stub.call import Call, Item, Reply
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.kind import Subresource
+from apiserver_stub.kinds.token_request import (
+    NODES,
+    Bindable,
+    BoundTo,
+    TokenSpec,
+    answered,
+    bindable,
+    life,
+    problems,
+    read_spec,
+)
+from apiserver_stub.store.row import Row
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.verbs.rows import key_of, missing
+from apiserver_stub.verbs.subresources.body import read_body
+from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import utc_now
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """In whose name tokens are issued, for which audiences where none is asked for, for how many seconds at most (0
+    sets no bound), and whether those of pods live longer than asked for.
+    """
+
+    issuer: str
+    audiences: tuple[str, ...]
+    longest: int
+    extend: bool
+
+
+class TokenRequests:
+    """Issues tokens on these terms; `sign` makes a token of its claims."""
+
+    def __init__(self, terms: Terms, sign: Callable[[Claims], str]) -> None:
+        self._terms = terms
+        self._sign = sign
+
+    async def create(self, tools: Tools, call: Call) -> Reply:
+        """The request with its token. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for a bound object
+        that is another than the caller believes.
+        """
+        part = call.subresource
+        assert part is not None
+        is_dry_run(call.query)
+        tree, warnings = read_body(tools, call, named=False)
+        account = tools.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+        if account is None:
+            raise missing(call)
+        tools.admit(call, "create", tree, None)
+        spec = read_spec(tree)
+        causes = problems(spec)
+        if causes:
+            raise invalid(part.group, part.kind, "", causes)
+        subject = _bind(tools, call, spec.bound_object_ref, account.field("metadata.uid"))
+        spec, shortened = self._granted(spec)
+        now = utc_now()
+        claims = self._claims(spec, subject, int(now.timestamp()))
+        expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
+        tree["metadata"] |= {"creationTimestamp": format_time(now)}
+        told = answered(_typed(tree, part), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
+        return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
+
+    def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
+        """What is granted of what was asked for, and what the caller is warned of."""
+        asked, longest = spec.expiration_seconds, self._terms.longest
+        spec = replace(spec, audiences=spec.audiences or self._terms.audiences)
+        if not longest or asked <= longest:
+            return spec, ()
+        warning = f"requested expiration of {asked} seconds shortened to {longest} seconds"
+        return replace(spec, expiration_seconds=longest), (warning,)
+
+    def _claims(self, spec: TokenSpec, subject: Subject, now: int) -> Claims:
+        ours = set(spec.audiences) <= set(self._terms.audiences)
+        seconds, warn = life(spec, extended=self._terms.extend and ours and subject.pod is not None)
+        return Claims(
+            audiences=spec.audiences,
+            expires=now + seconds,
+            issued=now,
+            issuer=self._terms.issuer,
+            identifier=chance().uid(),
+            subject=replace(subject, warn_after=None if warn is None else now + warn),
+            not_before=now,
+            username=username(subject.namespace, subject.account.name),
+        )
+
+
+def _bind(tools: Tools, call: Call, ref: BoundTo | None, uid: str) -> Subject:
+    """Whose token it is to be and what it is bound to."""
+    subject = Subject(namespace=call.namespace, account=Reference(call.name, uid))
+    if ref is None:
+        return subject
+    of = bindable(ref)
+    row = _find(tools, of, call.namespace, ref.name)
+    if row is None:
+        raise not_found("", of.storage, ref.name)
+    if of.runs_as and row.field(of.runs_as) != call.name:
+        raise BadRequest(
+            f'cannot bind token for serviceaccount "{call.name}" to pod running with different serviceaccount name.'
+        )
+    found = row.field("metadata.uid")
+    if ref.uid not in ("", found):
+        why = f"the UID in the bound object reference ({ref.uid}) is not the one it has; it may have been created anew"
+        raise conflict("", ref.kind, ref.name, why)
+    bound = {of.claim: Reference(ref.name, found)}
+    node = row.field(of.runs_on) if of.runs_on else ""
+    if node:
+        there = _find(tools, NODES, "", node)
+        bound[NODES.claim] = Reference(node, there.field("metadata.uid") if there else "")
+    return replace(subject, **bound)
+
+
+def _find(tools: Tools, of: Bindable, namespace: str, name: str) -> Row | None:
+    return tools.store.get(of.storage, f"{namespace}/{name}" if of.namespaced else name)
+
+
+def _typed(tree: dict[str, object], part: Subresource) -> dict[str, object]:
+    return {**tree, "apiVersion": f"{part.group}/{part.version}", "kind": part.kind}

@@ -1,0 +1,261 @@
+"""Service account tokens: what an attacker would try, what time and deletion do, and what is remembered."""
+
+import asyncio
+import base64
+import hmac
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import jwt
+import msgspec
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.authn import service_accounts
+from apiserver_stub.authn.claims import Claims, Reference, Subject
+from apiserver_stub.authn.keys import SigningKey, VerifyingKey, own_key
+from apiserver_stub.authn.service_accounts import LONGEST_TOKEN, ServiceAccountTokens, Signer
+from apiserver_stub.authn.tokens import TokenRefused
+from apiserver_stub.store.row import CorruptRow, Row
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import wall_seconds
+
+ISSUER, OTHER = "https://issuer", "https://other"
+KEY, STRANGER = own_key(None), own_key(None)
+_PRIVATE = rsa.generate_private_key(65537, 2048)
+RSA = SigningKey(_PRIVATE, VerifyingKey.of(_PRIVATE.public_key()))
+Tree = dict[str, Any]
+
+
+def row(storage: str, key: str, uid: str, **metadata: str) -> Row:
+    return Row(storage, key, 1, json.dumps({"metadata": {"uid": uid, **metadata}}).encode())
+
+
+class Store(dict[tuple[str, str], Row]):
+    """Rows by resource and key."""
+
+    def __init__(self, *rows: Row) -> None:
+        super().__init__({(one.resource, one.key): one for one in rows})
+
+    def read(self, resource: str, key: str) -> Row | None:
+        return self.get((resource, key))
+
+
+def claims(now: float, *, audiences: tuple[str, ...] = (ISSUER,), issuer: str = ISSUER, **bound: Reference) -> Claims:
+    return Claims(
+        audiences=audiences,
+        expires=int(now) + 3600,
+        issued=int(now),
+        issuer=issuer,
+        identifier="jti",
+        subject=Subject(namespace="ns", account=Reference("a", "u1"), **bound),
+        not_before=int(now),
+        username="system:serviceaccount:ns:a",
+    )
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store(row("serviceaccounts", "ns/a", "u1"))
+
+
+@pytest.fixture
+def tokens(store: Store) -> ServiceAccountTokens:
+    return ServiceAccountTokens([ISSUER, OTHER], [KEY.verifying, RSA.verifying], store.read)
+
+
+@pytest.fixture
+def token() -> str:
+    return Signer(KEY).sign(claims(wall_seconds()))
+
+
+def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, token: str) -> None:
+    found = tokens.find(token, [ISSUER, "elsewhere"])
+    assert found is not None
+    assert found.audiences == (ISSUER,)
+    user = found.user
+    assert (user.name, user.uid) == ("system:serviceaccount:ns:a", "u1")
+    assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated")
+    assert user.extra == {"authentication.kubernetes.io/credential-id": ("JTI=jti",)}
+
+
+def test_every_issuer_and_every_key_is_good(tokens: ServiceAccountTokens) -> None:
+    for issuer in (ISSUER, OTHER):
+        for key in (KEY, RSA):
+            assert tokens.find(Signer(key).sign(claims(wall_seconds(), issuer=issuer)), [ISSUER])
+
+
+def test_a_key_may_go_by_another_name(tokens: ServiceAccountTokens) -> None:
+    renamed = SigningKey(RSA.private, VerifyingKey("another name", "RS256", RSA.verifying.public))
+    assert tokens.find(Signer(renamed).sign(claims(wall_seconds())), [ISSUER])
+
+
+def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens) -> None:
+    store["pods", "ns/p"] = row("pods", "ns/p", "u2")
+    bound = claims(wall_seconds(), pod=Reference("p", "u2"), node=Reference("n", "u3"))
+    found = tokens.find(Signer(KEY).sign(bound), [ISSUER])
+    assert found is not None
+    extra = {name.rpartition("/")[2]: values for name, values in found.user.extra.items()}
+    assert extra == {
+        "credential-id": ("JTI=jti",),
+        "pod-name": ("p",),
+        "pod-uid": ("u2",),
+        "node-name": ("n",),
+        "node-uid": ("u3",),
+    }
+
+
+@pytest.mark.parametrize("kind", ["pod", "secret", "node"])
+def test_what_it_is_bound_to_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, kind: str) -> None:
+    token = Signer(KEY).sign(claims(wall_seconds(), **{kind: Reference("x", "u2")}))
+    place = f"{kind}s", "x" if kind == "node" else "ns/x"
+    with pytest.raises(TokenRefused, match="no longer exists"):
+        tokens.find(token, [ISSUER])
+    store[place] = row(*place, "u2")
+    assert tokens.find(token, [ISSUER])
+    store[place] = row(*place, "another")
+    with pytest.raises(TokenRefused):
+        tokens.find(token, [ISSUER])
+
+
+def test_the_account_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
+    assert tokens.find(token, [ISSUER])
+    account = store.pop(("serviceaccounts", "ns/a"))
+    with pytest.raises(TokenRefused, match="no longer exists"):
+        tokens.find(token, [ISSUER])
+    store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "another")
+    with pytest.raises(TokenRefused):
+        tokens.find(token, [ISSUER])
+    store["serviceaccounts", "ns/a"] = CorruptRow("serviceaccounts", "ns/a", 1, b"", flaw="broken", uid="u1")
+    with pytest.raises(TokenRefused):
+        tokens.find(token, [ISSUER])
+    store["serviceaccounts", "ns/a"] = account
+    assert tokens.find(token, [ISSUER])
+
+
+def test_an_account_that_is_going_counts_for_a_minute(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
+    for seconds, good in ((30, True), (90, False)):
+        gone = format_time(datetime.fromtimestamp(wall_seconds() - seconds, UTC))
+        store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "u1", deletionTimestamp=gone)
+        if good:
+            assert tokens.find(token, [ISSUER])
+        else:
+            with pytest.raises(TokenRefused):
+                tokens.find(token, [ISSUER])
+
+
+def test_without_lookup_nothing_need_exist(token: str) -> None:
+    assert ServiceAccountTokens([ISSUER], [KEY.verifying], None).find(token, [ISSUER])
+
+
+@pytest.mark.parametrize(("age", "why"), [(-100, "not valid yet"), (-50, ""), (3650, ""), (3670, "has expired")])
+def test_times_hold_within_a_minute(tokens: ServiceAccountTokens, age: float, why: str) -> None:
+    token = Signer(KEY).sign(claims(wall_seconds() - age))
+    if not why:
+        assert tokens.find(token, [ISSUER])
+        return
+    with pytest.raises(TokenRefused, match=why):
+        tokens.find(token, [ISSUER])
+
+
+@pytest.mark.virtual
+async def test_a_remembered_token_expires_too(tokens: ServiceAccountTokens, store: Store) -> None:
+    token = Signer(KEY).sign(claims(wall_seconds()))
+    assert tokens.find(token, [ISSUER])
+    await asyncio.sleep(3661)
+    with pytest.raises(TokenRefused, match="expired"):
+        tokens.find(token, [ISSUER])
+
+
+def test_another_audience_is_refused(tokens: ServiceAccountTokens, token: str) -> None:
+    with pytest.raises(TokenRefused, match="another audience"):
+        tokens.find(token, ["elsewhere"])
+
+
+def encoded(part: Any) -> str:
+    data = part if isinstance(part, bytes) else json.dumps(part).encode()
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def signed_with_a_public_key(payload: bytes) -> str:
+    form = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    secret = RSA.verifying.public.public_bytes(*form)
+    text = f"{encoded({'alg': 'HS256', 'kid': RSA.verifying.name})}.{encoded(payload)}"
+    return f"{text}.{encoded(hmac.digest(secret, text.encode(), 'sha256'))}"
+
+
+FORGERIES: dict[str, Callable[[bytes], str]] = {
+    "another key": lambda payload: jwt.PyJWS().encode(payload, STRANGER.private, "ES256"),
+    "another key under our name": lambda payload: jwt.PyJWS().encode(
+        payload, STRANGER.private, "ES256", {"kid": KEY.verifying.name}
+    ),
+    "no signature": lambda payload: f"{encoded({'alg': 'none', 'kid': KEY.verifying.name})}.{encoded(payload)}.",
+    "a public key as a secret": signed_with_a_public_key,
+    "an algorithm the key is not for": lambda payload: jwt.PyJWS().encode(payload, RSA.private, "RS512"),
+    "padding of another kind": lambda payload: jwt.PyJWS().encode(payload, RSA.private, "PS256"),
+    "a critical extension": lambda payload: jwt.PyJWS().encode(payload, KEY.private, "ES256", {"crit": ["x"], "x": 1}),
+    "a key of its own": lambda payload: jwt.PyJWS().encode(payload, STRANGER.private, "ES256", {"jwk": {"kty": "EC"}}),
+    "claims laid over a good signature": lambda payload: ".".join(
+        [*Signer(KEY).sign(claims(0)).split(".")[:1], encoded(payload), Signer(KEY).sign(claims(0)).split(".")[2]]
+    ),
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_a_forgery_is_refused(tokens: ServiceAccountTokens, forge: Callable[[bytes], str]) -> None:
+    with pytest.raises(TokenRefused, match="signature"):
+        tokens.find(forge(msgspec.json.encode(claims(wall_seconds()))), [ISSUER])
+
+
+def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountTokens) -> None:
+    token = jwt.PyJWS().encode(b'{"iss":"https://issuer","exp":99999999999}', KEY.private, "ES256")
+    with pytest.raises(TokenRefused):
+        tokens.find(token, [ISSUER])
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "secret",
+        "a.b.c",
+        "..",
+        "a.b.c.d",
+        "\udcff.\udcff.\udcff",
+        "é.é.é",
+        f"{encoded(b'[' * 20000)}.{encoded({'iss': ISSUER})}.x",
+        f"{encoded({'alg': 'ES256'})}.{encoded({'iss': 'https://stranger'})}.x",
+        f"{encoded({'alg': 'ES256'})}.{encoded({'iss': 5})}.x",
+        f"{encoded({'alg': 'ES256'})}.{encoded({'iss': ISSUER, 'x': 'x' * LONGEST_TOKEN})}.x",
+    ],
+)
+def test_what_is_no_token_of_ours_is_left_to_others(tokens: ServiceAccountTokens, token: str) -> None:
+    assert tokens.find(token, [ISSUER]) is None
+
+
+@settings(max_examples=200)
+@given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
+def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
+    tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
+    token = Signer(KEY).sign(claims(wall_seconds()))
+    at %= len(token)
+    changed = token[:at] + byte + token[at + 1 :]
+    try:
+        found = tokens.find(changed, [ISSUER])
+    except TokenRefused:
+        return
+    # The last character of a part carries bits that mean nothing.
+    assert found is None or changed == token or token[at + 1 : at + 2] in ("", ".")
+
+
+def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service_accounts, "MOST_REMEMBERED", 3)
+    tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
+    some = [Signer(KEY).sign(claims(wall_seconds())) for _ in range(5)]
+    assert all(tokens.find(one, [ISSUER]) for one in [*some, *some])
+    assert len(tokens._remembered) == 3

@@ -1,0 +1,284 @@
+"""Tokens issued on request by a whole server, shown to it again, and reviewed."""
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import jwt
+import pytest
+
+from controller_manager.api.wire import Request, Response
+
+NS = "/api/v1/namespaces/default"
+TOKEN = f"{NS}/serviceaccounts/robot/token"
+REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+WHO_AM_I = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+POD: dict[str, Any] = {
+    "metadata": {"name": "p"},
+    "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
+}
+
+
+@pytest.fixture
+async def api(started) -> AsyncIterator[Any]:
+    async with started() as api:
+        await prepare(api)
+        yield api
+
+
+async def prepare(api) -> dict[str, Any]:
+    code, account = await api("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "robot"}})
+    assert code == 201
+    return account
+
+
+async def token(api, **spec: Any) -> str:
+    code, answer = await api("POST", TOKEN, {"spec": spec})
+    assert code == 201, answer
+    return answer["status"]["token"]
+
+
+def said(token: str) -> dict[str, Any]:
+    return jwt.decode(token, options={"verify_signature": False})
+
+
+async def as_holder(api, token: str, path: str = f"{NS}/pods") -> Response:
+    """What the holder of a token is answered."""
+    method, body = ("POST", b"{}") if path == WHO_AM_I else ("GET", b"")
+    return await api.server.handle(Request(method, path, (), {"authorization": f"Bearer {token}"}, body))
+
+
+async def review(api, token: str, *audiences: str) -> dict[str, Any]:
+    code, answer = await api("POST", REVIEWS, {"spec": {"token": token, "audiences": list(audiences)}})
+    assert code == 201
+    return answer["status"]
+
+
+@pytest.mark.virtual
+async def test_the_answer_says_what_was_granted(api) -> None:
+    code, answer = await api("POST", TOKEN, {})
+    assert code == 201
+    assert (answer["apiVersion"], answer["kind"]) == ("authentication.k8s.io/v1", "TokenRequest")
+    assert (answer["metadata"]["name"], answer["metadata"]["namespace"]) == ("robot", "default")
+    assert answer["spec"] == {"audiences": [ISSUER], "boundObjectRef": None, "expirationSeconds": 3600} or answer[
+        "spec"
+    ] == {"audiences": [ISSUER], "expirationSeconds": 3600}
+    claims = said(answer["status"]["token"])
+    assert claims["exp"] - claims["iat"] == 3600
+    assert claims["nbf"] == claims["iat"]
+    assert claims["kubernetes.io"]["serviceaccount"]["name"] == "robot"
+    assert claims["kubernetes.io"].keys() == {"namespace", "serviceaccount"}
+    assert claims["sub"] == "system:serviceaccount:default:robot"
+
+
+async def test_nothing_is_kept(api) -> None:
+    before = (await api("GET", f"{NS}/serviceaccounts/robot"))[1]
+    await token(api)
+    assert (await api("GET", f"{NS}/serviceaccounts/robot"))[1] == before
+
+
+async def test_the_holder_is_the_account(api) -> None:
+    answer = await as_holder(api, await token(api), WHO_AM_I)
+    assert isinstance(answer.body, bytes)
+    user = json.loads(answer.body)["status"]["userInfo"]
+    assert user["username"] == "system:serviceaccount:default:robot"
+    assert set(user["groups"]) == {
+        "system:serviceaccounts",
+        "system:serviceaccounts:default",
+        "system:authenticated",
+    }
+    assert user["extra"].keys() == {"authentication.kubernetes.io/credential-id"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "field"),
+    [
+        ({"expirationSeconds": 599}, 422, "spec.expirationSeconds"),
+        ({"expirationSeconds": -1}, 422, "spec.expirationSeconds"),
+        ({"expirationSeconds": 2**32 + 1}, 422, "spec.expirationSeconds"),
+        ({"expirationSeconds": 2**32}, 201, ""),
+        ({"expirationSeconds": None, "boundObjectRef": None}, 201, ""),
+        ({"expirationSeconds": "soon"}, 400, "spec.expirationSeconds"),
+        ({"audiences": "us"}, 400, "spec.audiences"),
+        ({"boundObjectRef": {"kind": "Deployment", "apiVersion": "apps/v1", "name": "x"}}, 400, "apps/v1, Kind=Depl"),
+        ({"boundObjectRef": {"kind": "ConfigMap", "apiVersion": "v1", "name": "x"}}, 400, "/v1, Kind=ConfigMap"),
+        ({"boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "x"}}, 404, 'pods "x" not found'),
+        ({"boundObjectRef": {"kind": "Node", "apiVersion": "v1", "name": "x"}}, 404, 'nodes "x" not found'),
+        ({"boundObjectRef": {"kind": "Secret", "apiVersion": "v1", "name": ""}}, 404, "secrets"),
+    ],
+)
+async def test_what_may_be_asked_for(api, spec: dict[str, Any], code: int, field: str) -> None:
+    found, answer = await api("POST", TOKEN, {"spec": spec})
+    assert found == code
+    assert field in answer.get("message", "")
+    if code == 422:
+        assert [cause["field"] for cause in answer["details"]["causes"]] == [field]
+
+
+@pytest.mark.parametrize("metadata", [{"name": "another"}, {"name": "robot", "namespace": "another"}])
+async def test_a_body_that_names_another_is_refused(api, metadata: dict[str, str]) -> None:
+    assert (await api("POST", TOKEN, {"metadata": metadata}))[0] == 400
+
+
+async def test_an_account_that_is_not_there_has_no_tokens(api) -> None:
+    code, answer = await api("POST", f"{NS}/serviceaccounts/nobody/token", {})
+    assert (code, answer["reason"]) == (404, "NotFound")
+    assert answer["details"]["kind"] == "serviceaccounts"
+    assert (await api("GET", TOKEN))[0] == 405
+
+
+async def test_a_token_of_an_account_made_anew_is_worth_nothing(api) -> None:
+    shown = await token(api)
+    assert (await as_holder(api, shown)).status == 200
+    await api("DELETE", f"{NS}/serviceaccounts/robot")
+    assert (await as_holder(api, shown)).status == 401
+    await prepare(api)
+    assert (await as_holder(api, shown)).status == 401
+    assert "no longer exists" in (await review(api, shown))["error"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "body"),
+    [
+        ("Pod", f"{NS}/pods", POD),
+        ("Secret", f"{NS}/secrets", {"metadata": {"name": "p"}}),
+        ("Node", "/api/v1/nodes", {"metadata": {"name": "p"}}),
+    ],
+)
+async def test_a_bound_token_lives_as_long_as_what_it_is_bound_to(api, kind: str, path: str, body: Any) -> None:
+    made = (await api("POST", path, body))[1]
+    ref = {"kind": kind, "apiVersion": "v1", "name": "p"}
+    code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {**ref, "uid": "another"}}})
+    assert (code, answer["reason"]) == (409, "Conflict")
+    shown = await token(api, boundObjectRef={**ref, "uid": made["metadata"]["uid"]})
+    assert said(shown)["kubernetes.io"][kind.lower()] == {"name": "p", "uid": made["metadata"]["uid"]}
+    assert (await as_holder(api, shown)).status == 200
+    await api("DELETE", f"{path}/p?gracePeriodSeconds=0")
+    assert (await as_holder(api, shown)).status == 401
+
+
+async def test_a_token_of_a_pod_tells_its_node(api) -> None:
+    node = (await api("POST", "/api/v1/nodes", {"metadata": {"name": "n"}}))[1]
+    await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "nodeName": "n"}})
+    shown = await token(api, boundObjectRef={"kind": "Pod", "apiVersion": "v1", "name": "p"})
+    extra = (await review(api, shown))["user"]["extra"]
+    prefix = "authentication.kubernetes.io"
+    assert extra[f"{prefix}/pod-name"] == ["p"]
+    assert extra[f"{prefix}/node-name"] == ["n"]
+    assert extra[f"{prefix}/node-uid"] == [node["metadata"]["uid"]]
+    await api("DELETE", "/api/v1/nodes/n")
+    assert (await as_holder(api, shown)).status == 200
+    assert "node-uid" not in str(said(await token(api, boundObjectRef={"kind": "Pod", "name": "p"})))
+
+
+async def test_a_pod_that_runs_as_another_has_no_token_of_this_account(api) -> None:
+    await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "other"}})
+    code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}})
+    assert code == 400
+    assert "different serviceaccount" in answer["message"]
+
+
+async def test_audiences_say_where_a_token_is_good(api) -> None:
+    shown = await token(api, audiences=["vault", "them"])
+    assert (await as_holder(api, shown)).status == 401
+    assert "authenticated" not in await review(api, shown)
+    assert (await review(api, shown, "them", "others"))["audiences"] == ["them"]
+
+
+# --- flags ---
+
+
+async def test_the_longest_life_is_a_flag(started) -> None:
+    async with started("--service-account-max-token-expiration=2h") as api:
+        await prepare(api)
+        response = await api.send("POST", TOKEN, {"spec": {"expirationSeconds": 10000}})
+        answer = json.loads(response.body)
+        assert answer["spec"]["expirationSeconds"] == 7200
+        claims = said(answer["status"]["token"])
+        assert claims["exp"] - claims["iat"] == 7200
+        assert "requested expiration of 10000 seconds shortened to 7200 seconds" in response.headers["warning"]
+
+
+@pytest.mark.parametrize(("extend", "life"), [("true", 365 * 24 * 3600), ("false", 3607)])
+async def test_tokens_of_pods_are_extended(started, extend: str, life: int) -> None:
+    async with started(f"--service-account-extend-token-expiration={extend}") as api:
+        await prepare(api)
+        await api("POST", f"{NS}/pods", POD)
+        ref = {"kind": "Pod", "name": "p"}
+        claims = said(await token(api, expirationSeconds=3607, boundObjectRef=ref))
+        assert claims["exp"] - claims["iat"] == life
+        assert claims["kubernetes.io"].get("warnafter", 0) == (claims["iat"] + 3607 if extend == "true" else 0)
+        for spec in (
+            {"expirationSeconds": 3607},
+            {"expirationSeconds": 3600, "boundObjectRef": ref},
+            {"expirationSeconds": 3607, "boundObjectRef": ref, "audiences": ["vault"]},
+        ):
+            claims = said(await token(api, **spec))
+            assert claims["exp"] - claims["iat"] == spec["expirationSeconds"]
+            assert "warnafter" not in claims["kubernetes.io"]
+
+
+async def test_issuers_and_audiences_are_flags(started) -> None:
+    flags = ("--service-account-issuer=https://a", "--service-account-issuer=b", "--api-audiences=us,too")
+    async with started(*flags) as api:
+        await prepare(api)
+        shown = await token(api)
+        assert (said(shown)["iss"], said(shown)["aud"]) == ("https://a", ["us", "too"])
+        assert (await as_holder(api, shown)).status == 200
+        assert (await as_holder(api, await token(api, audiences=["https://a"]))).status == 401
+
+
+async def test_without_lookup_a_token_outlives_its_account(started) -> None:
+    async with started("--service-account-lookup=false") as api:
+        await prepare(api)
+        shown = await token(api)
+        await api("DELETE", f"{NS}/serviceaccounts/robot")
+        assert (await as_holder(api, shown)).status == 200
+
+
+async def test_tokens_outlive_a_restart_with_the_key(started, tmp_path) -> None:
+    signing = (f"--data-dir={tmp_path}", "--storage-backend=sqlite")
+    async with started(*signing) as api:
+        await prepare(api)
+        shown = await token(api)
+    key = f"--service-account-signing-key-file={tmp_path / 'sa.key'}"
+    async with started(key, f"--service-account-key-file={tmp_path / 'sa.pub'}") as api:
+        assert (await as_holder(api, shown)).status == 200
+        own = await token(api)
+    async with started() as api:  # with a key of its own
+        assert (await as_holder(api, own)).status == 401
+
+
+async def test_others_can_verify_tokens_themselves(started) -> None:
+    async with started("--secure-port=6443") as api:
+        await prepare(api)
+        shown = await token(api)
+        code, found = await api("GET", "/.well-known/openid-configuration")
+        assert (code, found["issuer"]) == (200, ISSUER)
+        assert found["jwks_uri"] == "https://192.0.2.1:6443/openid/v1/jwks"
+        response = await api.send("GET", "/openid/v1/jwks")
+        assert response.headers["content-type"] == "application/jwk-set+json"
+        keys = jwt.PyJWKSet.from_dict(json.loads(response.body))
+        named = jwt.get_unverified_header(shown)["kid"]
+        claims = jwt.decode(shown, keys[named], found["id_token_signing_alg_values_supported"], audience=ISSUER)
+        assert claims["sub"] == "system:serviceaccount:default:robot"
+        assert "/openid/v1/jwks" in (await api("GET", "/"))[1]["paths"]
+
+
+async def test_where_the_keys_are_is_a_flag(started) -> None:
+    async with started("--service-account-jwks-uri=https://keys/here") as api:
+        assert (await api("GET", "/.well-known/openid-configuration"))[1]["jwks_uri"] == "https://keys/here"
+    async with started("--service-account-issuer=somebody") as api:
+        assert (await api("GET", "/.well-known/openid-configuration"))[0] == 404
+        assert (await api("GET", "/openid/v1/jwks"))[0] == 404
+
+
+async def test_a_forged_token_is_told_nothing(api) -> None:
+    header, payload, signature = (await token(api)).split(".")
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=="))
+    claims["kubernetes.io"]["namespace"] = "kube-system"
+    forged = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
+    answer = await as_holder(api, f"{header}.{forged}.{signature}")
+    assert (answer.status, json.loads(answer.body)["message"]) == (401, "Unauthorized")
