@@ -137,6 +137,7 @@ def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Ite
 SPECS = (
     Spec(
         name="endpoints-controller",
+        queue="endpoint",
         aliases=("endpoint",),
         reconciler=EndpointsController,
         options=EndpointsOptions,

@@ -180,6 +180,7 @@ class NamespaceController:
 SPECS = (
     Spec(
         name="namespace-controller",
+        queue="namespace",
         aliases=("namespace",),
         reconciler=NamespaceController,
         options=NamespaceOptions,

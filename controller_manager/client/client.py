@@ -232,12 +232,18 @@ class Client:
             self._on_write(write)
 
     async def _answer(self, call: Call) -> bytes:
-        return await whole_body(await self._send(call))
+        began, labels = monotonic(), (call.method, self._transport.host)
+        try:
+            body = await whole_body(await self._send(call))
+        finally:
+            self._metrics.duration.observe(monotonic() - began, *labels)
+        self._metrics.response_size.observe(len(body), *labels)
+        return body
 
     async def _send(self, call: Call) -> Response:
         """The answer, once it is neither a refusal nor a request to come back later."""
         for attempt in range(1, _ATTEMPTS + 1):
-            response = await self._exchange(call)
+            response = await self._exchange(call, again=attempt > 1)
             if response.status < 300:
                 return response
             body = await whole_body(response)
@@ -247,19 +253,21 @@ class Client:
             await asyncio.sleep(pause)
         raise errors.from_response(response.status, body)
 
-    async def _exchange(self, call: Call) -> Response:
-        host = self._transport.host
-        self._metrics.limiter.labels(call.method, host).observe(await self._throttle.wait())
+    async def _exchange(self, call: Call, *, again: bool) -> Response:
+        metrics, method, host = self._metrics, call.method, self._transport.host
+        metrics.limiter.observe(await self._throttle.wait(), method, host)
+        metrics.request_size.observe(len(call.body), method, host)
         headers = {"accept": call.accept, "user-agent": self._user_agent}
         if call.body:
             headers["content-type"] = call.content_type
-        began, code = monotonic(), "<error>"
+        code = "<error>"
         try:
             response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))
             code = str(response.status)
         finally:
-            self._metrics.requests.labels(code, call.method, host).inc()
-            self._metrics.duration.labels(call.method, host).observe(monotonic() - began)
+            metrics.requests.add(code, method, host)
+            if again:
+                metrics.retries.add(code, method, host)
         return response
 
 

@@ -75,6 +75,7 @@ class Controller:
             self._context.log,
             workers=self.spec.workers(self._options),
             settle=self._settle,
+            queue=self.spec.queue,
         )
         feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add)
         try:

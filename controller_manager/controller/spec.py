@@ -105,7 +105,8 @@ class Spec(Generic[O]):
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
     `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
-    `--cluster-api-qps` to itself, or `qps_factor` times that.
+    `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
+    another name than the controller's.
     """
 
     name: str
@@ -114,6 +115,7 @@ class Spec(Generic[O]):
     options: type[O]
     workers: Callable[[O], int] = _one
     aliases: tuple[str, ...] = ()
+    queue: str = ""
     default_on: bool = True
     qps_factor: int = 1
     rbac: tuple[Rule, ...] = ()

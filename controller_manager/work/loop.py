@@ -67,6 +67,7 @@ class ControlLoop(Generic[K]):
     tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the queue's limits.
 
     With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed.
+    In metrics its queue is called `queue`, or as the loop.
     """
 
     def __init__(
@@ -78,11 +79,14 @@ class ControlLoop(Generic[K]):
         *,
         workers: int = 1,
         settle: Settle[K] | None = None,
+        queue: str = "",
     ) -> None:
         self.name = name
+        self.queue = queue or name
+        self.workers = workers
         self._handle = handle
         self._log = log
-        self._workers = workers
+        self.workers = workers
         self._settle = settle
         self._queue: WorkQueue[K] = WorkQueue()
         # A key that the queue calls running is in _running, and then, if need be, in _settling with its timer.
@@ -91,10 +95,11 @@ class ControlLoop(Generic[K]):
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
         self._last_error = ""
-        self._waited = metrics.queue_duration.labels(name)
-        self._worked = metrics.work_duration.labels(name)
-        self._outcomes = metrics.outcomes
-        self._unsettled = metrics.unsettled.labels(name)
+        self._waited = metrics.waited.of(self.queue)
+        self._worked = metrics.worked.of(self.queue)
+        self._took = metrics.took.of(name)
+        self._metrics = metrics
+        metrics.unsettled[name] += 0
         metrics.follow(self)
 
     def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
@@ -147,14 +152,14 @@ class ControlLoop(Generic[K]):
 
     def _start_ready(self, tasks: Tasks) -> None:
         now = clock.monotonic()
-        while len(self._running) < self._workers and (entry := self._queue.take(now)) is not None:
+        while len(self._running) < self.workers and (entry := self._queue.take(now)) is not None:
             self._running[entry.key] = (now, entry)
             self._waited.observe(entry.waited)
             tasks.start(self._work(entry), name=f"{self.name} {entry.key}")
 
     async def _sleep(self) -> None:
         """Until something was added or finished, or a delayed key is due."""
-        due = self._queue.next_deadline() if len(self._running) < self._workers else None
+        due = self._queue.next_deadline() if len(self._running) < self.workers else None
         timer = asyncio.get_running_loop().call_at(due, self._wake.set) if due is not None else None
         await self._wake.wait()
         self._wake.clear()
@@ -176,7 +181,9 @@ class ControlLoop(Generic[K]):
             outcome = await self._attempt(entry.key)
         finally:
             del self._running[entry.key]
-            self._worked.observe(clock.monotonic() - started)
+            seconds = clock.monotonic() - started
+            self._worked.observe(seconds)
+            self._took.observe(seconds)
             self._wake.set()
         self._conclude(entry, outcome)
         if self._settle is None:
@@ -195,7 +202,7 @@ class ControlLoop(Generic[K]):
 
     def _settle_late(self, key: K) -> None:
         self._log.warning("what was written has not come back; going on without", key=str(key))
-        self._unsettled.inc()
+        self._metrics.unsettled[self.name] += 1
         self._settled(key, self._settling[key])
 
     async def _attempt(self, key: K) -> Requeue | Exception | None:
@@ -237,4 +244,4 @@ class ControlLoop(Generic[K]):
                 log.warning("reconcile failed", again_after=seconds, error=str(outcome), exc_info=trace)
 
     def _count(self, outcome: str) -> None:
-        self._outcomes.labels(self.name, outcome).inc()
+        self._metrics.outcomes[self.name, outcome] += 1

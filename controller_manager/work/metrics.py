@@ -1,19 +1,110 @@
 """The metrics of all control loops of one process: counts are read at scrape time, durations observed."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import accumulate, repeat
+from operator import mul
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-_BUCKETS = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 0.01, 0.1, 1, 10)
+from controller_manager.base.metrics import Family, Histograms, Shown
+
+_NAME, _CONTROLLER = ("name",), ("controller",)
+# Powers of ten as repeated multiplication makes them, since queries compare bounds as text.
+_TENS = tuple(accumulate((1e-8, *repeat(10.0, 9)), mul))
+_RECONCILE = (
+    *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25, 1.5),
+    *(1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
+)
+
+# As client-go names them, by queue.
+_WAITED = Family(
+    "workqueue_queue_duration_seconds",
+    "Seconds a key stays in the queue before it is worked on.",
+    "histogram",
+    _NAME,
+    _TENS,
+    stability="BETA",
+)
+_WORKED = Family(
+    "workqueue_work_duration_seconds",
+    "Seconds the work on a key takes.",
+    "histogram",
+    _NAME,
+    _TENS,
+    stability="BETA",
+)
+_DEPTH = Family("workqueue_depth", "Keys that are ready to be worked on.", "gauge", _NAME, stability="BETA")
+_ADDS = Family("workqueue_adds_total", "Keys let into the queue.", "counter", _NAME, stability="BETA")
+_RETRIES = Family("workqueue_retries_total", "Keys that came back after a failure.", "counter", _NAME, stability="BETA")
+_UNFINISHED = Family(
+    "workqueue_unfinished_work_seconds",
+    "Seconds spent so far on keys still being worked on.",
+    "gauge",
+    _NAME,
+    stability="BETA",
+)
+_LONGEST = Family(
+    "workqueue_longest_running_processor_seconds", "Seconds of the longest of these.", "gauge", _NAME, stability="BETA"
+)
+
+# As controller-runtime names them, by controller.
+_TOOK = Family(
+    "controller_runtime_reconcile_time_seconds", "Seconds a reconcile takes.", "histogram", _CONTROLLER, _RECONCILE
+)
+_RESULTS = Family(
+    "controller_runtime_reconcile_total",
+    "Finished reconciles by result: success, requeue_after, requeue (the object changed meanwhile) or error.",
+    "counter",
+    ("controller", "result"),
+)
+_ERRORS = Family(
+    "controller_runtime_reconcile_errors_total", "Reconciles that ended in an error.", "counter", _CONTROLLER
+)
+_GIVEN_UP = Family(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "Of these, those that are not tried again before something changes.",
+    "counter",
+    _CONTROLLER,
+)
+_ACTIVE = Family("controller_runtime_active_workers", "Keys being worked on.", "gauge", _CONTROLLER)
+_WORKERS = Family(
+    "controller_runtime_max_concurrent_reconciles", "Keys that may be worked on at once.", "gauge", _CONTROLLER
+)
+_UNSETTLED = Family(
+    "controller_unsettled_writes_total",
+    "Reconciles whose writes were not seen to come back in time.",
+    "counter",
+    _CONTROLLER,
+)
+
+# What two of these were called before.
+_OLD_RESULTS = Family(
+    "reconcile_total", "Finished reconciles by outcome.", "counter", ("name", "outcome"), deprecated="1.35"
+)
+_OLD_UNSETTLED = Family(
+    "reconcile_unsettled_total", "Writes not seen to come back in time.", "counter", _NAME, deprecated="1.35"
+)
+
+# The outcome of a reconcile, as controller-runtime calls its result.
+_RESULT_OF: Mapping[str, str] = {
+    "done": "success",
+    "requeue": "requeue_after",
+    "conflict": "requeue",
+    "error": "error",
+    "give_up": "error",
+}
 
 
 class Source(Protocol):
-    """What a loop tells at scrape time."""
+    """What a loop tells at scrape time; `name` is its controller's, `queue` what its queue is called."""
 
     name: str
+    queue: str
+    workers: int
 
     @property
     def depth(self) -> int:
@@ -34,57 +125,49 @@ class Source(Protocol):
 class WorkMetrics(Collector):
     """One per process; a loop that is made anew under its name takes the place of the former one."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry | None) -> None:
         self._sources: dict[str, Source] = {}
-        registry.register(self)
-        self.queue_duration = Histogram(
-            "workqueue_queue_duration_seconds",
-            "Seconds a key stays in the queue before it is worked on.",
-            ["name"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self.work_duration = Histogram(
-            "workqueue_work_duration_seconds",
-            "Seconds the work on a key takes.",
-            ["name"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        self.outcomes = Counter(
-            "reconcile_total",
-            "Finished reconciles by outcome: done, requeue, give_up, conflict or error.",
-            ["name", "outcome"],
-            registry=registry,
-        )
-
-        self.unsettled = Counter(
-            "reconcile_unsettled_total",
-            "Keys whose writes were not seen to come back in time.",
-            ["name"],
-            registry=registry,
-        )
+        self.waited = Histograms(_WAITED, registry)
+        self.worked = Histograms(_WORKED, registry)
+        self.took = Histograms(_TOOK, registry)
+        # By controller and outcome, and by controller.
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.unsettled: Counter[str] = Counter()
+        if registry is not None:
+            registry.register(self)
 
     def follow(self, source: Source) -> None:
         """Report `source` from now on."""
         self._sources[source.name] = source
 
     def collect(self) -> Iterable[Metric]:
-        """The families of `Source`; called by the registry."""
-        depth = GaugeMetricFamily("workqueue_depth", "Keys that are ready to be worked on.", labels=["name"])
-        adds = CounterMetricFamily("workqueue_adds", "Keys let into the queue.", labels=["name"])
-        retries = CounterMetricFamily("workqueue_retries", "Keys that came back after a failure.", labels=["name"])
-        unfinished = GaugeMetricFamily(
-            "workqueue_unfinished_work_seconds", "Seconds spent so far on keys still being worked on.", labels=["name"]
-        )
-        longest = GaugeMetricFamily(
-            "workqueue_longest_running_processor_seconds", "Seconds of the longest of these.", labels=["name"]
-        )
-        for name, source in self._sources.items():
-            ages = source.ages()
-            depth.add_metric([name], source.depth)
-            adds.add_metric([name], source.adds)
-            retries.add_metric([name], source.retries)
-            unfinished.add_metric([name], sum(ages))
-            longest.add_metric([name], max(ages, default=0.0))
-        return (depth, adds, retries, unfinished, longest)
+        """What is not observed but read; called by the registry."""
+        yield from self._of_queues()
+        yield from self._of_workers()
+        results, errors = Counter[tuple[str, str]](), Counter[str]()
+        for (name, outcome), count in self.outcomes.items():
+            results[name, _RESULT_OF[outcome]] += count
+            errors[name] += count if _RESULT_OF[outcome] == "error" else 0
+        yield Shown(_RESULTS, results.items())
+        yield Shown(_ERRORS, _by_name(errors))
+        yield Shown(_GIVEN_UP, (((name,), self.outcomes[name, "give_up"]) for name in errors))
+        yield Shown(_UNSETTLED, _by_name(self.unsettled))
+        yield Shown(_OLD_RESULTS, self.outcomes.items())
+        yield Shown(_OLD_UNSETTLED, _by_name(self.unsettled))
+
+    def _of_queues(self) -> Iterable[Metric]:
+        sources = [((source.queue,), source, source.ages()) for source in self._sources.values()]
+        yield Shown(_DEPTH, ((name, source.depth) for name, source, _ in sources))
+        yield Shown(_ADDS, ((name, source.adds) for name, source, _ in sources))
+        yield Shown(_RETRIES, ((name, source.retries) for name, source, _ in sources))
+        yield Shown(_UNFINISHED, ((name, sum(ages)) for name, _, ages in sources))
+        yield Shown(_LONGEST, ((name, max(ages, default=0.0)) for name, _, ages in sources))
+
+    def _of_workers(self) -> Iterable[Metric]:
+        sources = self._sources.values()
+        yield Shown(_ACTIVE, (((source.name,), len(source.ages())) for source in sources))
+        yield Shown(_WORKERS, (((source.name,), source.workers) for source in sources))
+
+
+def _by_name(counts: Mapping[str, int]) -> Iterable[tuple[tuple[str], int]]:
+    return (((name,), count) for name, count in counts.items())

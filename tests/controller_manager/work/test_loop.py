@@ -113,7 +113,7 @@ async def test_nothing_of_a_loop_happens_after_its_end() -> None:
         bench.loop.add("a")
         await asyncio.sleep(1)
     await asyncio.sleep(60)
-    assert metrics.unsettled.labels("test")._value.get() == 0
+    assert metrics.unsettled["test"] == 0
 
 
 async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
