@@ -6,5 +6,6 @@ VENDOR = "kubernetes"
 SYSTEM_NAMESPACE = "kube-system"
 DEFAULT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 API_VERSION = "1.36"
-MANAGER_USER = "system:kube-controller-manager"
+MANAGER_NAME = "kube-controller-manager"
+MANAGER_USER = f"system:{MANAGER_NAME}"
 ADMIN_GROUP = "system:masters"

@@ -13,6 +13,7 @@ from controller_manager.app.features import FeatureOptions
 from controller_manager.app.logs import LogOptions
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.metrics import MetricsOptions
+from controller_manager.app.migration import MigrationOptions
 from controller_manager.app.secure import ServingOptions
 from controller_manager.options import FlagSet, Options
 
@@ -21,6 +22,7 @@ _PROCESS: tuple[type[Options], ...] = (
     ManagerOptions,
     ClientOptions,
     ElectionOptions,
+    MigrationOptions,
     ServingOptions,
     AuthenticationOptions,
     AuthorizationOptions,

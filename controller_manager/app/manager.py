@@ -1,35 +1,40 @@
 """The manager put together and its life: serve, stand by with warm caches, lead, stop in order and say why."""
 
 import asyncio
-import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from controller_manager.api.timestamps import format_time
 from controller_manager.app.access import Guard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
 from controller_manager.app.debugging import debugging_routes
-from controller_manager.app.election import ElectionOptions, make_elector
+from controller_manager.app.election import Election, ElectionOptions
 from controller_manager.app.metrics import MetricsOptions, metrics_handler
+from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages import Handler, Pages
 from controller_manager.app.secure import ServingOptions, secure_site
+from controller_manager.app.state import ManagerState
+from controller_manager.app.team import Team
+from controller_manager.base import clock
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller
+from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag
 from controller_manager.serving import Health
 from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
-_FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
 _CLOSE_SITE = 3.0  # seconds the last answers get at a stop
+_PATIENCE = 600.0  # seconds a controller may keep crashing before somebody should start the process anew
 
 
 class ManagerOptions(Options):
@@ -54,43 +59,61 @@ class Ending:
 
 
 class Manager:
-    """One replica with the controllers `specs`; make it within the loop.
+    """One replica with the controllers `specs`; make it within the loop. Raises ConfigError.
+
+    It is a list of teams, each of a lock and the controllers that run under it: one, or with leader migration two, of
+    which the second seeks its lock once the first has got its own. Losing any of them ends the process.
 
     `pages` answers what its site serves, so that a test can ask without a socket (--secure-port=0).
     """
 
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
+        self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
         self._log = runtime.log("manager")
-        self._interval = parsed[ManagerOptions].controller_start_interval
+        self._born = clock.monotonic()
         self._stop = asyncio.Event()
         self._why = ""
-        self._leading = False
         self._clients = Clients(parsed[ClientOptions], network, runtime)
-        me = identity()
-        self._elector = make_elector(parsed[ElectionOptions], self._clients.unlimited, me, runtime)
+        self._me = identity()
         self._informers = Informers(self._clients.reader, runtime, resync=parsed[ManagerOptions].min_resync_period)
-        self._events = EventWriter(self._clients.writer("events", self.may_write), me, registry=runtime.registry)
-        metrics = WorkMetrics(runtime.registry)
-        self._controllers = [
-            Controller(spec, self._context(spec, runtime), parsed[spec.options], metrics) for spec in specs
-        ]
+        self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
+        self._parts = divide(parsed, specs, runtime)
+        self._teams = self._make_teams(parsed, runtime)
+        self._controllers = [controller for team in self._teams for controller in team.controllers]
         trust = Trust()
         self._guard = Guard(parsed, network, trust, runtime)
         self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
         self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust)
 
     def may_write(self) -> bool:
-        """Whether the controllers may change anything right now."""
-        return self._elector is None or self._elector.leads()
+        """Whether any of the controllers may change anything right now."""
+        return any(team.may_write() for team in self._teams)
 
     def busy_with(self) -> tuple[str, ...]:
         """What is to be done right now: informers to fill, keys to work on. What is due later does not count."""
         filling = [f"listing {one.selection}" for one in self._informers if not one.is_synced]
-        states = [state for controller in self._controllers if (state := controller.state()) is not None]
-        working = [f"{state.name} with {key.key}" for state in states for key in state.running]
-        waiting = [f"{state.name} with {state.ready} keys more" for state in states if state.ready]
+        loops = [work for controller in self._controllers if (work := controller.state().work) is not None]
+        working = [f"{loop.name} with {key.key}" for loop in loops for key in loop.running]
+        waiting = [f"{loop.name} with {loop.ready} keys more" for loop in loops if loop.ready]
         return (*filling, *working, *waiting)
+
+    def state(self) -> ManagerState:
+        """Everything a person may want to know, as of now."""
+        elsewhere = (
+            ControllerState(name, Phase.ELSEWHERE, component=owner) for name, owner in self._parts.elsewhere.items()
+        )
+        controllers = (*(controller.state() for controller in self._controllers), *elsewhere)
+        return ManagerState(
+            name=self._name,
+            identity=self._me,
+            time=format_time(clock.utc_now()),
+            uptime=clock.monotonic() - self._born,
+            stopping=self._why,
+            locks=tuple(team.state() for team in self._teams),
+            controllers=tuple(sorted(controllers, key=lambda one: one.name)),
+            informers=tuple(sorted((one.state() for one in self._informers), key=lambda one: one.selection)),
+        )
 
     def stop(self, why: str) -> None:
         """Ask it to stop: what runs is finished, the last events are written, the lease is released."""
@@ -124,48 +147,45 @@ class Manager:
                 await self._site.stop(_CLOSE_SITE)
 
     async def _take_part(self, tasks: Tasks) -> Ending:
-        part = tasks.start(self._lead_when_elected(), name="election")
+        parts = [tasks.start(self._part_of(team), name="election") for team in self._teams]
         stopping = tasks.start(self._stop.wait(), name="stop")
-        await asyncio.wait((part, stopping), return_when=asyncio.FIRST_COMPLETED)
-        if not self._leading:
-            part.cancel()
-        await asyncio.wait((part,))
-        return Ending(0, self._why) if part.cancelled() else part.result()
+        await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
+        for team, part in zip(self._teams, parts, strict=True):
+            if stopping.done() and team.leading.is_set():
+                team.stop()
+            else:
+                part.cancel()
+        await asyncio.wait(parts)
+        losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
+        return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
-    async def _lead_when_elected(self) -> Ending:
+    async def _part_of(self, team: Team) -> str:
+        """How the lead was lost; empty if it ended because somebody asked for that."""
+        if team is not self._teams[0]:
+            await self._teams[0].leading.wait()
         try:
-            await (self._lead() if self._elector is None else self._elector.run(self._lead))
-        except LeadershipLost as error:
-            return Ending(1, str(error))
-        return Ending(0, self._why)
+            await team.run()
+        except LeadershipLost as loss:
+            return str(loss)
+        return ""
 
-    async def _lead(self) -> None:
-        """Run the controllers until asked to stop; being cancelled ends them at once."""
-        self._leading = True
-        try:
-            async with Tasks() as tasks:
-                running: list[asyncio.Task[Any]] = []
-                tasks.start(self._start_controllers(tasks, running), name="start the controllers")
-                await self._stop.wait()
-                for controller in self._controllers:
-                    controller.stop()
-                if running:
-                    await asyncio.wait(running)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._events.flush(), _FLUSH_EVENTS)
-        finally:
-            self._leading = False
+    def _make_teams(self, parsed: Parsed, runtime: Runtime) -> list[Team]:
+        election = Election(parsed[ElectionOptions], self._clients.unlimited, self._me, runtime)
+        metrics = WorkMetrics(runtime.registry)
+        interval = parsed[ManagerOptions].controller_start_interval
+        teams = []
+        for lock, specs in self._parts.by_lock:
+            elector = election.candidate(lock)
+            may_write = elector.leads if elector is not None else _always
+            controllers = [
+                Controller(spec, self._context(spec, may_write, runtime), parsed[spec.options], metrics)
+                for spec in specs
+            ]
+            teams.append(Team(elector, controllers, self._events, interval, runtime))
+        return teams
 
-    async def _start_controllers(self, tasks: Tasks, running: list[asyncio.Task[Any]]) -> None:
-        for controller in self._controllers:
-            if running:
-                await asyncio.sleep(self._interval)
-            name = controller.spec.name
-            self._log.info("starting a controller", controller=name, waits_for=controller.waits_for)
-            running.append(tasks.start(controller.run(), name=name))
-
-    def _context(self, spec: AnySpec, runtime: Runtime) -> Context:
-        client = self._clients.writer(spec.name, self.may_write, spec.qps_factor)
+    def _context(self, spec: AnySpec, may_write: Callable[[], bool], runtime: Runtime) -> Context:
+        client = self._clients.writer(spec.name, may_write, spec.qps_factor)
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
@@ -177,18 +197,41 @@ class Manager:
         health.add("leaderElection", self._check_lead, ("healthz", "livez"))
         health.add("informers", self._check_informers, ("readyz",))
         for controller in self._controllers:
-            health.add(controller.spec.name, partial(_check_controller, controller), ("readyz",))
+            health.add(controller.spec.name, partial(_why_not_healthy, controller), ("healthz",))
+            health.add(controller.spec.name, partial(_why_not_ready, controller), ("readyz",))
         return health
 
     def _check_lead(self) -> str:
-        return "" if not self._leading or self.may_write() else "the lease was not renewed in time"
+        return "the lease was not renewed in time" if any(team.overdue() for team in self._teams) else ""
 
     def _check_informers(self) -> str:
         return _waiting([str(one.selection) for one in self._informers if not one.is_synced])
 
 
-def _check_controller(controller: Controller) -> str:
-    return _waiting(controller.waits_for)
+def _always() -> bool:
+    return True
+
+
+# What the probes say of one controller. A probe of /livez or /healthz that fails restarts the process, and with it all
+# other controllers: one that is ill must not do that at once, and never because of what a restart can't mend.
+#
+#   the controller                                    /livez   /healthz   /readyz
+#   stands by or runs, its informers have read all    ok       ok         ok
+#   waits for informers, refused ones for example     ok       ok         fails
+#   has crashed, and waits to be started again        ok       ok         fails
+#   has kept crashing for ten minutes                 ok       fails      fails
+
+
+def _why_not_healthy(controller: Controller) -> str:
+    state = controller.state()
+    keeps_crashing = state.ailing_seconds >= _PATIENCE and not state.waits_for
+    return f"it keeps crashing: {state.crash}" if keeps_crashing else ""
+
+
+def _why_not_ready(controller: Controller) -> str:
+    state = controller.state()
+    crashed = state.phase is Phase.CRASHED
+    return f"it crashed: {state.crash}" if crashed else _waiting(state.waits_for) or _why_not_healthy(controller)
 
 
 def _waiting(informers: Sequence[str]) -> str:

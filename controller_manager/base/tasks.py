@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-import structlog
+from controller_manager.base.log import Logger
 
 T = TypeVar("T")
 
@@ -50,14 +50,16 @@ class Tasks:
 
 async def keep_running(
     work: Callable[[], Awaitable[None]],
-    log: "structlog.typing.FilteringBoundLogger",
+    log: Logger,
     *,
     name: str,
     pause: float = 1.0,
     longest_pause: float = 30.0,
+    on_failure: Callable[[BaseException], None] | None = None,
 ) -> None:
     """Run `work` again whenever it fails, with a doubling pause; a plain return ends it.
 
+    A run that was longer than `longest_pause` makes the pauses short again. `on_failure` is told of each failure.
     Background work that must outlive its own errors goes through here: this is the task runner of the three
     places that may swallow an error.
     """
@@ -67,12 +69,16 @@ async def keep_running(
         try:
             await work()
             return
-        except asyncio.CancelledError:
+        except asyncio.CancelledError as error:
             if is_being_cancelled():
                 raise
+            failure: BaseException = error
             log.exception("background work was cancelled from within; it will be tried again", work=name, pause=wait)
-        except Exception:
+        except Exception as error:
+            failure = error
             log.exception("background work failed; it will be tried again", work=name, pause=wait)
+        if on_failure is not None:
+            on_failure(failure)
         if asyncio.get_running_loop().time() - started > longest_pause:
             wait = pause
         await asyncio.sleep(wait)

@@ -4,6 +4,7 @@ from controller_manager.cache.change import Change, Selection
 from controller_manager.cache.informer import Informer
 from controller_manager.cache.informers import Informers
 from controller_manager.cache.reflector import Reflector
+from controller_manager.cache.state import InformerState
 from controller_manager.cache.store import Index, Store
 
-__all__ = ["Change", "Index", "Informer", "Informers", "Reflector", "Selection", "Store"]
+__all__ = ["Change", "Index", "Informer", "InformerState", "Informers", "Reflector", "Selection", "Store"]

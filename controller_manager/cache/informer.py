@@ -16,6 +16,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.cache.change import Change, Selection, Subscriber
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
+from controller_manager.cache.state import InformerState
 from controller_manager.cache.store import Index, Store
 from controller_manager.client import Client, WatchEvent, Write
 
@@ -95,6 +96,21 @@ class Informer(Generic[T]):
     def age(self) -> float:
         """Seconds since anything was heard from the server (0 before the start); normally not much over a minute."""
         return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
+
+    def state(self) -> InformerState:
+        """What it holds now, and how it came to that."""
+        made = self._reflector
+        return InformerState(
+            selection=str(self.selection),
+            objects=len(self),
+            synced=self.is_synced,
+            age=self.age(),
+            revision=self.last_revision,
+            lists=made.lists,
+            watches=made.watches,
+            failures=made.failures,
+            last_error=made.last_error,
+        )
 
     def has_seen(self, write: Write) -> bool:
         """Whether what became of the object by that write is known here."""

@@ -1,18 +1,23 @@
 """A declared controller put together: its informers, its loop and its reconciler, kept running."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from controller_manager.api.resource import Key
+from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.client import Write
 from controller_manager.controller.consistency import note_write, noting_writes, when_seen
-from controller_manager.controller.spec import Context, Spec
+from controller_manager.controller.life import LONGEST_PAUSE, Life
+from controller_manager.controller.spec import Context, Reconciler, Spec
+from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
-from controller_manager.work import ControlLoop, LoopState, Requeue, WorkMetrics
+from controller_manager.work import ControlLoop, Requeue, WorkMetrics
 
 # Seconds that what runs has to finish in when a controller stops.
 _GRACE = 5.0
@@ -30,9 +35,9 @@ class Controller:
         self._options = options
         self._metrics = metrics
         self._watched = {watch.resource: context.informers.get(watch.resource) for watch in spec.watches}
-        for watch in spec.watches:
-            self._watched[watch.resource].add_indexes(watch.indexes)
-        self._reconciler = spec.reconciler(self._context, options)
+        with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
+            self._add_indexes()
+        self._life = Life(clock.monotonic())
         self._loop: ControlLoop[Key] | None = None
         self._stop = asyncio.Event()
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
@@ -42,35 +47,48 @@ class Controller:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
         if self._stop.is_set():
             return
-        async with Tasks() as tasks:
-            working = tasks.start(
-                keep_running(self._run_once, self._context.log, name=self.spec.name), name=f"run {self.spec.name}"
-            )
-            stopping = tasks.start(self._stop.wait(), name=f"stop {self.spec.name}")
-            await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-            if self._loop is not None:
-                self._loop.stop()
-                await asyncio.wait((working,), timeout=_GRACE + 1.0)
+        work = keep_running(
+            self._run_once,
+            self._context.log,
+            name=self.spec.name,
+            longest_pause=LONGEST_PAUSE,
+            on_failure=lambda error: self._life.crash(error, clock.monotonic()),
+        )
+        try:
+            async with Tasks() as tasks:
+                working = tasks.start(work, name=f"run {self.spec.name}")
+                stopping = tasks.start(self._stop.wait(), name=f"stop {self.spec.name}")
+                await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+                if self._loop is not None:
+                    self._loop.stop()
+                    await asyncio.wait((working,), timeout=_GRACE + 1.0)
+        finally:
+            self._life.enter(Phase.STOPPED, clock.monotonic())
 
     def stop(self) -> None:
         """Start nothing more; `run` returns once what runs has finished or had its time."""
         self._stop.set()
 
-    def state(self) -> LoopState | None:
-        """What it is doing now; None while it waits for its informers, or after a crash."""
-        return self._loop.state() if self._loop is not None else None
+    def state(self) -> ControllerState:
+        """How it fares now."""
+        work = self._loop.state() if self._loop is not None else None
+        return self._life.state(self.spec.name, clock.monotonic(), self.waits_for, work)
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The informers it can't start without, by name."""
-        return tuple(str(one.selection) for one in self._watched.values() if not one.is_synced)
+        """The informers it can't start without, by name, and what keeps them."""
+        missing = (one.state() for one in self._watched.values() if not one.is_synced)
+        return tuple(f"{one.selection} ({one.last_error})" if one.last_error else one.selection for one in missing)
 
     async def _run_once(self) -> None:
+        self._life.enter(Phase.WAITING, clock.monotonic())
+        self._add_indexes()
+        reconciler = self.spec.reconciler(self._context, self._options)
         for informer in self._watched.values():
             await informer.synced()
         self._loop = loop = ControlLoop(
             self.spec.name,
-            self._reconcile,
+            partial(self._reconcile, reconciler),
             self._metrics,
             self._context.log,
             workers=self.spec.workers(self._options),
@@ -78,17 +96,23 @@ class Controller:
             queue=self.spec.queue,
         )
         feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add)
+        self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
             async with Tasks() as tasks:
                 tasks.start(feed.run(), name=f"feed {self.spec.name}")
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = None
+            self._written.clear()
 
-    async def _reconcile(self, key: Key) -> Requeue | None:
+    def _add_indexes(self) -> None:
+        for watch in self.spec.watches:
+            self._watched[watch.resource].add_indexes(watch.indexes)
+
+    async def _reconcile(self, reconciler: Reconciler, key: Key) -> Requeue | None:
         with noting_writes() as writes:
             try:
-                return await self._reconciler.reconcile(key)
+                return await reconciler.reconcile(key)
             finally:
                 self._written[key] = list(writes.values())
 

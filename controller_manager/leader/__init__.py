@@ -3,5 +3,6 @@
 from controller_manager.leader.decide import Terms
 from controller_manager.leader.elector import Elector, LeadershipLost, identity
 from controller_manager.leader.fence import FencedTransport
+from controller_manager.leader.metrics import LeaderMetrics
 
-__all__ = ["Elector", "FencedTransport", "LeadershipLost", "Terms", "identity"]
+__all__ = ["Elector", "FencedTransport", "LeaderMetrics", "LeadershipLost", "Terms", "identity"]

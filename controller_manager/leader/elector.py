@@ -5,8 +5,6 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from prometheus_client import Gauge
-
 from controller_manager.api import errors
 from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.model import ObjectMeta
@@ -17,7 +15,8 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
 from controller_manager.leader.decide import Move, Seen, Terms, decide, observe
-from controller_manager.leader.record import held, read, released
+from controller_manager.leader.metrics import LeaderMetrics
+from controller_manager.leader.record import Record, held, read, released
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -38,10 +37,12 @@ class Elector:
     any other candidate may take it.
     """
 
-    def __init__(self, client: Client, key: Key, me: str, terms: Terms, runtime: Runtime) -> None:
+    def __init__(
+        self, client: Client, key: Key, me: str, terms: Terms, runtime: Runtime, metrics: LeaderMetrics
+    ) -> None:
+        self.key = key
+        self.me = me
         self._client = client
-        self._key = key
-        self._me = me
         self._terms = terms
         self._log = runtime.log("leader").bind(lease=str(key), me=me)
         self._seen = Seen()
@@ -51,17 +52,23 @@ class Elector:
         self._renewed: float | None = None
         # Set before the first write: from then on the lease may be ours even if no answer arrives.
         self._may_hold = False
-        self._status = Gauge(
-            "leader_election_master_status",
-            "1 while this process leads.",
-            ["name"],
-            registry=runtime.registry,
-        ).labels(key.name)
+        self._status = metrics.status.labels(key.name)
+        self._slow = metrics.slow.labels(key.name)
 
     @property
     def holder(self) -> str:
         """Who held the lease when it was last seen; empty for nobody."""
         return self._seen.holder
+
+    @property
+    def record(self) -> Record | None:
+        """What the lease said when it was last seen; None if there was none."""
+        return self._seen.record
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease as this process last wrote it, if nothing went wrong since."""
+        return self._lease
 
     def leads(self) -> bool:
         """Whether this process may act right now."""
@@ -99,7 +106,7 @@ class Elector:
                 self._log.error("lost the lead; stopping what runs", holder=self.holder)
                 self._renewed = None
         if lost:
-            raise LeadershipLost(f"the lease {self._key} could not be renewed; its holder is {self.holder or 'nobody'}")
+            raise LeadershipLost(f"the lease {self.key} could not be renewed; its holder is {self.holder or 'nobody'}")
 
     async def _renew_while_possible(self) -> None:
         renewed = True
@@ -113,7 +120,7 @@ class Elector:
         try:
             async with asyncio.timeout_at(self._renewed + self._terms.renew):
                 while not await self._try():
-                    if self._seen.holder != self._me:
+                    if self._seen.holder != self.me:
                         return False
                     await asyncio.sleep(self._terms.retry)
         except TimeoutError:
@@ -133,14 +140,16 @@ class Elector:
         return False
 
     async def _move(self) -> bool:
+        if self._lease is None and self._renewed is not None:
+            self._slow.inc()
         lease = self._lease or await self._read()
         self._observe(lease)
-        move = decide(self._me, self._seen, clock.monotonic())
+        move = decide(self.me, self._seen, clock.monotonic())
         if move is Move.WAIT:
             return False
         sent, self._may_hold = clock.monotonic(), True
         if lease is None:
-            meta = ObjectMeta(namespace=self._key.namespace, name=self._key.name)
+            meta = ObjectMeta(namespace=self.key.namespace, name=self.key.name)
             lease = await self._client.create(LEASES, self._held(Lease(metadata=meta)))
         else:
             lease = await self._client.update(LEASES, self._held(lease))
@@ -150,12 +159,12 @@ class Elector:
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._client.get(LEASES, self._key)
+            return await self._client.get(LEASES, self.key)
         except errors.NotFound:
             return None
 
     def _held(self, lease: Lease) -> Lease:
-        return held(lease, self._me, self._terms.lease, clock.utc_now())
+        return held(lease, self.me, self._terms.lease, clock.utc_now())
 
     def _observe(self, lease: Lease | None) -> None:
         before = self._seen
@@ -171,7 +180,7 @@ class Elector:
         try:
             async with asyncio.timeout(self._terms.renew / 2):
                 lease = self._lease or await self._read()
-                if lease is not None and read(lease).holder == self._me:
+                if lease is not None and read(lease).holder == self.me:
                     await self._client.update(LEASES, released(lease, clock.utc_now()))
                     self._log.info("released the lease")
         except (errors.ApiError, OSError) as error:

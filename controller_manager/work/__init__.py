@@ -1,12 +1,14 @@
 """Floor 3: the queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
 from controller_manager.work.backoff import Exponential
-from controller_manager.work.loop import ControlLoop, GiveUp, LoopState, Requeue, Running
+from controller_manager.work.loop import ControlLoop, GiveUp, Requeue
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
+from controller_manager.work.state import Due, LoopState, Running
 
 __all__ = [
     "ControlLoop",
+    "Due",
     "Entry",
     "Exponential",
     "GiveUp",

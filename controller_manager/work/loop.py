@@ -1,6 +1,7 @@
 """The control loop: works on several keys of its queue at once; the outcome decides when a key comes back."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -11,6 +12,7 @@ from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
+from controller_manager.work.state import Due, LoopState, Running
 
 K = TypeVar("K", bound=Hashable)
 
@@ -33,31 +35,13 @@ class GiveUp(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A key being worked on: for how many seconds, and why."""
-
-    key: str
-    seconds: float
-    causes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LoopState:
-    """What a control loop is doing, for people."""
-
-    name: str
-    ready: int
-    delayed: int
-    running: tuple[Running, ...]
-    last_error: str
-
-
 Handle = Callable[[K], Awaitable[Requeue | None]]
 # Called with a key after each run of it; calls its second argument once what the run did is known.
 Settle = Callable[[K, Callable[[], None]], None]
 # A key is held back for that knowledge at most so many seconds.
 LONGEST_SETTLE = 10.0
+# So many of the keys that are due later are told to people.
+_NEXT = 20
 
 
 class ControlLoop(Generic[K]):
@@ -94,7 +78,8 @@ class ControlLoop(Generic[K]):
         self._settling: dict[K, asyncio.TimerHandle] = {}
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
-        self._last_error = ""
+        self._last_error, self._last_error_at = "", 0.0
+        self._done: Counter[str] = Counter()
         self._waited = metrics.waited.of(self.queue)
         self._worked = metrics.worked.of(self.queue)
         self._took = metrics.took.of(name)
@@ -127,8 +112,19 @@ class ControlLoop(Generic[K]):
     def state(self) -> LoopState:
         """What this loop is doing now."""
         now = clock.monotonic()
-        running = tuple(Running(str(key), now - at, entry.causes) for key, (at, entry) in self._running.items())
-        return LoopState(self.name, self.depth, self._queue.delayed, running, self._last_error)
+        return LoopState(
+            name=self.name,
+            workers=self.workers,
+            ready=self.depth,
+            delayed=self._queue.delayed,
+            running=tuple(Running(str(key), now - at, entry.causes) for key, (at, entry) in self._running.items()),
+            next=tuple(
+                Due(str(one.key), one.at - now, one.failures, one.causes) for one in self._queue.upcoming(_NEXT)
+            ),
+            last_error=self._last_error,
+            last_error_seconds=now - self._last_error_at if self._last_error else 0.0,
+            outcomes=dict(self._done),
+        )
 
     @property
     def depth(self) -> int:
@@ -239,9 +235,10 @@ class ControlLoop(Generic[K]):
             case _:
                 seconds = self._queue.retry(key, now, "error")
                 self._count("error")
-                self._last_error = f"{key}: {type(outcome).__name__}: {outcome}"
+                self._last_error, self._last_error_at = f"{key}: {type(outcome).__name__}: {outcome}", now
                 trace = None if isinstance(outcome, _EXPECTED) else outcome
                 log.warning("reconcile failed", again_after=seconds, error=str(outcome), exc_info=trace)
 
     def _count(self, outcome: str) -> None:
+        self._done[outcome] += 1
         self._metrics.outcomes[self.name, outcome] += 1

@@ -47,6 +47,16 @@ class Entry(Generic[K]):
     waited: float
 
 
+@dataclass(frozen=True, slots=True)
+class Promise(Generic[K]):
+    """A key that is due at a time, why, and after how many failures in a row."""
+
+    key: K
+    at: float
+    failures: int
+    causes: tuple[str, ...]
+
+
 class _Waiting:
     """What is known of one key that waits: since when, how urgently, and why."""
 
@@ -151,6 +161,11 @@ class WorkQueue(Generic[K]):
         again = self._again.pop(key, None)
         if again is not None:
             self._lane(again.priority)[key] = again
+
+    def upcoming(self, count: int) -> list[Promise[K]]:
+        """The first `count` of the keys that are due later, in order."""
+        first = heapq.nsmallest(count, self._later.items(), key=lambda item: item[1][:2])
+        return [Promise(key, due, self._failures.get(key, 0), waiting.described()) for key, (due, _, waiting) in first]
 
     def next_deadline(self) -> float | None:
         """When the next delayed key becomes due."""

@@ -18,6 +18,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.client.events import EventWriter
 from controller_manager.controller import Change, Context, For, Informers, Key, Mapped, Owned, Requeue, Spec, Watch
 from controller_manager.controller.build import Controller
+from controller_manager.controller.state import Phase
 from controller_manager.options import Options
 from controller_manager.testing.virtual import run
 from controller_manager.work import WorkMetrics
@@ -99,8 +100,8 @@ async def test_waits_for_all_its_informers(api: Any, refusal: Any) -> None:
     async with running(process, controller):
         await asyncio.sleep(100)
         assert runs.keys == []
-        assert controller.waits_for == ("pods",)
-        assert controller.state() is None
+        assert controller.waits_for == ("pods (refused)",)
+        assert controller.state().phase is Phase.WAITING
         api.before = None
         await asyncio.sleep(60)
         assert controller.waits_for == ()
@@ -165,7 +166,7 @@ async def test_a_reconcile_sees_what_it_wrote_before_however_late_the_watch_is(a
         api.mute = False
         api.put(POD.format("other"))
         await asyncio.sleep(1)
-        state = controller.state()
+        state = controller.state().work
     assert [request.method for request in api.requests].count("POST") == 1
     assert state is not None
     assert (state.last_error, state.ready, state.running) == ("", 0, ())

@@ -16,7 +16,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.leader import Elector, FencedTransport, LeadershipLost, Terms, identity
+from controller_manager.leader import Elector, FencedTransport, LeaderMetrics, LeadershipLost, Terms, identity
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual
@@ -40,7 +40,9 @@ class Candidate:
         self.finish = asyncio.Event()
         self.began: list[float] = []
         self.lost = ""
-        self.elector = Elector(Client(InProcessTransport(self.send)), KEY, name, terms or Terms(), self.runtime)
+        metrics = LeaderMetrics(self.runtime.registry)
+        client = Client(InProcessTransport(self.send))
+        self.elector = Elector(client, KEY, name, terms or Terms(), self.runtime, metrics)
 
     async def send(self, request: Request) -> Response:
         if self.cut:

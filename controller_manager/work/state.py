@@ -1,0 +1,42 @@
+"""What a control loop is doing, as plain data for people and pages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A key being worked on: for how many seconds, and why."""
+
+    key: str
+    seconds: float
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A key that is due in so many seconds, why, and after how many failures in a row."""
+
+    key: str
+    seconds: float
+    failures: int
+    causes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopState:
+    """What a control loop is doing: numbers of keys, the keys themselves, and how the past ones went.
+
+    `next` are the first of the `delayed`; `last_error` was so many `last_error_seconds` ago; `outcomes` counts finished
+    reconciles by outcome (done, requeue, give_up, conflict, error) since this loop began.
+    """
+
+    name: str
+    workers: int
+    ready: int
+    delayed: int
+    running: tuple[Running, ...]
+    next: tuple[Due, ...]
+    last_error: str
+    last_error_seconds: float
+    outcomes: Mapping[str, int]
