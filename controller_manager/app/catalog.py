@@ -1,14 +1,15 @@
 """The controllers that are installed, found by entry points, and the choice among them that `--controllers` makes."""
 
 import pkgutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, ClassVar
 
+from controller_manager.app.known import KNOWN, known_names
 from controller_manager.controller import Spec
-from controller_manager.options import FlagError, Options, StringList, flag
+from controller_manager.options import Check, Options, Parsed, StringList, flag
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
 
@@ -42,15 +43,53 @@ def discover(package: ModuleType) -> Iterator[AnySpec]:
 
 
 def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
-    """The controllers that `--controllers` turns on; raises FlagError for names nobody has."""
-    canonical = {alias: spec.name for spec in specs for alias in (spec.name, *spec.aliases)}
-    unknown = [name for name in wanted if name != "*" and name.removeprefix("-") not in canonical]
-    if unknown:
-        known = ", ".join(sorted(spec.name for spec in specs))
-        raise FlagError([f"--controllers: there is no controller {one!r}; there are: {known}" for one in unknown])
-    mentions = [(canonical[name.removeprefix("-")], name in canonical) for name in wanted if name != "*"]
+    """The controllers that `--controllers` turns on, whose names are known ones."""
+    names = _names(specs)
+    mentions = [(names[name.removeprefix("-")], name in names) for name in wanted if name != "*"]
     first = dict(reversed(mentions))
     return [spec for spec in specs if first.get(spec.name, "*" in wanted and spec.default_on)]
+
+
+def names_known(specs: Sequence[AnySpec]) -> Check:
+    """The rule that `--controllers` names controllers somebody has heard of."""
+    names = _names(specs)
+
+    def check(parsed: Parsed) -> Iterator[str]:
+        for name in parsed[CatalogOptions].controllers:
+            if name != "*" and name.removeprefix("-") not in names:
+                yield f"--controllers: there is no controller {name!r}{_closest(name, names)}"
+
+    return check
+
+
+def not_built(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[str]:
+    """The controllers that `--controllers` turns on by name and that are still to come."""
+    names, built = _names(specs), {spec.name for spec in specs}
+    return [name for name in dict.fromkeys(names[one] for one in wanted if one in names) if name not in built]
+
+
+def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
+    """What `--help` says about controllers, by heading."""
+    built = {spec.name: spec.default_on for spec in specs}
+    awaited = [known.name for known in KNOWN if known.name not in built]
+    texts = {
+        "Controllers that are on by default": [name for name, is_on in built.items() if is_on],
+        "Controllers that are off by default": [name for name, is_on in built.items() if not is_on],
+        "Controllers that --controllers may name and that are not built yet": awaited,
+    }
+    return {heading: ", ".join(names) for heading, names in texts.items() if names}
+
+
+def _names(specs: Iterable[AnySpec]) -> dict[str, str]:
+    """The name of each controller by all the names it goes by; what is installed outranks what is only known."""
+    return {**known_names(), **{name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}}
+
+
+def _closest(name: str, known: Iterable[str]) -> str:
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name.removeprefix("-"), known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else "; --help names all there are"
 
 
 def _check_names(specs: Iterable[AnySpec]) -> None:

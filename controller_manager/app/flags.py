@@ -6,7 +6,7 @@ from controller_manager.app.authentication import AuthenticationOptions
 from controller_manager.app.authorization import AuthorizationOptions
 from controller_manager.app.awaited import AWAITED
 from controller_manager.app.awaited import CHECKS as AWAITED_CHECKS
-from controller_manager.app.catalog import AnySpec, CatalogOptions
+from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
@@ -34,4 +34,4 @@ _PROCESS: tuple[type[Options], ...] = (
 
 def flag_set(specs: Sequence[AnySpec]) -> FlagSet:
     """The flags of a process with these controllers."""
-    return FlagSet(*_PROCESS, *(spec.options for spec in specs), *AWAITED, checks=AWAITED_CHECKS)
+    return FlagSet(*_PROCESS, *(spec.options for spec in specs), *AWAITED, checks=(*AWAITED_CHECKS, names_known(specs)))

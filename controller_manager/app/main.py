@@ -3,11 +3,13 @@
 import asyncio
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
+from controller_manager.app.features import FeatureOptions
 from controller_manager.app.flags import flag_set
-from controller_manager.options import FlagError, Parsed, command_line
+from controller_manager.options import Parsed, command_line
 
 PROGRAM = "cluster-controller-manager"
 _SUMMARY = (
@@ -20,25 +22,33 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def main() -> None:
     """Run until a signal comes or the lead is lost; status 0 only for the former."""
     specs = catalog.installed()
-    parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:])
-    try:
-        chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
-    except FlagError as error:
-        raise SystemExit("\n".join(f"{PROGRAM}: {problem}" for problem in error.problems)) from None
-    raise SystemExit(_run(parsed, chosen))
+    parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:], catalog.notes(specs))
+    chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
+    raise SystemExit(_run(parsed, chosen, list(_remarks(parsed, specs))))
 
 
-def _run(parsed: Parsed, specs: list[catalog.AnySpec]) -> int:
+def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
+    """What whoever wrote the command line should know, although it can be started with."""
+    yield from parsed.remarks()
+    yield from parsed[FeatureOptions].remarks()
+    if awaited := catalog.not_built(specs, parsed[CatalogOptions].controllers):
+        yield f"--controllers: not built yet and left out: {', '.join(awaited)}"
+
+
+def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> int:
     import uvloop  # all that --help does not need is imported from here on
 
     from controller_manager.app.logs import configure_logs
     from controller_manager.app.manager import Manager
     from controller_manager.app.network import HttpNetwork
+    from controller_manager.base.log import get_logger
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.client import ConfigError
     from controller_manager.serving import CannotListen
 
     configure_logs(parsed)
+    for remark in remarks:
+        get_logger("main").warning(remark)
 
     async def serve() -> int:
         manager = Manager(parsed, specs, HttpNetwork(), Runtime(PROGRAM))

@@ -2,6 +2,7 @@
 
 from controller_manager.options.flag import Options, flag
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
+from controller_manager.options.general import GeneralOptions, reported_version
 from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
 from controller_manager.options.process import command_line
 from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
@@ -12,6 +13,7 @@ __all__ = [
     "FlagError",
     "FlagSet",
     "Gate",
+    "GeneralOptions",
     "Int32",
     "Options",
     "Parsed",
@@ -23,5 +25,6 @@ __all__ = [
     "command_line",
     "flag",
     "gates_at",
+    "reported_version",
     "resolve_gates",
 ]

@@ -1,61 +1,61 @@
 """The text of `--help`: flags by section with type, meaning and default, wrapped to the terminal."""
 
 import textwrap
+from collections.abc import Mapping, Sequence
 
 from controller_manager.options.flag import Flag, title_of
 from controller_manager.options.parse import FlagSet
 
 _INDENT = 10
-_GENERAL = (
-    ("  -h, --help", "Print this help and exit."),
-    ("      --version", "Print the version and exit."),
-)
+_NO_NOTES: Mapping[str, str] = {}
 
 
-def help_text(program: str, summary: str, flags: FlagSet, width: int = 80) -> str:
+def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes: Mapping[str, str] = _NO_NOTES) -> str:
     """The whole help, ending in a newline; `width` is the width of the terminal in columns."""
+    width = max(width, 40)
     blocks = [*textwrap.wrap(summary, width), "", f"Usage: {program} [flags]", ""]
     for group, members in flags.flags.items():
-        acting = [flag for flag in members if flag.declared.inert is None]
-        if acting:
+        if acting := [flag for flag in members if not flag.declared.inert]:
             blocks += [f"{title_of(group)} flags:", "", *_entries(acting, width), ""]
-    inert = [flag for flag in flags if flag.declared.inert is not None]
-    if inert:
-        blocks += ["Flags accepted without effect:", ""]
-        for flag in inert:
-            blocks += _entry(_left(flag), _sentence(flag.declared.inert or ""), width)
-        blocks += [""]
-    blocks += ["General flags:", ""]
-    for left, text in _GENERAL:
-        blocks += _entry(left, text, width)
-    return "\n".join(blocks) + "\n"
+    for why, members in inert_flags(flags).items():
+        blocks += [f"Flags accepted without effect, {why}:", "", *_entries(members, width), ""]
+    for heading, text in notes.items():
+        blocks += [f"{heading}:", "", *_wrapped(text, width, 2), ""]
+    return "\n".join(blocks[:-1]) + "\n"
 
 
-def _entries(flags: list[Flag], width: int) -> list[str]:
-    return [line for flag in flags for line in _entry(_left(flag), _right(flag), width)]
+def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
+    """The flags without effect, by the reason."""
+    found: dict[str, list[Flag]] = {}
+    for flag in flags:
+        if flag.declared.inert:
+            found.setdefault(flag.declared.inert, []).append(flag)
+    return found
 
 
-def _entry(left: str, text: str, width: int) -> list[str]:
-    indent = " " * _INDENT
-    return [
-        left,
-        *textwrap.wrap(text, max(width, 40), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False),
-    ]
-
-
-def _left(flag: Flag) -> str:
-    short = f"-{flag.declared.short}, " if flag.declared.short else "    "
-    kind = "" if flag.type.label == "bool" else f" {flag.declared.metavar or flag.type.label}"
-    return f"  {short}--{flag.name}{kind}"
-
-
-def _right(flag: Flag) -> str:
+def meaning(flag: Flag) -> str:
+    """What a flag does, as a sentence, with what limits it and its default."""
     said = flag.declared
     notes = [f"one of: {', '.join(said.choices)}"] if said.choices else []
     notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
     notes += [f"default {flag.type.format(flag.default)}"] if flag.default or flag.type.label == "duration" else []
     tail = f" ({'; '.join(notes)})" if notes else ""
     return f"{_sentence(said.help)}{tail}"
+
+
+def _entries(flags: Sequence[Flag], width: int) -> list[str]:
+    return [line for flag in flags for line in (_left(flag), *_wrapped(meaning(flag), width, _INDENT))]
+
+
+def _wrapped(text: str, width: int, columns: int) -> list[str]:
+    indent = " " * columns
+    return textwrap.wrap(text, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def _left(flag: Flag) -> str:
+    short = f"-{flag.declared.short}, " if flag.declared.short else "    "
+    kind = "" if flag.type.label == "bool" else f" {flag.declared.metavar or flag.type.label}"
+    return f"  {short}--{flag.name}{kind}"
 
 
 def _sentence(text: str) -> str:

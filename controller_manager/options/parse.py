@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from controller_manager.options.flag import Flag, Options, flags_of
+from controller_manager.options.general import GeneralOptions
 
 G = TypeVar("G", bound=Options)
 _NOTHING: Mapping[str, str] = {}
@@ -59,20 +60,34 @@ class Parsed:
             for flag in flags_of(group)
         }
 
+    def remarks(self) -> Iterator[str]:
+        """Sentences for the log about what was given: outdated spellings, and flags without effect."""
+        for name, shown in self.given.items():
+            if "_" in shown:
+                yield f"{shown} is accepted for --{name}"
+        without: dict[str, list[str]] = {}
+        for group in self._options:
+            for flag in flags_of(group):
+                if flag.declared.inert and flag.name in self.given:
+                    without.setdefault(flag.declared.inert, []).append(self.given[flag.name])
+        for why, names in without.items():
+            yield f"{', '.join(names)} without effect: {why}, which is not built yet"
+
 
 Check = Callable[[Parsed], Iterable[str]]
 """A rule between groups: a sentence, naming the flags, for each problem."""
 
 
 class FlagSet:
-    """Groups of flags that together make the command line of one process; a group given twice counts once.
+    """Groups of flags that together make the command line of one process, besides those every process has; a group
+    given twice counts once.
 
     Each of `checks` looks at all groups together. It ends early, without a word, where it asks for a group that has
     problems of its own.
     """
 
     def __init__(self, *groups: type[Options], checks: Iterable[Check] = ()) -> None:
-        self.groups = tuple(dict.fromkeys(groups))
+        self.groups = tuple(dict.fromkeys((*groups, GeneralOptions)))
         self._checks = tuple(checks)
         self.flags: dict[type[Options], list[Flag]] = {group: flags_of(group) for group in self.groups}
         self._by_name: dict[str, Flag] = {}
@@ -164,8 +179,8 @@ class _Reading:
             if flag is None:
                 self.problems.append(f"-{letter} is not a flag")
                 return 0
-            if flag.type.label == "bool" and not word.startswith("="):
-                self._take(flag, f"-{letter}", "true", None)
+            if flag.type.bare is not None and not word.startswith("="):
+                self._take(flag, f"-{letter}", flag.type.bare, None)
                 continue
             text = word[1:] if word.startswith("=") else word or None
             return self._take(flag, f"-{letter}", text, following)
@@ -175,11 +190,11 @@ class _Reading:
         """Read one value; returns how many of the following words it used."""
         used = 0
         self.given[flag.name] = shown
-        if text is None and flag.type.label == "bool":
-            text = "true"
-        elif text is None and following is not None:
+        if text is None:
+            text = flag.type.bare
+        if text is None and following is not None:
             text, used = following, 1
-        elif text is None:
+        if text is None:
             self._refuse(flag, f"{shown} needs a value of type {flag.declared.metavar or flag.type.label}")
             return 0
         self._set(flag, shown, text)
@@ -202,7 +217,7 @@ class _Reading:
 
     def _stray(self, word: str, before: str) -> None:
         flag = self._by_name.get(before.removeprefix("--").replace("_", "-")) if before.startswith("--") else None
-        hint = f"; write {before}={word}" if flag is not None and flag.type.label == "bool" else ""
+        hint = f"; write {before}={word}" if flag is not None and flag.type.bare is not None else ""
         self.problems.append(f"unexpected argument {word!r}{hint}")
 
 

@@ -11,24 +11,30 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BeforeValidator
 
+from controller_manager.api.quantity import parse as parse_quantity
 from controller_manager.options.duration import format_duration, parse_duration
 
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
-_QUANTITY = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(|[kMGTPE]|[KMGTPE]i)")
+_WHOLE = re.compile(r"[+-]?(?:0[xX][0-9a-fA-F]+|0[oO][0-7]+|0[bB][01]+|0|[1-9][0-9]*)")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
 @dataclass(frozen=True, slots=True)
 class FlagType:
-    """One type of value. `join(before, more)` gathers repeated flags; None: the last one wins."""
+    """One type of value. `join(before, more)` gathers repeated flags; None: the last one wins. `bare` is the text that
+    a flag without any stands for; None: it needs one, if only in the next word.
+    """
 
     label: str
     parse: Callable[[str], Any]
     format: Callable[[Any], str]
     join: Callable[[Any, Any], Any] | None = None
+    bare: str | None = None
 
 
-def _parse_bool(text: str) -> bool:
+def parse_bool(text: str) -> bool:
+    """A truth value as Go writes it; raises ValueError."""
     if text in _TRUE or text in _FALSE:
         return text in _TRUE
     raise ValueError("a truth value is true or false")
@@ -39,28 +45,26 @@ def _format_bool(value: bool) -> str:
 
 
 def _parse_int(text: str) -> int:
-    if text != text.strip():
-        raise ValueError("a whole number has no spaces")
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ValueError("not a whole number") from None
+    return _whole(text, 64)
 
 
 def _parse_int32(text: str) -> int:
-    value = _parse_int(text)
-    if not -(2**31) <= value < 2**31:
-        raise ValueError("the number does not fit in 32 bits")
+    return _whole(text, 32)
+
+
+def _whole(text: str, bits: int) -> int:
+    if _WHOLE.fullmatch(text) is None:
+        raise ValueError("not a whole number")
+    value = int(text, 0)
+    if not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        raise ValueError(f"the number does not fit in {bits} bits")
     return value
 
 
 def _parse_float(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError("not a number") from None
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        raise ValueError("not a finite number")
+        raise ValueError("not a number")
     return value
 
 
@@ -119,21 +123,20 @@ def _join_multimaps(
 
 def _parse_quantity(text: str) -> int:
     """A count such as 10Mi or 5k, as a whole number, rounded up."""
-    found = _QUANTITY.fullmatch(text)
-    if found is None:
-        raise ValueError("a quantity is a number with an optional suffix, like 512, 64Ki or 10M")
-    number, suffix = found.groups()
-    scale = 1024 if suffix.endswith("i") else 1000
-    power = " kMGTPE".index(suffix[0].replace("K", "k")) if suffix else 0
-    whole, _, part = number.partition(".")
-    return -int(-int(f"{whole}{part}") * scale**power // 10 ** len(part))
+    try:
+        number = parse_quantity(text).number
+    except ValueError:
+        raise ValueError("a quantity is a number with an optional suffix, like 512, 64Ki or 10M") from None
+    if number < 0:
+        raise ValueError("a quantity is not negative")
+    return math.ceil(number)
 
 
 def _or_text(parse: Callable[[str], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
-_BOOL = FlagType("bool", _parse_bool, _format_bool)
+_BOOL = FlagType("bool", parse_bool, _format_bool, bare="true")
 _INT = FlagType("int", _parse_int, str)
 _FLOAT = FlagType("float", _parse_float, lambda value: f"{value:g}" if float(f"{value:g}") == value else repr(value))
 _STRING = FlagType("string", str, str)

@@ -8,7 +8,9 @@ from importlib import import_module
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.options import FlagError
+from controller_manager.app.catalog import CatalogOptions
+from controller_manager.app.known import KNOWN
+from controller_manager.options import Parsed
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ SPECS = (
 )
 
 
+@pytest.mark.flag("controllers")
 @pytest.mark.parametrize(
     ("wanted", "names"),
     [
@@ -35,6 +38,7 @@ SPECS = (
         (("*", "-endpoint"), ["namespace-controller"]),
         (("-endpoints-controller", "*"), ["namespace-controller"]),
         (("endpoint",), ["endpoints-controller"]),
+        (("namespace",), ["namespace-controller"]),
         (("endpoint", "-endpoints-controller"), ["endpoints-controller"]),
         (("-endpoint", "endpoints-controller"), []),
         ((), []),
@@ -44,14 +48,39 @@ def test_the_choice(wanted, names):
     assert [spec.name for spec in catalog.select(SPECS, wanted)] == names
 
 
-def test_a_name_nobody_has_is_refused_with_those_there_are():
-    with pytest.raises(FlagError) as caught:
-        catalog.select(SPECS, ("*", "-nope", "garbage"))
-    assert caught.value.problems == tuple(
-        f"--controllers: there is no controller {one!r}; "
-        "there are: endpoints-controller, namespace-controller, token-cleaner"
-        for one in ("-nope", "garbage")
-    )
+def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
+    parsed = Parsed(CatalogOptions(controllers=("*", "-endpoints", "xyzzy", "token-cleanr", "-job")))
+    assert list(catalog.names_known(SPECS)(parsed)) == [
+        "--controllers: there is no controller '-endpoints'; did you mean endpoint?",
+        "--controllers: there is no controller 'xyzzy'; --help names all there are",
+        "--controllers: there is no controller 'token-cleanr'; did you mean token-cleaner?",
+    ]
+
+
+def test_controllers_to_come_may_be_named():
+    wanted = ("*", "bootstrapsigner", "tokencleaner", "-deployment", "bootstrap-signer-controller")
+    assert [spec.name for spec in catalog.select(SPECS, wanted)] == ["endpoints-controller", "namespace-controller"]
+    assert catalog.not_built(SPECS, wanted) == ["bootstrap-signer-controller", "token-cleaner-controller"]
+
+
+def test_help_says_which_controllers_there_are_and_which_are_still_to_come():
+    notes = catalog.notes(SPECS)
+    assert list(notes.values())[:2] == ["endpoints-controller, namespace-controller", "token-cleaner"]
+    assert "deployment-controller" in list(notes.values())[2]
+    assert "namespace-controller" not in list(notes.values())[2]
+
+
+def test_every_known_name_means_one_controller():
+    names = [name for known in KNOWN for name in (known.name, known.alias) if name]
+    assert len(names) == len(set(names))
+
+
+def test_our_controllers_go_by_all_the_names_they_have_elsewhere():
+    known = {one.name: one for one in KNOWN}
+    for spec in catalog.installed():
+        theirs = known[spec.name]
+        assert spec.default_on is theirs.default_on
+        assert catalog.select([spec], (theirs.alias or theirs.name,)) == [spec]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_the_names_of_the_ecosystem_are_accepted():
         (["--bind-address=localhost"], "--bind-address: 'localhost' does not appear to be an IPv4 or IPv6 address"),
         (["--secure-port=70000"], "--secure-port: must be at most 65535"),
         (["--leader-elect-resource-lock=endpoints"], "--leader-elect-resource-lock"),
-        (["--cluster-api-burst=0"], "--cluster-api-burst: must be at least 1"),
+        (["--cluster-api-burst=-1"], "--cluster-api-burst: must be at least 0"),
         (["--logging-format=xml"], "--logging-format: must be text or json"),
     ],
 )

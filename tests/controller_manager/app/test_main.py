@@ -29,11 +29,18 @@ def test_help_loads_no_http_library():
     ("argv", "lines"),
     [
         (
-            ["--controllers=foo,bar"],
+            ["--controllers=*,xyzzy,dployment", "--leader-elect-renew-deadline=1h"],
             [
-                f"cluster-controller-manager: --controllers: there is no controller {name!r}; "
-                "there are: endpoints-controller, namespace-controller"
-                for name in ("foo", "bar")
+                (
+                    "cluster-controller-manager: --leader-elect-renew-deadline must be less than "
+                    "--leader-elect-lease-duration"
+                ),
+                "cluster-controller-manager: --controllers: there is no controller 'xyzzy'; --help names all there are",
+                (
+                    "cluster-controller-manager: --controllers: there is no controller 'dployment'; "
+                    "did you mean deployment?"
+                ),
+                "Run 'cluster-controller-manager --help' for all flags.",
             ],
         ),
         (["--kubeconfig=/nope"], ["cluster-controller-manager: /nope can't be read: No such file or directory"]),

@@ -5,7 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.options.duration import format_duration, parse_duration
-from controller_manager.options.types import Duration, FlagType, Int32, Quantity, StringList, StringMap, flag_type
+from controller_manager.options.types import (
+    Duration,
+    FlagType,
+    Int32,
+    Quantity,
+    StringList,
+    StringMap,
+    StringMultimap,
+    flag_type,
+)
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)
 
@@ -75,6 +84,10 @@ def test_a_duration_survives_writing_and_reading(nanoseconds):
         (bool, "0", False),
         (int, "0x10", 16),
         (int, "-5", -5),
+        (int, "+5", 5),
+        (int, "0b11", 3),
+        (float, "-1.5e-3", -0.0015),
+        (float, ".5", 0.5),
         (Int32, "2147483647", 2147483647),
         (float, "0.55", 0.55),
         (int | None, "3", 3),
@@ -82,10 +95,14 @@ def test_a_duration_survives_writing_and_reading(nanoseconds):
         (Quantity, "10Mi", 10 * 2**20),
         (Quantity, "1.5k", 1500),
         (Quantity, "0.3", 1),
+        (Quantity, "1500m", 2),
+        (Quantity, "12e3", 12000),
         (StringList, "", ()),
         (StringList, "a,b", ("a", "b")),
         (StringList, '"a,b",c', ("a,b", "c")),
         (StringList, '"say ""hi"""', ('say "hi"',)),
+        (StringMultimap, "a:1,b:2,a:3,4", {"a": ("1", "3"), "b": ("2",), "": ("4",)}),
+        (StringMultimap, " kube : A=true ,", {"kube": ("A=true",)}),
         (StringMap, "a=1,b=2", {"a": "1", "b": "2"}),
         (StringMap, "metric,label=x,y", {"metric,label": "x,y"}),
         (StringMap, '"m,l=x,y",n=z=1', {"m,l": "x,y", "n": "z=1"}),
@@ -102,9 +119,17 @@ def test_a_value_is_read(annotation, text, value):
         (bool, ""),
         (int, "1.5"),
         (int, " 1"),
+        (int, "9223372036854775808"),
+        (int, "1_000"),
+        (int, "\u0663"),
+        (int, ""),
         (Int32, "2147483648"),
         (float, "nan"),
         (float, "x"),
+        (float, "inf"),
+        (float, "1e999"),
+        (float, " 1"),
+        (float, "1_0"),
         (Quantity, "-1"),
         (Quantity, "5x"),
         (StringList, '"open'),
@@ -128,6 +153,22 @@ def test_a_list_survives_writing_and_reading(values):
 def test_a_map_survives_writing_and_reading(values):
     kind = typed(StringMap)
     assert kind.parse(kind.format(values)) == values
+
+
+WORD = st.from_regex(r"[A-Za-z=]{1,5}", fullmatch=True)
+
+
+@given(st.dictionaries(st.just("") | WORD, st.lists(WORD, min_size=1, max_size=3).map(tuple), max_size=3))
+def test_a_map_of_many_survives_writing_and_reading(values):
+    kind = typed(StringMultimap)
+    assert kind.parse(kind.format(values)) == values
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.booleans(), st.integers(0, 2**62))
+def test_whole_numbers_and_truth_values_survive_writing_and_reading(number, truth, count):
+    for annotation, value in ((int, number), (Int32, number), (bool, truth), (Quantity, count)):
+        kind = typed(annotation)
+        assert kind.parse(kind.format(value)) == value
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
