@@ -71,6 +71,10 @@ class FeatureOptions(Options):
             raise KeyError(f"{gate} is not declared in READ")
         return self._on.get(gate, False)
 
+    def read(self) -> Iterator[tuple[Gate, bool]]:
+        """The gates of `READ` that this version has, and whether they are on."""
+        return ((gate, self._on[gate.name]) for gate in self._offered if gate.name in READ)
+
     @property
     def version(self) -> Version:
         """The version that is emulated: by default our own."""

@@ -7,11 +7,13 @@ from functools import partial
 from typing import ClassVar
 
 from controller_manager.api.timestamps import format_time
+from controller_manager.app.about import tell_about
 from controller_manager.app.access import Guard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
 from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.election import Election, ElectionOptions
+from controller_manager.app.features import FeatureOptions
 from controller_manager.app.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
@@ -70,6 +72,7 @@ class Manager:
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
+        tell_about(runtime.registry, parsed[FeatureOptions])
         self._log = runtime.log("manager")
         self._born = clock.monotonic()
         self._stop = asyncio.Event()

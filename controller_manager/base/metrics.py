@@ -80,6 +80,11 @@ class Distribution:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
+    def merge(self, other: "Distribution") -> None:
+        """Add what another one with the same bounds observed."""
+        self.counts = [mine + more for mine, more in zip(self.counts, other.counts, strict=True)]
+        self.sum += other.sum
+
     def samples(self, name: str, labels: Mapping[str, str]) -> Iterator[Sample]:
         """A bucket for each bound, the sum and the count."""
         bounds = (*map(bound_text, self.bounds), "+Inf")

@@ -12,8 +12,10 @@ from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
 from controller_manager.base.chance import chance
 from controller_manager.base.log import Logger
+from controller_manager.base.metrics import Distribution
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache.change import Change, Selection, Subscriber
+from controller_manager.cache.metrics import PROCESSING
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
 from controller_manager.cache.state import InformerState
@@ -33,6 +35,7 @@ class Informer(Generic[T]):
 
     def __init__(self, client: Client, selection: Selection[T], log: Logger, *, resync: float = 0.0) -> None:
         self.selection = selection
+        self.processing = Distribution(PROCESSING.buckets)
         self._client = client
         self._log = log.bind(informer=str(selection))
         self._resync = resync
@@ -194,6 +197,7 @@ class Informer(Generic[T]):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
                 staged = self._take(event, staged)
+                self.processing.observe(clock.monotonic() - now)
                 due = now + (step.silence if staged is not None else SILENCE)
                 if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
                     deadline.reschedule(due)

@@ -28,7 +28,7 @@ class Informers:
         self._resync = resync
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         self._tasks: Tasks | None = None
-        runtime.registry.register(CacheMetrics(self))
+        runtime.registry.register(CacheMetrics(self, runtime.name))
 
     def __iter__(self) -> Iterator[Informer[Any]]:
         return iter(tuple(self._informers.values()))

@@ -1,34 +1,80 @@
 """The metrics of all informers of one process, read from them at scrape time."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from controller_manager.cache.informer import Informer
+from controller_manager.base.metrics import Distribution, Family, Labels, Shown
+from controller_manager.cache.change import Selection
+from controller_manager.cache.reflector import Reflector
+
+# As client-go names them. Events are taken in as they come, so none ever waits.
+_KIND = ("name", "group", "version", "resource")
+_QUEUED = Family("informer_queued_items", "Events that wait to be taken in.", "gauge", _KIND)
+PROCESSING = Family(
+    "informer_processing_latency_seconds",
+    "Seconds to take in an event, subscribers included.",
+    "histogram",
+    _KIND,
+    (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+
+_EACH = ("informer",)
+_OBJECTS = Family("informer_objects", "Objects held.", "gauge", _EACH)
+_SYNCED = Family("informer_synced", "1 once everything was read.", "gauge", _EACH)
+_AGE = Family("informer_age_seconds", "Seconds since the server was heard.", "gauge", _EACH)
+_LISTS = Family("informer_lists_total", "Times everything was asked for.", "counter", _EACH)
+_WATCHES = Family("informer_watches_total", "Times a watch was resumed.", "counter", _EACH)
+_FAILURES = Family("informer_failures_total", "Requests that failed.", "counter", _EACH)
+
+
+class Source(Protocol):
+    """What an informer tells."""
+
+    selection: Selection[Any]
+    processing: Distribution
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the whole collection was read once."""
+
+    @property
+    def reflector(self) -> Reflector:
+        """Its counts."""
+
+    def age(self) -> float:
+        """Seconds since anything was heard from the server."""
+
+    def __len__(self) -> int: ...
 
 
 class CacheMetrics(Collector):
-    """Counts are of the process so far; `age` grows when the server has gone silent."""
+    """Counts are of the process `name` so far; the age grows when the server has gone silent."""
 
-    def __init__(self, informers: Iterable[Informer[Any]]) -> None:
+    def __init__(self, informers: Iterable[Source], name: str) -> None:
         self._informers = informers
+        self._name = name
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each family per informer; called by the registry."""
-        objects = GaugeMetricFamily("informer_objects", "Objects held.", labels=["informer"])
-        synced = GaugeMetricFamily("informer_synced", "1 once everything was read.", labels=["informer"])
-        age = GaugeMetricFamily("informer_age_seconds", "Seconds since the server was heard.", labels=["informer"])
-        lists = CounterMetricFamily("informer_lists", "Times everything was asked for.", labels=["informer"])
-        watches = CounterMetricFamily("informer_watches", "Times a watch was resumed.", labels=["informer"])
-        failures = CounterMetricFamily("informer_failures", "Requests that failed.", labels=["informer"])
-        for informer in self._informers:
-            labels, reflector = [str(informer.selection)], informer.reflector
-            objects.add_metric(labels, len(informer))
-            synced.add_metric(labels, informer.is_synced)
-            age.add_metric(labels, informer.age())
-            lists.add_metric(labels, reflector.lists)
-            watches.add_metric(labels, reflector.watches)
-            failures.add_metric(labels, reflector.failures)
-        return (objects, synced, age, lists, watches, failures)
+        """One sample of each family per informer, or per resource; called by the registry."""
+        informers = [((str(one.selection),), one) for one in self._informers]
+        yield Shown(_OBJECTS, ((labels, len(one)) for labels, one in informers))
+        yield Shown(_SYNCED, ((labels, one.is_synced) for labels, one in informers))
+        yield Shown(_AGE, ((labels, one.age()) for labels, one in informers))
+        yield Shown(_LISTS, ((labels, one.reflector.lists) for labels, one in informers))
+        yield Shown(_WATCHES, ((labels, one.reflector.watches) for labels, one in informers))
+        yield Shown(_FAILURES, ((labels, one.reflector.failures) for labels, one in informers))
+        kinds = self._by_kind(one for _, one in informers)
+        yield Shown(_QUEUED, ((labels, 0) for labels in kinds))
+        yield Shown(PROCESSING, kinds.items())
+
+    def _by_kind(self, informers: Iterable[Source]) -> dict[Labels, Distribution]:
+        """What the informers of one resource observed, together."""
+        found: dict[Labels, Distribution] = {}
+        for one in informers:
+            resource = one.selection.resource
+            labels = (self._name, resource.group, resource.version, resource.plural)
+            found.setdefault(labels, Distribution(PROCESSING.buckets)).merge(one.processing)
+        return found

@@ -1,0 +1,73 @@
+"""Metrics about the process as such: its build and version, its features, and what the operating system and Python say.
+
+Labels that speak of Go tell truthfully what stands in its place: `go_version` names the interpreter and its version,
+`compiler` its implementation. Nobody records commit, tree and date of a build: these are empty, and the epoch.
+"""
+
+import platform
+import sys
+from collections.abc import Iterable
+from importlib.metadata import version
+
+from prometheus_client import GCCollector, PlatformCollector
+
+from controller_manager.api.platform import API_VERSION
+from controller_manager.app.features import FeatureOptions
+from controller_manager.base.metrics import Family, Gauges
+from controller_manager.base.process import ProcessMetrics
+from controller_manager.base.registry import Registry
+
+_DISTRIBUTION = "cluster-controller-manager"
+_COMPONENT = "kube"
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+_STAGES = {"GA": ""}
+
+_BUILD = Family(
+    "kubernetes_build_info",
+    "Always 1: of which version this is, and what it runs on.",
+    "gauge",
+    (
+        *("major", "minor", "git_version", "git_commit", "git_tree_state", "build_date"),
+        *("go_version", "compiler", "platform"),
+    ),
+    stability="BETA",
+)
+_VERSION = Family(
+    "version_info",
+    "Always 1: the version of a component, which one it emulates, and with which it is compatible.",
+    "gauge",
+    ("component", "binary", "emulation", "min_compat"),
+)
+_FEATURES = Family(
+    "kubernetes_feature_enabled",
+    "1 for features that are on; only those that have an effect here.",
+    "gauge",
+    ("name", "stage"),
+    stability="BETA",
+)
+
+
+def tell_about(registry: Registry, features: FeatureOptions) -> None:
+    """Have the registry show all that."""
+    ProcessMetrics(registry)
+    GCCollector(registry)
+    PlatformCollector(registry)
+    major, minor = features.version
+    Gauges(_BUILD, registry).set(1, *_build())
+    versions = (f"{API_VERSION}.0", f"{major}.{minor}", f"{major}.{minor - 1}")
+    Gauges(_VERSION, registry).set(1, _COMPONENT, *versions)
+    shown = Gauges(_FEATURES, registry)
+    for gate, on in features.read():
+        shown.set(on, gate.name, _STAGES.get(gate.stage, gate.stage))
+
+
+def _build() -> Iterable[str]:
+    machine = platform.machine()
+    return (
+        *API_VERSION.split("."),
+        f"v{API_VERSION}.0+{_DISTRIBUTION}.{version(_DISTRIBUTION)}",
+        *("", "", "1970-01-01T00:00:00Z"),
+        f"python{platform.python_version()}",
+        platform.python_implementation(),
+        f"{sys.platform}/{_MACHINES.get(machine, machine)}",
+    )
