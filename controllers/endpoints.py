@@ -139,6 +139,7 @@ SPECS = (
         name="endpoints-controller",
         queue="endpoint",
         aliases=("endpoint",),
+        account="endpoint-controller",
         reconciler=EndpointsController,
         options=EndpointsOptions,
         workers=lambda options: options.concurrent_endpoint_syncs,

@@ -4,10 +4,13 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from controller_manager.app.network import Network
+from controller_manager.app.service_accounts import Account
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, ClientMetrics, Throttle
+from controller_manager.client import Client, ClientMetrics, Throttle, Transport
 from controller_manager.leader import FencedTransport
 from controller_manager.options import Int32, Options, flag
+
+_QPS, _BURST = 20.0, 30
 
 
 class ClientOptions(Options):
@@ -23,43 +26,63 @@ class ClientOptions(Options):
     )
     master: str = flag("", "address of the API server, in place of the one in the client configuration")
     cluster_api_qps: float = flag(
-        20.0,
-        "requests a second of each controller to the API server; 0 sets no limit",
+        _QPS,
+        "requests a second of each controller to the API server; a negative number sets no limit, 0 is the default",
         aliases=("kube-api-qps",),
-        minimum=0,
     )
     cluster_api_burst: Int32 = flag(
-        30,
-        "requests of each controller to the API server that may go out at once",
+        _BURST,
+        "requests of each controller to the API server that may go out at once; 0 is the default",
         aliases=("kube-api-burst",),
-        minimum=1,
+        minimum=0,
     )
+    use_service_account_credentials: bool = flag(
+        False,
+        "each controller acts as a service account of its own, which is made when it is missing; otherwise all act as "
+        "the process",
+    )
+
+    def throttle(self, factor: int = 1) -> Throttle:
+        """The limit of one client, or so many times that."""
+        return Throttle((self.cluster_api_qps or _QPS) * factor, (self.cluster_api_burst or _BURST) * factor)
 
 
 class Clients:
-    """`unlimited` renews the lease, which nothing must hold up; `reader` fills the informers."""
+    """`unlimited` renews the lease, which nothing must hold up; `reader` fills the informers. Both are the process."""
 
     def __init__(self, options: ClientOptions, network: Network, runtime: Runtime) -> None:
         self._options = options
+        self._network = network
         self._name = runtime.name
+        self._log = runtime.log("service-accounts")
         self._transport = network.connect(options.clusterconfig, options.master)
         self._metrics = ClientMetrics(runtime.registry)
         self.unlimited = Client(self._transport, metrics=self._metrics, user_agent=f"{runtime.name}/process")
-        self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=self._throttle(1))
+        self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=options.throttle())
+        self._tokens = self.unlimited.derive(user_agent=f"{runtime.name}/tokens", throttle=options.throttle())
+        # By the service account that acts through it.
+        self._accounts: dict[str, Transport] = {}
 
-    def writer(self, name: str, may_write: Callable[[], bool], qps_factor: int = 1) -> Client:
-        """A client of the component `name` for what only a leader may do; a busy one holds up no other."""
-        fenced = FencedTransport(self._transport, may_write)
+    def writer(self, name: str, may_write: Callable[[], bool], qps_factor: int = 1, account: str = "") -> Client:
+        """A client of the component `name` for what only a leader may do; a busy one holds up no other.
+
+        It acts as the service account `account`, if it names one and the flags say so.
+        """
+        own = account if self._options.use_service_account_credentials else ""
         return Client(
-            fenced,
+            FencedTransport(self._acting_as(own) if own else self._transport, may_write),
             metrics=self._metrics,
             user_agent=f"{self._name}/{name}",
-            throttle=self._throttle(qps_factor),
+            throttle=self._options.throttle(qps_factor),
         )
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._transport.close()
+        for transport in (*self._accounts.values(), self._transport):
+            await transport.close()
 
-    def _throttle(self, factor: int) -> Throttle:
-        return Throttle(self._options.cluster_api_qps * factor, self._options.cluster_api_burst * factor)
+    def _acting_as(self, account: str) -> Transport:
+        if account not in self._accounts:
+            obtain = Account(self._tokens, account, self._log)
+            self._accounts[account] = self._network.connect(self._options.clusterconfig, self._options.master, obtain)
+        return self._accounts[account]

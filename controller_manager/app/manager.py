@@ -188,7 +188,7 @@ class Manager:
         return teams
 
     def _context(self, spec: AnySpec, may_write: Callable[[], bool], runtime: Runtime) -> Context:
-        client = self._clients.writer(spec.name, may_write, spec.qps_factor)
+        client = self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account or spec.name)
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:

@@ -1,10 +1,13 @@
 """Ways to API servers: a transport for each client configuration that the flags of this process name."""
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from controller_manager.client import Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.client.kubeconfig import from_flags
+
+if TYPE_CHECKING:
+    from controller_manager.client import HttpTransport
 
 
 class Network(Protocol):
@@ -19,10 +22,18 @@ class Network(Protocol):
 
 
 class HttpNetwork:
-    """The network there is outside of tests."""
+    """The network there is outside of tests; those who use one configuration share its connections."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], HttpTransport] = {}
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
         from controller_manager.client import HttpTransport  # --help does without its HTTP library
 
-        return HttpTransport(from_flags(clusterconfig, master), obtain=obtain)
+        first = self._made.get((clusterconfig, master))
+        if first is not None and obtain is not None:
+            return first.acting_as(obtain)
+        made = HttpTransport(from_flags(clusterconfig, master), obtain=obtain)
+        self._made.setdefault((clusterconfig, master), made)
+        return made

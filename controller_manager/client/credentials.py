@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.client.config import ConfigError, Identity
+from controller_manager.client.transport import TransportError
 
 FILES_LAST = 60.0
 _EARLY = 60.0
@@ -33,6 +35,8 @@ class Credential:
 
 
 Obtain = Callable[[float], Awaitable[Credential]]
+"""Obtains a credential at a time of the wall clock. Raises `ConfigError` when there is none to be had."""
+Exchange = Callable[[Request, Credential], Awaitable[Response]]
 
 
 class Credentials:
@@ -53,6 +57,20 @@ class Credentials:
                 await self._obtaining.wait()
                 continue
             await self._renew()
+
+    async def send(self, request: Request, exchange: Exchange) -> Response:
+        """What `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a renewed
+        one. Raises `TransportError` when there are no credentials to be had.
+        """
+        try:
+            credential = await self.current()
+            response = await exchange(request, credential)
+            if response.status != 401:
+                return response
+            renewed = await self.after_refusal(credential)
+            return response if renewed == credential else await exchange(request, renewed)
+        except ConfigError as error:
+            raise TransportError(str(error)) from error
 
     async def after_refusal(self, refused: Credential) -> Credential:
         """The credential to use instead of one that a server refused; equal to it when there is no other."""

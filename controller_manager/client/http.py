@@ -1,7 +1,6 @@
 """The transport over HTTP and TLS; the only module of the client that knows aiohttp."""
 
 import asyncio
-import ssl
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -9,22 +8,21 @@ import aiohttp
 from yarl import URL
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.client.config import ClientConfig, ConfigError
+from controller_manager.client.config import ClientConfig
+from controller_manager.client.connections import Connections, Limits
 from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
 from controller_manager.client.plugin import from_plugin
-from controller_manager.client.tls import client_context
 from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
 
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
-_READ_BUFFER = 1 << 20
 
 
 class HttpTransport:
     """Sends requests to one server; watches have connections of their own, so they never hold up a request.
 
     A request fails after `connect` seconds without a connection or `silence` seconds without a byte; of a watch
-    that holds until it has begun. A request answered by 401 is sent again once, with renewed credentials. `obtain`
-    gives credentials in place of those of `config`. Raises `ConfigError` when authorities or certificate are unusable.
+    that holds until it has begun. `obtain` gives credentials in place of those of `config`; connections that are
+    `lent` are used in place of its own. Raises `ConfigError` when authorities or certificate are unusable.
     """
 
     def __init__(
@@ -35,36 +33,33 @@ class HttpTransport:
         connections: int = 64,
         connect: float = 10.0,
         silence: float = 60.0,
+        lent: Connections | None = None,
     ) -> None:
         url = urlsplit(config.server)
         self.host = url.netloc.rpartition("@")[2]
         self._config = config
         self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
         self._credentials = Credentials(obtain or _obtain(config))
-        pair = (b"", b"") if obtain else (config.identity.certificate, config.identity.key)
-        self._tls = pair, client_context(config, *pair)
-        self._limits = (connections, connect, silence)
-        self._requests: aiohttp.ClientSession | None = None
-        self._watches: aiohttp.ClientSession | None = None
+        self._shared = lent or Connections(config, Limits(connections, connect, silence))
+        self._shared.context((b"", b"") if obtain else (config.identity.certificate, config.identity.key))
+        self._shared.join()
+        self._closed = False
+
+    def acting_as(self, obtain: Obtain) -> "HttpTransport":
+        """A transport over the same connections, with the credentials that `obtain` gives; each is to be closed."""
+        return HttpTransport(self._config, obtain=obtain, lent=self._shared)
 
     async def send(self, request: Request) -> Response:
-        """The answer; raises `TransportError`, also when there are no credentials to be had."""
-        try:
-            credential = await self._credentials.current()
-            response = await self._exchange(request, credential)
-            if response.status != 401:
-                return response
-            renewed = await self._credentials.after_refusal(credential)
-            return response if renewed == credential else await self._exchange(request, renewed)
-        except ConfigError as error:
-            raise TransportError(str(error)) from error
+        """The answer; one of 401 is asked for again with renewed credentials. Raises `TransportError`, also when there
+        are no credentials to be had.
+        """
+        return await self._credentials.send(request, self._exchange)
 
     async def close(self) -> None:
-        """Close every connection."""
-        for session in (self._requests, self._watches):
-            if session is not None:
-                await session.close()
-        self._requests = self._watches = None
+        """Close every connection that nobody else uses."""
+        if not self._closed:
+            self._closed = True
+            await self._shared.leave()
 
     async def _exchange(self, request: Request, credential: Credential) -> Response:
         origin = f"{request.method} {self._root}{request.path}"
@@ -76,20 +71,14 @@ class HttpTransport:
             raise TransportError(f"{origin}: {_reason(error)}") from error
 
     async def _ask(self, request: Request, credential: Credential) -> Response:
-        if self._requests is None:
-            connections, connect, silence = self._limits
-            self._requests = _session(connections, aiohttp.ClientTimeout(sock_connect=connect, sock_read=silence))
-        async with self._requests.request(**self._arguments(request, credential)) as answer:
+        async with self._shared.for_requests().request(**self._arguments(request, credential)) as answer:
             if (answer.content_length or 0) > LARGEST_BODY:
                 raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
             return Response(answer.status, _lower(answer), await answer.read())
 
     async def _open(self, request: Request, credential: Credential, origin: str) -> Response:
-        _, connect, silence = self._limits
-        if self._watches is None:
-            self._watches = _session(0, aiohttp.ClientTimeout(sock_connect=connect))
-        async with asyncio.timeout(silence):
-            answer = await self._watches.request(**self._arguments(request, credential))
+        async with asyncio.timeout(self._shared.limits.silence):
+            answer = await self._shared.for_watches().request(**self._arguments(request, credential))
             if answer.status == 200:
                 return Response(200, _lower(answer), _Chunks(answer, origin))
             async with answer:
@@ -105,18 +94,11 @@ class HttpTransport:
             "url": URL(self._root + quote(request.path, safe="/:") + query, encoded=True),
             "headers": headers,
             "data": request.body or None,
-            "ssl": self._context(credential),
+            "ssl": self._shared.context((credential.certificate, credential.key)),
             "server_hostname": self._config.tls_server_name or None,
             "proxy": self._config.proxy_url or None,
             "allow_redirects": False,
         }
-
-    def _context(self, credential: Credential) -> ssl.SSLContext:
-        """One context per certificate: a new one also means new connections, the old ones run out."""
-        pair = (credential.certificate, credential.key)
-        if self._tls[0] != pair:
-            self._tls = pair, client_context(self._config, *pair)
-        return self._tls[1]
 
 
 def _obtain(config: ClientConfig) -> Obtain:
@@ -146,17 +128,6 @@ class _Chunks:
 
     async def aclose(self) -> None:
         self._answer.close()
-
-
-def _session(connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
-        timeout=timeout,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
-        read_bufsize=_READ_BUFFER,
-        trust_env=False,
-    )
 
 
 def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -29,13 +29,11 @@ class InProcessTransport:
         self._certificate = certificate
 
     async def send(self, request: Request) -> Response:
-        """The answer, with a streamed body passed through; one of 401 is asked for again with renewed credentials."""
-        credential = await self._credentials.current()
-        response = await self._exchange(request, credential)
-        if response.status != 401:
-            return response
-        renewed = await self._credentials.after_refusal(credential)
-        return response if renewed == credential else await self._exchange(request, renewed)
+        """The answer, with a streamed body passed through; one of 401 is asked for again with renewed credentials.
+
+        Raises `TransportError` when there are no credentials to be had.
+        """
+        return await self._credentials.send(request, self._exchange)
 
     async def _exchange(self, request: Request, credential: Credential) -> Response:
         shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}

@@ -34,7 +34,6 @@ UNDECLARED = {
     "tls-cipher-suites",
     "tls-min-version",
     "tls-sni-cert-key",
-    "use-service-account-credentials",
     "version",
 }
 

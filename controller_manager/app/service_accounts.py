@@ -1,0 +1,114 @@
+"""The service accounts that controllers act as: made when missing, with tokens that are renewed in time.
+
+Document 3, `--use-service-account-credentials`; KEP-1205 tells of the tokens.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from controller_manager.api.accounts import (
+    SERVICE_ACCOUNTS,
+    TOKEN_VERSION,
+    ServiceAccount,
+    TokenRequest,
+    TokenRequestSpec,
+)
+from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.platform import SYSTEM_NAMESPACE
+from controller_manager.api.resource import Key
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+from controller_manager.client import Client, ConfigError, TransportError
+from controller_manager.client.client import Call
+from controller_manager.client.credentials import Credential
+
+LIFE = 3600
+"""Seconds a token is asked for."""
+RENEW = (0.7, 0.8)
+"""A token is renewed when such a part of its life has passed."""
+REST = 10.0
+"""For so many seconds a new token is not replaced, whatever is said against it."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+
+
+@dataclass(slots=True)
+class Patience:
+    """When a token that could not be had is tried for again: after a second, then twice as long, up to a minute."""
+
+    failures: int = 0
+    again_at: float = 0.0
+    why: str = ""
+
+    def failed(self, now: float, why: str, jitter: float) -> float:
+        """Note a failure; seconds until the next try."""
+        pause = min(FIRST_PAUSE * 2.0**self.failures, LONGEST_PAUSE) * jitter
+        self.failures, self.again_at, self.why = min(self.failures + 1, 10), now + pause, why
+        return pause
+
+
+class Account:
+    """One service account of the system namespace; calling it obtains its credentials.
+
+    `client` is that of the process, whose credentials are never given in place of those of the account.
+    """
+
+    def __init__(self, client: Client, name: str, log: Logger) -> None:
+        self._client = client
+        self._key = Key(SYSTEM_NAMESPACE, name)
+        self._log = log.bind(account=str(self._key))
+        self._patience = Patience()
+        self._newest: tuple[float, Credential] | None = None
+
+    async def __call__(self, now: float) -> Credential:
+        """A token of the account. Raises ConfigError when there is none to be had, for a while without trying."""
+        moment = monotonic()
+        if self._newest is not None and moment < self._newest[0] + REST:
+            return self._newest[1]
+        if moment < self._patience.again_at:
+            raise ConfigError(self._patience.why)
+        try:
+            granted = await self._request_token()
+        except (ApiError, TransportError, msgspec.DecodeError) as error:
+            raise self._failure(str(error)) from None
+        life = granted.spec.expiration_seconds
+        if not granted.status.token or life <= 0:
+            raise self._failure("the API server granted nothing")
+        if self._patience.failures:
+            self._log.info("there are credentials again")
+        self._patience = Patience()
+        made = Credential(
+            token=granted.status.token, renew_at=now + life * chance().uniform(*RENEW), expires=now + float(life)
+        )
+        self._newest = monotonic(), made
+        return made
+
+    async def _request_token(self) -> TokenRequest:
+        try:
+            return await self._ask()
+        except NotFound:
+            await self._create()
+        return await self._ask()
+
+    async def _ask(self) -> TokenRequest:
+        wanted = TokenRequest(
+            api_version=TOKEN_VERSION, kind="TokenRequest", spec=TokenRequestSpec(expiration_seconds=LIFE)
+        )
+        path = SERVICE_ACCOUNTS.path(self._key.namespace, self._key.name, "token")
+        return TokenRequest.decode(await self._client.raw(Call("POST", path, body=wanted.encode())), keep=False)
+
+    async def _create(self) -> None:
+        account = ServiceAccount(metadata=ObjectMeta(namespace=self._key.namespace, name=self._key.name))
+        try:
+            await self._client.create(SERVICE_ACCOUNTS, account)
+            self._log.info("created a service account")
+        except AlreadyExists:
+            return
+
+    def _failure(self, error: str) -> ConfigError:
+        why = f"there are no credentials of the service account {self._key}: {error}"
+        pause = self._patience.failed(monotonic(), why, chance().uniform(0.8, 1.0))
+        self._log.warning("no credentials of a service account", again_after=pause, error=error)
+        return ConfigError(why)
