@@ -2,9 +2,8 @@
 
 from controller_manager.options.flag import Options, flag
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
-from controller_manager.options.general import GeneralOptions, reported_version
 from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
-from controller_manager.options.process import command_line
+from controller_manager.options.process import command_line, reported_version
 from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "FlagError",
     "FlagSet",
     "Gate",
-    "GeneralOptions",
     "Int32",
     "Options",
     "Parsed",

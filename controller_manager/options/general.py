@@ -41,19 +41,16 @@ class GeneralOptions(Options):
         "sets the version that is reported",
     )
 
+    def reported(self) -> str:
+        """The version in the form users of the API parse: the one they set, or ours, whose last part is our release."""
+        return self.version if self.version.startswith("v") else f"v{API_VERSION}.0+{released(_DISTRIBUTION)}"
 
-def reported_version(options: GeneralOptions) -> str:
-    """The version in the form users of the API parse: the one they set, or ours, whose last part is our release."""
-    return options.version if options.version.startswith("v") else f"v{API_VERSION}.0+{released(_DISTRIBUTION)}"
-
-
-def version_text(program: str, options: GeneralOptions) -> str:
-    """What `--version` prints, or an empty text if nobody asked for it."""
-    said = reported_version(options)
-    if options.version == "true":
-        return f"{program} {said}\n"
-    if options.version != "raw":
-        return ""
-    major, _, minor = API_VERSION.partition(".")
-    runs_on = {"python": platform.python_version(), "platform": f"{sys.platform}/{platform.machine()}"}
-    return json.dumps({"major": major, "minor": minor, "gitVersion": said, **runs_on}) + "\n"
+    def printed(self, program: str) -> str:
+        """What `--version` prints, or an empty text if nobody asked for it."""
+        if self.version == "true":
+            return f"{program} {self.reported()}\n"
+        if self.version != "raw":
+            return ""
+        major, _, minor = API_VERSION.partition(".")
+        runs_on = {"python": platform.python_version(), "platform": f"{sys.platform}/{platform.machine()}"}
+        return json.dumps({"major": major, "minor": minor, "gitVersion": self.reported(), **runs_on}) + "\n"

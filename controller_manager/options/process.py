@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 
-from controller_manager.options.general import GeneralOptions, version_text
+from controller_manager.options.general import GeneralOptions
 from controller_manager.options.parse import FlagError, FlagSet, Parsed
 
 _HELP = frozenset({"-h", "--help"})
@@ -28,10 +28,15 @@ def command_line(
         raise SystemExit(1) from None
     if parsed[GeneralOptions].help:
         _print_help(program, summary, flags, notes)
-    if text := version_text(program, parsed[GeneralOptions]):
+    if text := parsed[GeneralOptions].printed(program):
         sys.stdout.write(text)
         raise SystemExit(0)
     return parsed
+
+
+def reported_version(parsed: Parsed) -> str:
+    """The version a process says it is of, such as v1.36.0+0.1.0, or what --version sets."""
+    return parsed[GeneralOptions].reported()
 
 
 def _print_help(program: str, summary: str, flags: FlagSet, notes: Mapping[str, str]) -> None:

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from controller_manager.options import FlagError, FlagSet, GeneralOptions, command_line, reported_version
+from controller_manager.options import FlagError, FlagSet, command_line, reported_version
+from controller_manager.options.general import GeneralOptions
 
 FLAGS = FlagSet()
 
@@ -28,7 +29,7 @@ def test_help_can_be_declined():
 
 @pytest.mark.flag("version")
 def test_the_version_is_printed(capsys):
-    ours = reported_version(GeneralOptions())
+    ours = reported_version(FLAGS.parse([]))
     assert ours.startswith("v1.36.0+")
     assert printed(capsys, "--version") == printed(capsys, "--version=1") == f"daemon {ours}\n"
     assert json.loads(printed(capsys, "--version=raw"))["gitVersion"] == ours
@@ -37,7 +38,7 @@ def test_the_version_is_printed(capsys):
 @pytest.mark.flag("version")
 @pytest.mark.parametrize("text", ["v1.36.0", "v1.36.4", "v1.36.0-alpha.1+build-7.x"])
 def test_the_reported_version_can_be_set(text):
-    assert reported_version(FLAGS.parse([f"--version={text}"])[GeneralOptions]) == text
+    assert reported_version(FLAGS.parse([f"--version={text}"])) == text
 
 
 @pytest.mark.parametrize(
