@@ -14,7 +14,7 @@ from apiserver_stub.build import ApiServer, build
 from apiserver_stub.credentials import ADMIN, Authority, reachable_address, server_hosts, server_url
 from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkOptions, ServingOptions, StorageOptions
 from apiserver_stub.store.refusals import Unusable
-from controller_manager.base.log import configure
+from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.site import Site
@@ -33,7 +33,7 @@ def main() -> None:
     """Run until a signal comes; exit with status 1 when that is impossible."""
     options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:])
     log = options[LogOptions]
-    configure(json=log.logging_format == "json", verbosity=log.verbosity)
+    configure(json=log.logging_format == "json", levels=Levels(log.verbosity))
     try:
         uvloop.run(serve(options, Runtime(_PROGRAM)))
     except CannotStart as error:

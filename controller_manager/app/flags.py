@@ -10,12 +10,13 @@ from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
-from controller_manager.app.logs import LogOptions
+from controller_manager.app.logs import LogOptions, logs_allowed
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.metrics import MetricsOptions
 from controller_manager.app.migration import MigrationOptions
 from controller_manager.app.secure import ServingOptions
 from controller_manager.options import FlagSet, Options
+from controller_manager.options.parse import Check
 
 _PROCESS: tuple[type[Options], ...] = (
     CatalogOptions,
@@ -31,7 +32,11 @@ _PROCESS: tuple[type[Options], ...] = (
     FeatureOptions,
 )
 
+_CHECKS: tuple[Check, ...] = (logs_allowed,)
+
 
 def flag_set(specs: Sequence[AnySpec]) -> FlagSet:
     """The flags of a process with these controllers."""
-    return FlagSet(*_PROCESS, *(spec.options for spec in specs), *AWAITED, checks=(*AWAITED_CHECKS, names_known(specs)))
+    return FlagSet(
+        *_PROCESS, *(spec.options for spec in specs), *AWAITED, checks=(*_CHECKS, *AWAITED_CHECKS, names_known(specs))
+    )

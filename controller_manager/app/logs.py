@@ -1,9 +1,38 @@
 """How this process speaks, as its flags describe it."""
 
-from typing import ClassVar
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Annotated, ClassVar, Self
 
-from controller_manager.base.log import configure
-from controller_manager.options import Options, Parsed, flag
+from pydantic import model_validator
+
+from controller_manager.app.features import LOGGING_ALPHA, LOGGING_BETA, FeatureOptions
+from controller_manager.base.log import Buffered, Levels, Streams, configure, get_logger, quote
+from controller_manager.options import Duration, Options, Parsed, Quantity, flag
+from controller_manager.options.types import FlagType
+
+_LARGEST_LEVEL = 2**31 - 1
+_TELL_FLAGS = 1  # from this level on, the flags are told at the start
+_LARGEST_BUFFER = 1 << 30
+
+
+def _parse_patterns(text: str) -> tuple[tuple[str, int], ...]:
+    """`pattern=N` pairs; empty ones, as behind a last comma, don't count."""
+    return tuple(map(_parse_pattern, filter(None, text.split(","))))
+
+
+def _parse_pattern(text: str) -> tuple[str, int]:
+    pattern, _, level = text.partition("=")
+    if not pattern or not (level.isascii() and level.isdigit()) or int(level) > _LARGEST_LEVEL:
+        raise ValueError(f"{text!r} is not of the form pattern=N")
+    return pattern, int(level)
+
+
+def _format_patterns(patterns: Iterable[tuple[str, int]]) -> str:
+    return ",".join(f"{pattern}={level}" for pattern, level in patterns)
+
+
+_PATTERNS = FlagType("pattern=N,...", _parse_patterns, _format_patterns, lambda before, more: before + more)
 
 
 class LogOptions(Options):
@@ -11,11 +40,67 @@ class LogOptions(Options):
 
     title: ClassVar[str] = "Logs"
 
-    logging_format: str = flag("text", "form of the log lines", choices=("text", "json"))
-    v: int = flag(0, "how much is logged; 4 and more show every reconcile", short="v", minimum=0)
+    logging_format: str = flag(
+        "text", f"form of the log lines; json needs the feature gate {LOGGING_BETA}", choices=("text", "json")
+    )
+    v: int = flag(
+        0,
+        "how much is logged: 1 and more tell the flags at the start, 4 every reconcile, 6 every request to the API "
+        "server",
+        short="v",
+        minimum=0,
+        maximum=_LARGEST_LEVEL,
+    )
+    vmodule: Annotated[tuple[tuple[str, int], ...], _PATTERNS] = flag(
+        (),
+        "levels of single files, where they are higher than -v: a pattern (*, ?) is the name of a file without .py, or "
+        "the last parts of its path; the first that matches counts; only for the text format",
+    )
+    log_flush_frequency: Duration = flag("5s", "how long a buffered line waits at most", minimum=0)
+    log_text_split_stream: bool = flag(
+        False,
+        "in the text format, write information to standard output and only warnings and worse to standard error; "
+        f"needs the feature gate {LOGGING_ALPHA}",
+    )
+    log_text_info_buffer_size: Quantity = flag(
+        0,
+        "in the text format with split streams, buffer so many bytes of information, such as 512 or 64Ki; 0 buffers "
+        f"nothing; needs the feature gate {LOGGING_ALPHA}",
+        maximum=_LARGEST_BUFFER,
+    )
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.vmodule and self.logging_format != "text":
+            raise ValueError("--vmodule can only be used with --logging-format=text")
+        return self
+
+
+def logs_allowed(parsed: Parsed) -> Iterator[str]:
+    """What is asked for and needs a feature gate that is off."""
+    options, enabled = parsed[LogOptions], parsed[FeatureOptions].enabled
+    for what, gate, is_asked in (
+        ("--logging-format=json", LOGGING_BETA, options.logging_format == "json"),
+        ("--log-text-split-stream", LOGGING_ALPHA, options.log_text_split_stream),
+        ("--log-text-info-buffer-size", LOGGING_ALPHA, options.log_text_info_buffer_size > 0),
+    ):
+        if is_asked and not enabled(gate):
+            yield f"{what} needs --feature-gates={gate}=true"
 
 
 def configure_logs(parsed: Parsed) -> None:
-    """Log as the flags say from now on."""
+    """Log as the flags say from now on, and begin with the flags themselves if so much is wanted."""
     options = parsed[LogOptions]
-    configure(json=options.logging_format == "json", verbosity=options.v)
+    levels = Levels(options.v, options.vmodule)
+    configure(json=options.logging_format == "json", levels=levels, streams=_streams(options))
+    log = get_logger("")
+    for name, text in sorted(parsed.texts().items()):
+        said = f"FLAG: --{name}={quote(text)}"
+        log.debug(said, v=_TELL_FLAGS, verbatim=True)
+
+
+def _streams(options: LogOptions) -> Streams:
+    if options.logging_format != "text" or not options.log_text_split_stream:
+        return Streams(sys.stderr)
+    size = options.log_text_info_buffer_size
+    return Streams(sys.stderr, Buffered(sys.stdout, size, options.log_flush_frequency) if size else sys.stdout)

@@ -13,9 +13,11 @@ from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
+from controller_manager.base.log import get_logger
 from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, Write, deletion
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
+from controller_manager.client.told import tell_of_answer
 from controller_manager.client.transport import Transport, TransportError, close_body, whole_body
 
 T = TypeVar("T", bound=Object)
@@ -66,6 +68,7 @@ class Client:
         self._metrics = metrics or ClientMetrics(None)
         self._user_agent = user_agent
         self._on_write = on_write
+        self._log = get_logger("client")
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
 
     def derive(
@@ -260,14 +263,16 @@ class Client:
         headers = {"accept": call.accept, "user-agent": self._user_agent}
         if call.body:
             headers["content-type"] = call.content_type
-        code = "<error>"
+        began, status = monotonic(), 0
         try:
             response = await self._transport.send(Request(call.method, call.path, call.query, headers, call.body))
-            code = str(response.status)
+            status = response.status
         finally:
+            code = str(status or "<error>")
             metrics.requests.add(code, method, host)
             if again:
                 metrics.retries.add(code, method, host)
+            tell_of_answer(self._log, method, call.path, call.query, status, monotonic() - began)
         return response
 
 

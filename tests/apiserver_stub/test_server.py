@@ -16,7 +16,7 @@ from apiserver_stub.call import Call, Reply
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.server import Desks
 from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.base.log import configure
+from controller_manager.base.log import Levels, Streams, configure
 from controller_manager.base.runtime import Runtime
 
 ADMIN = Certificate("admin", ("system:masters",))
@@ -196,7 +196,7 @@ def logged() -> Iterator[Callable[[int], io.StringIO]]:
 
     def begin(verbosity: int) -> io.StringIO:
         out = io.StringIO()
-        configure(json=True, verbosity=verbosity, stream=out)
+        configure(json=True, levels=Levels(verbosity), streams=Streams(out))
         return out
 
     yield begin
@@ -220,7 +220,7 @@ async def test_a_talkative_log_tells_of_requests_but_not_what_they_hold(
     assert len(lines) == told
     assert "s3cret" not in out.getvalue()
     if told:
-        assert [(line["event"], line["status"]) for line in lines] == [
+        assert [(line["msg"], line["status"]) for line in lines] == [
             ("answered", 404),
             ("answered", 200),
             ("answered", 401),

@@ -2,10 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
+import structlog
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import Client, InProcessTransport, TransportError
@@ -211,3 +213,16 @@ def make_api() -> type[FakeApi]:
 def refusal() -> Callable[..., Response]:
     """Makes a refusal: code, reason, message."""
     return status
+
+
+@pytest.fixture
+def own_logs() -> Iterator[None]:
+    """A test that configures logs leaves them as they were."""
+    before, configured, root = structlog.get_config(), structlog.is_configured(), logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    structlog.reset_defaults()
+    if configured:
+        structlog.configure(**before)
+    root.setLevel(level)
+    root.handlers[:] = handlers

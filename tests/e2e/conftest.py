@@ -19,7 +19,7 @@ import pytest
 import yaml
 
 MANIFESTS = Path(__file__).parent.parent / "manifests"
-READY = re.compile(r"ready .*url=(\S+)")
+READY = re.compile(r'"ready" .*url="(\S+)"')
 
 
 class ApiProcess:

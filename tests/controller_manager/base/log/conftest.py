@@ -1,0 +1,22 @@
+"""What tests of the log share."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+
+from controller_manager.base.log import Levels, Logger, Streams, configure, get_logger
+
+Begin = Callable[..., tuple[io.StringIO, Logger]]
+
+
+@pytest.fixture
+def begin(own_logs: None) -> Begin:
+    """Begins a log, and gives what it writes to and a logger."""
+
+    def begin(*, json: bool = False, levels: Levels | None = None) -> tuple[io.StringIO, Logger]:
+        out = io.StringIO()
+        configure(json=json, levels=levels, streams=Streams(out))
+        return out, get_logger("test")
+
+    return begin

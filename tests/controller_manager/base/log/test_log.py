@@ -1,0 +1,127 @@
+"""What is said at all, in which form, and what must not be said."""
+
+import json
+
+import pytest
+import structlog
+
+from controller_manager.api.resource import Key
+from controller_manager.base.log import Levels, get_logger
+from controller_manager.base.log.mask import without_secrets
+
+SECRET = "s3cret" * 3
+
+
+def fail(token: str) -> None:
+    raise ValueError(f"a token of {len(token)} characters was refused")
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_failure_is_told_without_the_variables_around_it(begin, as_json: bool) -> None:
+    out, log = begin(json=as_json)
+    try:
+        fail(SECRET)
+    except ValueError:
+        log.exception("it failed", step="refusal")
+    told = out.getvalue()
+    assert "a token of 18 characters was refused" in told
+    assert "in fail" in told
+    assert SECRET not in told
+
+
+def test_without_a_configuration_debug_lines_stay_out(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.reset_defaults()
+    log = get_logger("test")
+    log.debug("unheard")
+    log.warning("heard")
+    told = capsys.readouterr()
+    assert ("unheard" in told.err, "heard" in told.err, told.out) == (False, True, "")
+
+
+def test_a_json_line_has_the_keys_of_other_components(begin):
+    out, log = begin(json=True, levels=Levels(6))
+    log.info("said", port=1)
+    log.debug("asked", v=6, error="why")
+    log.warning("odd")
+    log.error("failed", error=TimeoutError(), names=("a", "b"), key=Key("ns", "a"))
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    for one in told:
+        assert one.pop("ts") > 1.7e12
+        assert one.pop("caller").startswith("log/test_log.py:")
+        assert one.pop("logger") == "test"
+    assert told == [
+        {"msg": "said", "v": 0, "port": 1},
+        {"msg": "asked", "v": 6, "err": "why"},
+        {"msg": "odd", "severity": "warning"},
+        {"msg": "failed", "names": ["a", "b"], "key": "ns/a", "err": "TimeoutError"},
+    ]
+    assert list(json.loads(out.getvalue().splitlines()[0])) == ["ts", "logger", "caller", "msg", "v", "port"]
+
+
+def test_levels(begin):
+    out, log = begin(levels=Levels(5))
+    log.debug("four")
+    log.debug("five", v=5)
+    log.debug("six", v=6)
+    assert [word in out.getvalue() for word in ("four", "five", "six")] == [True, True, False]
+    assert [log.shows(5), log.shows(6)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "level"),
+    [
+        ((), 0),
+        ((("loop", 5),), 5),
+        ((("loo", 5),), 0),
+        ((("loop.py", 5),), 0),
+        ((("l*", 5),), 5),
+        ((("l??p", 5),), 5),
+        ((("l?p", 5),), 0),
+        ((("work/loop", 5),), 5),
+        ((("work/*", 5),), 5),
+        ((("wor/*", 5),), 0),
+        ((("controller_manager/*/loop", 5),), 5),
+        ((("controller_manager/*", 5),), 0),
+        ((("/opt/controller_manager/work/loop", 5),), 5),
+        ((("/controller_manager/work/loop", 5),), 0),
+        ((("queue", 9), ("loop", 3), ("*", 7)), 3),
+    ],
+)
+def test_levels_of_single_files(patterns, level):
+    file = "/opt/controller_manager/work/loop.py"
+    one = Levels(2, patterns)
+    assert [one.shows(number, file) for number in (2, 3, 4, 5, 6)] == [True, *(level >= n for n in (3, 4, 5, 6))]
+
+
+def test_a_file_with_a_level_of_its_own_speaks_up(begin):
+    out, log = begin(levels=Levels(0, (("test_lo?", 4),)))
+    log.debug("heard")
+    log.debug("unheard", v=5)
+    assert ("heard" in out.getvalue(), "unheard" in out.getvalue()) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Authorization: Bearer abc.def-ghi_j=", "Authorization: Bearer <masked>"),
+        ("basic dXNlcjpwYXNz, more", "basic <masked>, more"),
+        ("token eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJl.c2lnbmF0dXJl!", "token <masked>!"),
+        ("proxy http://user:pass@host:1/path", "proxy http://<masked>@host:1/path"),
+        ("url https://host/path@x", "url https://host/path@x"),
+        (
+            "x -----BEGIN EC PRIVATE KEY-----\nMHcC\n-----END EC PRIVATE KEY----- y",
+            "x -----BEGIN EC PRIVATE KEY-----<masked>-----END EC PRIVATE KEY----- y",
+        ),
+        ("the basic idea of a bearer", "the basic idea of a bearer"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text, told):
+    assert without_secrets(text) == told
+
+
+def test_every_line_is_looked_at(begin):
+    for as_json in (True, False):
+        out, log = begin(json=as_json)
+        log.warning("refused", header=f"Bearer {SECRET}", proxies=[f"http://me:{SECRET}@proxy"])
+        assert SECRET not in out.getvalue()
+        assert out.getvalue().count("<masked>") == 2
