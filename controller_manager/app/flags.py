@@ -14,6 +14,7 @@ from controller_manager.app.logs import LogOptions, logs_allowed
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.metrics import MetricsOptions
 from controller_manager.app.migration import MigrationOptions
+from controller_manager.app.profiling import ProfilingOptions
 from controller_manager.app.secure import ServingOptions
 from controller_manager.options import FlagSet, Options
 from controller_manager.options.parse import Check
@@ -28,6 +29,7 @@ _PROCESS: tuple[type[Options], ...] = (
     AuthenticationOptions,
     AuthorizationOptions,
     MetricsOptions,
+    ProfilingOptions,
     LogOptions,
     FeatureOptions,
 )

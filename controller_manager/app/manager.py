@@ -18,6 +18,7 @@ from controller_manager.app.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages import Handler, Pages
+from controller_manager.app.profiling import Profiling, ProfilingOptions
 from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.app.state import ManagerState
 from controller_manager.app.team import Team
@@ -86,6 +87,7 @@ class Manager:
         self._controllers = [controller for team in self._teams for controller in team.controllers]
         trust = Trust()
         self._guard = Guard(parsed, network, trust, runtime)
+        self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
         self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust)
 
@@ -141,6 +143,7 @@ class Manager:
             self._log.info("serving", port=self._site.port)
         try:
             async with Tasks() as tasks:
+                tasks.start(self._profiling.run(), name="profiling")
                 tasks.start(self._informers.run(), name="informers")
                 tasks.start(keep_running(self._guard.run, self._log, name="guard"), name="guard")
                 tasks.start(keep_running(self._events.run, self._log, name="events"), name="events")
@@ -193,7 +196,7 @@ class Manager:
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
         metrics = metrics_handler(runtime.registry)
-        return {"/metrics": metrics, **debugging_routes(runtime.name, parsed)}
+        return {"/metrics": metrics, **debugging_routes(runtime.name, parsed), **self._profiling.routes()}
 
     def _health(self, runtime: Runtime) -> Health:
         health = Health(runtime.log("health"))

@@ -1,0 +1,48 @@
+"""Profiles of this process below /debug/pprof/, as its flags describe them."""
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import ClassVar
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.app.pages import Handler
+from controller_manager.options import Options, flag
+
+
+class ProfilingOptions(Options):
+    """What can be learnt about where time and memory go."""
+
+    title: ClassVar[str] = "Profiling"
+
+    profiling: bool = flag(True, "serve profiles for `go tool pprof` at host:port/debug/pprof/")
+    contention_profiling: bool = flag(
+        False, "record what holds the event loop, for /debug/pprof/block, if profiling is enabled"
+    )
+
+
+class Profiling:
+    """The profiles of a process; tasks that are named after one of the `controllers` are labelled with it."""
+
+    def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str]) -> None:
+        from controller_manager.serving.pprof import ContentionWatch, PprofPages  # --help gets along without
+
+        def describe(task: str) -> dict[str, str]:
+            working = next((word for word in task.split() if word in controllers), "")
+            return {"task": task, "controller": working}
+
+        self._options = options
+        self._watch = ContentionWatch(describe)
+        self._pages = PprofPages(program, sys.argv, describe, self._watch)
+
+    def routes(self) -> Mapping[str, Handler]:
+        """A handler by path; none unless profiling is enabled."""
+
+        async def go_below(_: Request) -> Response:
+            return Response(301, {"location": "/debug/pprof/"})
+
+        return {"/debug/pprof": go_below, "/debug/pprof/": self._pages.answer} if self._options.profiling else {}
+
+    async def run(self) -> None:
+        """Record for as long as this runs, if that is asked for."""
+        if self._options.profiling and self._options.contention_profiling:
+            await self._watch.run()

@@ -1,0 +1,9 @@
+"""Profiles of this process in the format of pprof: where its time and memory go, and what its tasks wait for.
+
+Nothing here shows the value of a variable: only the names of files, functions, types, threads and tasks.
+"""
+
+from controller_manager.serving.pprof.contention import ContentionWatch
+from controller_manager.serving.pprof.pages import PprofPages
+
+__all__ = ["ContentionWatch", "PprofPages"]

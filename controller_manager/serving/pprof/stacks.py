@@ -1,0 +1,142 @@
+"""Stacks of running code and of waiting coroutines, and the names of the places in them."""
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import PurePath
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from controller_manager.serving.pprof.profile import Frame, RawStack, Stack
+
+DEEPEST = 256  # frames kept of a stack, the innermost
+
+# Where a suspended coroutine, generator or asynchronous generator keeps its frame and what it waits for.
+_SUSPENDED = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
+# Steps between two coroutines, such as `__anext__()`, that tell only the garbage collector what they hold.
+_MOST_STEPS = 4
+
+
+def running_stack(frame: FrameType | None, *, within: FrameType | None = None) -> RawStack:
+    """The stack that ends in `frame`; with `within`, only down to that frame."""
+    found: list[tuple[CodeType, int]] = []
+    while frame is not None and len(found) < DEEPEST:
+        found.append((frame.f_code, frame.f_lineno))
+        if frame is within:
+            break
+        frame = frame.f_back
+    return tuple(found)
+
+
+def waiting_stack(work: Any) -> RawStack:
+    """The stack of a suspended coroutine: each coroutine waits for the next; innermost first, as all stacks are."""
+    found = [(frame.f_code, frame.f_lineno) for frame in _await_chain(work)]
+    return tuple(reversed(found[-DEEPEST:]))
+
+
+def _await_chain(work: Any) -> Iterator[FrameType]:
+    seen = 0
+    while work is not None and seen < 4 * DEEPEST:
+        frame, waits_for = _suspended(work)
+        if frame is not None:
+            yield frame
+        work = _next_suspended(waits_for)
+        seen += 1
+
+
+def _suspended(work: Any) -> tuple[FrameType | None, Any]:
+    for frame, waits_for in _SUSPENDED:
+        if hasattr(work, frame):
+            return getattr(work, frame), getattr(work, waits_for)
+    return None, None
+
+
+def _next_suspended(waits_for: Any) -> Any:
+    """The coroutine or generator that `waits_for` is, or stands for; None at the end of a chain."""
+    for _ in range(_MOST_STEPS):
+        if waits_for is None or any(hasattr(waits_for, frame) for frame, _ in _SUSPENDED):
+            return waits_for
+        if type(waits_for).__module__ != "builtins":  # a future, or something of its kind: nobody further to ask
+            return None
+        held = gc.get_referents(waits_for)
+        waits_for = next((one for one in held if _is_link(one)), None)
+    return None
+
+
+def _is_link(one: Any) -> bool:
+    kind = type(one)
+    return any(hasattr(kind, frame) for frame, _ in _SUSPENDED) or kind.__name__ in (
+        "coroutine_wrapper",
+        "async_generator_asend",
+        "async_generator_athrow",
+        "anext_awaitable",
+    )
+
+
+class Places:
+    """Gives frames their names: function and module, from those that are loaded when it is made."""
+
+    def __init__(self) -> None:
+        self._modules = dict(_files_of_modules())
+        self._names: dict[CodeType, tuple[str, str, int]] = {}
+        # By file: first line, last line and name of its functions.
+        self._functions: dict[str, list[tuple[int, int, str]]] = {}
+
+    def stack(self, raw: RawStack) -> Stack:
+        """A stack with names."""
+        return tuple(self._frame(code, line) for code, line in raw)
+
+    def line(self, file: str, line: int) -> Frame:
+        """The function that a line of a file belongs to."""
+        if file not in self._functions:
+            self._functions[file] = sorted(_functions_of(sys.modules.get(self.module(file)), file))
+        around = [one for one in self._functions[file] if one[0] <= line <= one[1]]
+        if not around:
+            return Frame(f"{self.module(file)}:{line}", file, line, line)
+        first, _, name = around[-1]  # sorted, so that the innermost is the last
+        return Frame(f"{self.module(file)}.{name}", file, line, first)
+
+    def module(self, file: str) -> str:
+        """The module that a file holds; for one that is no module's, the name of the file."""
+        return self._modules.get(file) or PurePath(file).stem
+
+    def _frame(self, code: CodeType, line: int) -> Frame:
+        known = self._names.get(code)
+        if known is None:
+            name = f"{self.module(code.co_filename)}.{code.co_qualname}"
+            known = self._names[code] = (name, code.co_filename, code.co_firstlineno)
+        name, file, first = known
+        return Frame(name, file, line or first, first)
+
+
+def _functions_of(module: Any, file: str) -> Iterator[tuple[int, int, str]]:
+    """First line, last line and name of each function of a module, those of its classes and of functions included."""
+    found = [code for value in tuple(vars(module).values()) for code in _codes(value)] if module is not None else []
+    while found:
+        code = found.pop()
+        if code.co_filename == file:
+            lines = [line for _, _, line in code.co_lines() if line is not None]
+            yield code.co_firstlineno, max(lines, default=code.co_firstlineno), code.co_qualname
+        found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+
+
+def _codes(value: object) -> Iterator[CodeType]:
+    """The code of a function, and of what a class holds, out of property, class method and decorator."""
+    match value:
+        case FunctionType():
+            yield value.__code__
+            yield from _codes(vars(value).get("__wrapped__"))
+        case classmethod() | staticmethod():
+            yield from _codes(value.__func__)
+        case property():
+            yield from _codes(value.fget)
+        case type():
+            members = tuple(vars(value).values())
+            yield from (code for member in members if not isinstance(member, type) for code in _codes(member))
+
+
+def _files_of_modules() -> Iterator[tuple[str, str]]:
+    for name, module in tuple(sys.modules.items()):
+        file = vars(module).get("__file__") if hasattr(module, "__dict__") else None
+        if isinstance(file, str):
+            yield file, name

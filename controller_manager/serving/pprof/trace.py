@@ -1,0 +1,116 @@
+"""What every task did over some seconds: one sample for each stretch it spent in one state, in order of time."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from controller_manager.base import clock, measure
+from controller_manager.serving.pprof.cpu import C_CODE, PERIOD, CpuMeter, Describe, ticking
+from controller_manager.serving.pprof.profile import (
+    COUNT,
+    NANOSECONDS,
+    Labels,
+    Profile,
+    RawStack,
+    Sample,
+    Unit,
+    labels_of,
+)
+from controller_manager.serving.pprof.stacks import Places
+from controller_manager.serving.pprof.tasks import RUNNING, awaited, task_state
+
+UNITS = (Unit("stretches", COUNT), Unit("time", NANOSECONDS))
+_PAUSE = 0.01  # seconds between two looks at the tasks, at least
+_SHARE = 20  # a look may take one part in so many of the time
+_MOST_STRETCHES = 50_000
+_ORDER = (
+    "Samples are in order of time: the label start says when a stretch began, state what the task did, waits_for for "
+    f"what. Waiting is seen every {_PAUSE * 1000:.0f} ms or less often, so that shorter waits are left out; running is "
+    "CPU time, from the profiling timer."
+)
+_EARLY = "The trace ended early, at its bound."
+
+
+@dataclass(slots=True)
+class Stretch:
+    """A time, in nanoseconds since the beginning, that one task spent in one state at one stack."""
+
+    begin: int
+    end: int
+    stack: RawStack
+    labels: Labels
+
+
+class Timeline:
+    """Looks at the tasks of the running loop, and is told what runs in between."""
+
+    def __init__(self, describe: Describe) -> None:
+        self._describe = describe
+        self._began = measure.elapsed_nanoseconds()
+        self._stretches: list[Stretch] = []
+        # By task: what it waited for when last seen, and the stretch that is growing since.
+        self._open: dict[asyncio.Task[Any], tuple[object, Stretch]] = {}
+
+    @property
+    def full(self) -> bool:
+        """Whether no more can be kept."""
+        return len(self._stretches) >= _MOST_STRETCHES
+
+    def look(self) -> float:
+        """See what every other task waits for; whoever still waits for the same thing goes on with its stretch.
+
+        Returns the seconds it took.
+        """
+        now, before = self._now(), self._open
+        self._open = {}
+        me = asyncio.current_task()
+        for task in asyncio.all_tasks():
+            if task is me or self.full:
+                continue
+            future = awaited(task)
+            known, stretch = before.get(task, (None, None))
+            if stretch is None or future is None or future is not known:
+                stretch = self._begin(task, now)
+            stretch.end = now
+            self._open[task] = (future, stretch)
+        return (self._now() - now) / 1e9
+
+    def ran(self, stack: RawStack, labels: Labels, nanoseconds: int) -> None:
+        """Something has computed until now, for so long."""
+        if not self.full:
+            now = self._now()
+            labels = labels_of({**dict(labels), "state": RUNNING})
+            self._stretches.append(Stretch(max(0, now - nanoseconds), now, stack, labels))
+
+    def samples(self) -> Iterator[Sample]:
+        """The stretches in order of time."""
+        places = Places()
+        for one in sorted(self._stretches, key=lambda stretch: stretch.begin):
+            labels = labels_of({**dict(one.labels), "start": one.begin})
+            yield Sample(places.stack(one.stack), labels, (1, one.end - one.begin))
+
+    def _begin(self, task: "asyncio.Task[Any]", now: int) -> Stretch:
+        state = task_state(task)
+        labels = {**self._describe(state.name), "state": state.state, "waits_for": state.waits_for}
+        stretch = Stretch(now, now, state.stack, labels_of(labels))
+        self._stretches.append(stretch)
+        return stretch
+
+    def _now(self) -> int:
+        return measure.elapsed_nanoseconds() - self._began
+
+
+async def trace_profile(seconds: float, describe: Describe) -> Profile:
+    """What all tasks do during the next seconds. Raises as `cpu.ticking`."""
+    timeline = Timeline(describe)
+    meter = CpuMeter(describe, timeline.ran)
+    until = clock.monotonic() + seconds
+    with ticking(meter.tick):
+        while (left := until - clock.monotonic()) > 0 and not timeline.full:
+            cost = timeline.look()
+            await asyncio.sleep(min(left, max(_PAUSE, _SHARE * cost)))
+        timeline.look()
+    samples = await asyncio.to_thread(tuple[Sample, ...], timeline.samples())
+    comments = (_ORDER, C_CODE, *((_EARLY,) if timeline.full else ()))
+    return Profile(UNITS, samples, comments, "time", Unit("cpu", NANOSECONDS), PERIOD)
