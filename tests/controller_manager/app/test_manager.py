@@ -78,10 +78,9 @@ class Replica:
         self.manager = Manager(parsed, specs, self.network, Runtime(name))
         self.life: asyncio.Task[Ending] = group.create_task(self.manager.run())
 
-    async def page(self, path: str, *, admin: bool = False, token: str = "") -> tuple[int, str]:
-        certificate = ADMIN if admin else None
+    async def page(self, path: str, *, token: str = "") -> tuple[int, str]:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        response = await self.manager.pages.handle(Request("GET", path, headers=headers, certificate=certificate))
+        response = await self.manager.pages.handle(Request("GET", path, headers=headers))
         assert isinstance(response.body, bytes)
         return response.status, response.body.decode()
 
@@ -229,12 +228,12 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
         delegated = ("--authentication-kubeconfig=the server", "--authorization-kubeconfig=the server")
         only = Replica(api, "only", group, *delegated)
         await asyncio.sleep(1)
-        assert (await only.page("/metrics"))[0] == 401
+        assert (await only.page("/metrics"))[0] == 403
         assert (await only.page("/metrics", token="wrong"))[0] == 401
         status, text = await only.page("/metrics", token="good")
         assert status == 200
         assert 'leader_election_master_status{name="cluster-controller-manager"} 1\n' in text
-        status, text = await only.page("/configz", admin=True)
+        status, text = await only.page("/configz", token="good")
         assert status == 200
         assert json.loads(text)["only"]["concurrent-label-syncs"] == 2
         only.manager.stop("done")
