@@ -152,10 +152,15 @@ class Event(Object):
     related: ObjectReference | None = None
 
 
+class ConfigMap(Object):
+    data: Mapping[str, str] = {}
+
+
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS = Resource("", "v1", "pods", "Pod", True, Pod)
 SERVICES = Resource("", "v1", "services", "Service", True, Service)
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True, Endpoints)
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 EVENTS = Resource("", "v1", "events", "Event", True, Event)
 
 

@@ -1,5 +1,7 @@
 """The questions a process puts to the API server about its own callers: whose token is this, and may they do that."""
 
+from collections.abc import Mapping
+
 from controller_manager.api.model import Model, Object
 from controller_manager.api.resource import Resource
 
@@ -10,6 +12,7 @@ class UserInfo(Model):
     username: str = ""
     uid: str = ""
     groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
 
 
 class TokenReviewSpec(Model):
@@ -45,13 +48,16 @@ class SubjectAccessReviewSpec(Model):
 
     user: str = ""
     groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = {}
     non_resource_attributes: NonResourceAttributes | None = None
 
 
 class SubjectAccessReviewStatus(Model):
-    """The answer."""
+    """The answer; one that denies counts more than one that allows."""
 
     allowed: bool = False
+    denied: bool = False
     reason: str = ""
 
 

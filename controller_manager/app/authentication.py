@@ -1,11 +1,29 @@
-"""Who calls this process: client certificates and bearer tokens, as its flags describe it."""
+"""Who calls this process, as its flags describe it: whose certificates, proxies and tokens are believed."""
 
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
+from pydantic import model_validator
+
+from controller_manager.app.features import REMOTE_UID, FeatureOptions
+from controller_manager.base.log import Logger
 from controller_manager.client import ConfigError
-from controller_manager.options import Duration, Options, flag
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.options import Duration, Options, Parsed, StringList, flag
+from controller_manager.serving.proxy import ProxyRules
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+
+_LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
+
+RULE_NAMES: Mapping[str, str] = {
+    "allowed_names": "requestheader-allowed-names",
+    "username_headers": "requestheader-username-headers",
+    "uid_headers": "requestheader-uid-headers",
+    "group_headers": "requestheader-group-headers",
+    "extra_prefixes": "requestheader-extra-headers-prefix",
+}
+"""What each field of `ProxyRules` is called, as a flag and where it is published."""
 
 
 class AuthenticationOptions(Options):
@@ -15,28 +33,118 @@ class AuthenticationOptions(Options):
 
     authentication_clusterconfig: str = flag(
         "",
-        "client configuration file with the right to create tokenreviews; without it no token is believed, and no "
-        "client authorities are looked up",
+        "client configuration file with the right to create tokenreviews; without it whoever shows a token is "
+        "anonymous, and no authorities are looked up",
         aliases=("authentication-kubeconfig",),
         metavar="file",
+    )
+    authentication_skip_lookup: bool = flag(
+        False,
+        "do not look up what the flags leave open in the ConfigMap kube-system/extension-apiserver-authentication",
+    )
+    authentication_tolerate_lookup_failure: bool = flag(
+        False,
+        "start although that cannot be looked up; until it can, nobody is known by a certificate that no flag names "
+        "the authority of",
+    )
+    authentication_token_webhook_cache_ttl: Duration = flag(
+        "10s", "how long the API server's answer about a bearer token is remembered; 0 not at all", minimum=0
     )
     client_ca_file: str = flag(
         "",
         "file of the authorities whose client certificates are believed; the common name is the user and the "
-        "organizations are the groups",
+        "organizations are the groups; looked up if empty",
         metavar="file",
     )
-    authentication_token_webhook_cache_ttl: Duration = flag(
-        "10s", "how long the API server's answer about a bearer token is remembered", minimum=0
+    requestheader_client_ca_file: str = flag(
+        "",
+        "file of the authorities of proxies, which say in headers for whom they speak; if empty, it and what of the "
+        "following flags is not given is looked up",
+        metavar="file",
     )
+    requestheader_allowed_names: StringList = flag(
+        (), "common names of the proxies that may speak for others; if empty, all with a certificate may"
+    )
+    requestheader_username_headers: StringList = flag(
+        ("x-remote-user",), "headers in which a proxy names the user; the first that is there counts"
+    )
+    requestheader_uid_headers: StringList = flag(
+        (),
+        "headers in which a proxy says the user's uid, X-Remote-Uid among them; needs the feature gate "
+        "RemoteRequestHeaderUID",
+    )
+    requestheader_group_headers: StringList = flag(
+        ("x-remote-group",), "headers in which a proxy names the user's groups, each in a header of its own"
+    )
+    requestheader_extra_headers_prefix: StringList = flag(
+        ("x-remote-extra-",), "beginnings of the headers in which a proxy says more about the user"
+    )
+
+    @model_validator(mode="after")
+    def _name_something(self) -> Self:
+        for name, values in self._lists().items():
+            if not all(value.strip() for value in values):
+                raise ValueError(f"--{name}: a name in the list is empty")
+        return self
+
+    def rules(self) -> ProxyRules:
+        """The rules for proxies that the flags state."""
+        lists = self._lists()
+        return ProxyRules(**{field: _stripped(lists[name]) for field, name in RULE_NAMES.items()})
+
+    def _lists(self) -> dict[str, tuple[str, ...]]:
+        return {name: getattr(self, name.replace("-", "_")) for name in RULE_NAMES.values()}
+
+
+def check_uid_headers(parsed: Parsed) -> Iterator[str]:
+    """What is wrong with the headers of uids, which came later than the others."""
+    headers = parsed[AuthenticationOptions].requestheader_uid_headers
+    if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
+        yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"
+    elif headers and "x-remote-uid" not in map(str.lower, headers):
+        yield "--requestheader-uid-headers: X-Remote-Uid must be among them, for API servers use it"
 
 
 def believe_files(options: AuthenticationOptions, trust: Trust) -> None:
     """Believe the authorities that the flags name files of. Raises ConfigError."""
+    for name, purpose, path in _files(options):
+        _believe(name, purpose, path, trust)
+
+
+async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger) -> None:
+    """Believe what those files hold from now on, until cancelled; one that is of no use is told of once."""
+    told: dict[str, str] = {}
+    while files := list(_files(options)):
+        await asyncio.sleep(_LOOK_AGAIN)
+        for name, purpose, path in files:
+            problem = ""
+            try:
+                _believe(name, purpose, path, trust)
+            except ConfigError as error:
+                problem = str(error)
+            if problem and told.get(name) != problem:
+                log.warning("authorities are kept as they were", error=problem)
+            told[name] = problem
+
+
+def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
+    """Flag, purpose and path of each file that is given."""
     if options.client_ca_file:
-        try:
-            trust.set(CLIENTS, Path(options.client_ca_file).read_bytes())
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"--client-ca-file: {options.client_ca_file} holds no certificates that can be read: {error}"
-            ) from error
+        yield "client-ca-file", CLIENTS, options.client_ca_file
+    if options.requestheader_client_ca_file:
+        yield "requestheader-client-ca-file", PROXIES, options.requestheader_client_ca_file
+
+
+def _believe(name: str, purpose: str, path: str, trust: Trust) -> None:
+    try:
+        bundle = Path(path).read_bytes()
+        if not bundle.strip():
+            raise ValueError("it is empty")
+        trust.set(purpose, bundle)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"--{name}: {path} holds no certificates that can be read: {why}") from error
+
+
+def _stripped(values: Iterable[str]) -> tuple[str, ...]:
+    return tuple(value.strip() for value in values)

@@ -1,98 +1,135 @@
 """Asks the API server who the callers of this process are and what they may see, and remembers the answers."""
 
-from collections import OrderedDict
-from collections.abc import Hashable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+import asyncio
+import hmac
+from collections.abc import Callable
+from typing import TypeVar
 
-from controller_manager.api.errors import ServiceUnavailable
+import msgspec
+
+from controller_manager.api.errors import ApiError, InternalError, ServiceUnavailable, Timeout, TooManyRequests
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Resource
 from controller_manager.api.reviews import (
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     NonResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
+    SubjectAccessReviewStatus,
     TokenReview,
     TokenReviewSpec,
+    TokenReviewStatus,
 )
-from controller_manager.base.clock import monotonic
+from controller_manager.app.access_metrics import TokenCacheMetrics
+from controller_manager.app.answers import Answers
+from controller_manager.base.chance import chance
+from controller_manager.base.log import Logger
 from controller_manager.client import Client, TransportError
-from controller_manager.serving import Identity
+from controller_manager.serving.access import Decision, Identity
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
+T = TypeVar("T", bound=Object)
 
-_REMEMBERED = 1024
-
-
-class Remembered(Generic[K, V]):
-    """Answers by question, each until its time is over; of too many the oldest is forgotten. Pure."""
-
-    def __init__(self, size: int = _REMEMBERED) -> None:
-        self._size = size
-        self._answers: OrderedDict[K, tuple[float, V]] = OrderedDict()
-
-    def find(self, question: K, now: float) -> tuple[V] | None:
-        """The answer in a tuple of one, or None."""
-        found = self._answers.get(question)
-        return (found[1],) if found is not None and found[0] > now else None
-
-    def keep(self, question: K, answer: V, until: float) -> None:
-        """Remember an answer until a time."""
-        self._answers[question] = (until, answer)
-        self._answers.move_to_end(question)
-        if len(self._answers) > self._size:
-            self._answers.popitem(last=False)
+_DEADLINE = 10.0  # seconds a caller waits for the API server at most, all attempts together
+_PAUSES = tuple(0.5 * 1.5**number for number in range(4))
+_PASSING = (TransportError, InternalError, ServiceUnavailable, Timeout, TooManyRequests)
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetimes:
-    """Seconds each sort of answer is remembered."""
+class Asker:
+    """Puts questions to an API server: a few times if it fails, in a bounded time."""
 
-    tokens: float = 10.0
-    allowed: float = 10.0
-    refused: float = 10.0
+    def __init__(self, client: Client, log: Logger) -> None:
+        self._client = client
+        self._log = log
+
+    async def ask(self, resource: Resource[T], question: T) -> T:
+        """The question with its answer. Raises ServiceUnavailable, whatever is the matter."""
+        try:
+            async with asyncio.timeout(_DEADLINE):
+                return await self._ask(resource, question)
+        except TimeoutError:
+            why = f"no answer within {_DEADLINE:.0f} seconds"
+        except (ApiError, TransportError) as error:
+            why = str(error)
+        self._log.warning("the API server cannot be asked about a caller", kind=resource.kind, error=why)
+        raise ServiceUnavailable("the API server cannot be asked")
+
+    async def _ask(self, resource: Resource[T], question: T) -> T:
+        for pause in _PAUSES:
+            try:
+                return await self._client.create(resource, question)
+            except _PASSING:
+                await asyncio.sleep(pause * chance().uniform(1.0, 1.2))
+        return await self._client.create(resource, question)
 
 
-class Delegated:
-    """Who a token belongs to, and what an identity may do, as the API server sees it.
+class Owners:
+    """Whose a bearer token is, as the API server sees it; an answer is remembered for `lifetime` seconds.
 
-    Both raise ServiceUnavailable when it cannot be asked, and the ApiError it answers with.
+    What is remembered is known by a digest with a key of this process, never by the token. No audience is asked for: a
+    token is good here if it is good for the API server.
     """
 
-    def __init__(self, client: Client, lifetimes: Lifetimes) -> None:
-        self._client = client
-        self._lifetimes = lifetimes
-        self._owners: Remembered[str, Identity | None] = Remembered()
-        self._decisions: Remembered[tuple[Identity, str, str], bool] = Remembered()
+    def __init__(self, asker: Asker, lifetime: float, metrics: TokenCacheMetrics) -> None:
+        self._asker = asker
+        self._lifetime = lifetime
+        self._metrics = metrics
+        self._answers: Answers[Identity | None] = Answers()
+        self._digest = _keyed_digest()
 
-    async def authenticate(self, token: str) -> Identity | None:
-        """The owner of a bearer token; None when the API server does not accept it."""
-        known = self._owners.find(token, monotonic())
-        if known is not None:
-            return known[0]
-        try:
-            review = await self._client.create(TOKEN_REVIEWS, TokenReview(spec=TokenReviewSpec(token=token)))
-        except TransportError as error:
-            raise ServiceUnavailable("the API server cannot be asked about the token") from error
-        user = review.status.user
-        owner = Identity(user.username, user.groups) if review.status.authenticated else None
-        self._owners.keep(token, owner, monotonic() + self._lifetimes.tokens)
-        return owner
+    async def find(self, token: str) -> Identity | None:
+        """The owner of a token; None when the API server does not accept it. Raises ServiceUnavailable."""
+        question = self._digest(token.encode())
+        with self._metrics.asked(known=self._answers.knows(question)):
+            return await self._answers.get(question, lambda: self._review(token))
 
-    async def authorize(self, identity: Identity, verb: str, path: str) -> bool:
-        """Whether the API server lets `identity` use `verb` on a path that is no resource."""
-        question = (identity, verb, path)
-        known = self._decisions.find(question, monotonic())
-        if known is not None:
-            return known[0]
-        attributes = NonResourceAttributes(path=path, verb=verb)
-        spec = SubjectAccessReviewSpec(user=identity.name, groups=identity.groups, non_resource_attributes=attributes)
-        try:
-            review = await self._client.create(SUBJECT_ACCESS_REVIEWS, SubjectAccessReview(spec=spec))
-        except TransportError as error:
-            raise ServiceUnavailable("the API server cannot be asked what the caller may see") from error
-        allowed = review.status.allowed
-        lifetime = self._lifetimes.allowed if allowed else self._lifetimes.refused
-        self._decisions.keep(question, allowed, monotonic() + lifetime)
-        return allowed
+    async def _review(self, token: str) -> tuple[Identity | None, float]:
+        with self._metrics.fetched():
+            review = await self._asker.ask(TOKEN_REVIEWS, TokenReview(spec=TokenReviewSpec(token=token)))
+        owner = _owner(review.status)
+        # With an error the server says that it could not judge the token; it may think otherwise in a moment.
+        return owner, 0.0 if owner is None and review.status.error else self._lifetime
+
+
+class Decisions:
+    """What an identity may do, as the API server sees it; answers are remembered for the seconds of their sort."""
+
+    def __init__(self, asker: Asker, allowed: float, refused: float) -> None:
+        self._asker = asker
+        self._lifetimes = (refused, allowed)
+        self._answers: Answers[Decision] = Answers()
+        self._digest = _keyed_digest()
+
+    async def decide(self, identity: Identity, verb: str, path: str) -> Decision:
+        """Whether an identity may use a verb on a path that is no resource. Raises ServiceUnavailable."""
+        spec = SubjectAccessReviewSpec(
+            user=identity.name,
+            groups=identity.groups,
+            uid=identity.uid,
+            extra=identity.extra,
+            non_resource_attributes=NonResourceAttributes(path=path, verb=verb),
+        )
+        return await self._answers.get(self._digest(msgspec.json.encode(spec)), lambda: self._review(spec))
+
+    async def _review(self, spec: SubjectAccessReviewSpec) -> tuple[Decision, float]:
+        review = await self._asker.ask(SUBJECT_ACCESS_REVIEWS, SubjectAccessReview(spec=spec))
+        decision = _decision(review.status)
+        return decision, self._lifetimes[decision is Decision.ALLOWED]
+
+
+def _owner(status: TokenReviewStatus) -> Identity | None:
+    user = status.user
+    if not status.authenticated or not user.username:
+        return None
+    return Identity(user.username, user.groups, user.uid, user.extra)
+
+
+def _decision(status: SubjectAccessReviewStatus) -> Decision:
+    if status.denied:
+        return Decision.DENIED
+    return Decision.ALLOWED if status.allowed else Decision.NO_OPINION
+
+
+def _keyed_digest() -> Callable[[bytes], bytes]:
+    key = bytes.fromhex(chance().token())
+    return lambda text: hmac.digest(key, text, "sha256")

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from controller_manager.app.authentication import AuthenticationOptions
+from controller_manager.app.authentication import AuthenticationOptions, check_uid_headers
 from controller_manager.app.authorization import AuthorizationOptions
 from controller_manager.app.awaited import AWAITED
 from controller_manager.app.awaited import CHECKS as AWAITED_CHECKS
@@ -34,7 +34,7 @@ _PROCESS: tuple[type[Options], ...] = (
     FeatureOptions,
 )
 
-_CHECKS: tuple[Check, ...] = (logs_allowed,)
+_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
 
 
 def flag_set(specs: Sequence[AnySpec]) -> FlagSet:

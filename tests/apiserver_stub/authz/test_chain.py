@@ -23,6 +23,23 @@ def test_allowed(chain: list[Authorizer]) -> None:
     May(chain)(JANE, LIST_PODS)
 
 
+@pytest.mark.parametrize(
+    ("user", "allowed"),
+    [
+        (User("jane"), True),
+        (User("jane", groups=("system:authenticated",)), True),
+        (User("", groups=("dev",)), True),
+        (User("system:anonymous"), False),
+        (User("system:anonymous", groups=("system:unauthenticated",)), False),
+        (User("jane", groups=("system:authenticated", "system:unauthenticated")), False),
+        (User("", groups=("system:unauthenticated",)), False),
+    ],
+)
+@pytest.mark.parametrize("route", [LIST_PODS, Route("get", "/metrics")])
+def test_whoever_is_known_may_do_everything(user: User, route: Route, allowed: bool) -> None:
+    assert (May([always_allow]).judge(user, route).opinion is Opinion.ALLOW) == allowed
+
+
 @pytest.mark.parametrize("chain", [[], [SILENT], [DENY, always_allow], [SILENT, DENY, always_allow]])
 def test_refused(chain: list[Authorizer]) -> None:
     with pytest.raises(Forbidden):

@@ -1,41 +1,60 @@
-"""Questions to the API server about callers: what is asked, and how long answers are remembered."""
+"""Questions to the API server about callers: what is asked, how often, and how long answers are remembered."""
 
 import asyncio
 import json
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.delegated import Delegated, Lifetimes, Remembered
+from controller_manager.app.access_metrics import TokenCacheMetrics
+from controller_manager.app.delegated import Asker, Decisions, Owners
+from controller_manager.base.log import get_logger
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.serving import Identity
+from controller_manager.serving.access import Decision, Identity
 
 pytestmark = pytest.mark.virtual
 
+BOB = Identity("bob", ("team",), "7", {"scopes": ("r", "w")})
+TOKENS = {
+    "good": {
+        "authenticated": True,
+        "audiences": ["https://kubernetes.default"],
+        "user": {"username": "bob", "uid": "7", "groups": ["team"], "extra": {"scopes": ["r", "w"]}},
+    },
+    "nameless": {"authenticated": True, "user": {"groups": ["system:masters"]}},
+    "no": {"authenticated": False, "user": {"username": "bob"}},
+}
+UNKNOWN = {"error": "it has expired"}
+PATHS = {
+    "/metrics": {"allowed": True},
+    "/denied": {"allowed": False, "denied": True},
+    "/both": {"allowed": True, "denied": True},
+}
+
 
 class Server:
-    """Accepts the token `good`, which belongs to alice, who may see /metrics."""
+    """Answers from the tables above, after `delay` seconds; `refusals` come first, and nothing while it is down."""
 
     def __init__(self) -> None:
         self.asked: list[dict] = []
+        self.refusals: list[int] = []
+        self.delay = 0.0
         self.down = False
 
     async def handle(self, request: Request) -> Response:
+        await asyncio.sleep(self.delay)
+        asked = json.loads(request.body)
+        self.asked.append(asked["spec"])
         if self.down:
             raise TransportError("no route")
-        asked = json.loads(request.body)
-        self.asked.append(asked)
-        spec = asked["spec"]
+        if self.refusals:
+            return Response(self.refusals.pop(0))
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
-            good = spec["token"] == "good"
-            user = {"username": "alice", "groups": ["team"]}
-            asked["status"] = {"authenticated": True, "user": user} if good else {"error": "expired"}
+            asked["status"] = TOKENS.get(asked["spec"]["token"], UNKNOWN)
         elif request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-            allowed = spec["nonResourceAttributes"] == {"path": "/metrics", "verb": "get"}
-            asked["status"] = {"allowed": allowed and spec["user"] == "alice" and spec["groups"] == ["team"]}
-        else:
-            return Response(404)
+            asked["status"] = PATHS.get(asked["spec"]["nonResourceAttributes"]["path"], {"allowed": False})
         return Response(201, {"content-type": "application/json"}, json.dumps(asked).encode())
 
 
@@ -45,51 +64,200 @@ def server() -> Server:
 
 
 @pytest.fixture
-def delegated(server) -> Delegated:
-    return Delegated(Client(InProcessTransport(server.handle)), Lifetimes(tokens=10, allowed=20, refused=5))
+def asker(server) -> Asker:
+    return Asker(Client(InProcessTransport(server.handle)), get_logger("test"))
 
 
-ALICE = Identity("alice", ("team",))
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
 
 
-async def test_a_token_is_asked_about_once_in_its_time(server, delegated):
-    assert await delegated.authenticate("good") == ALICE
-    assert await delegated.authenticate("bad") is None
-    await asyncio.sleep(9)
-    assert await delegated.authenticate("good") == ALICE
-    assert await delegated.authenticate("bad") is None
+@pytest.fixture
+def owners(asker, registry) -> Owners:
+    return Owners(asker, 10, TokenCacheMetrics(registry))
+
+
+@pytest.fixture
+def decisions(asker) -> Decisions:
+    return Decisions(asker, allowed=20, refused=5)
+
+
+async def test_whose_a_token_is(server, owners):
+    assert await owners.find("good") == BOB
+    assert server.asked == [{"token": "good"}]
+    for token in ("nameless", "no", "whatever"):
+        assert await owners.find(token) is None
+
+
+async def test_a_token_is_asked_about_once_in_its_time_and_its_revocation_shows_after_that(server, owners, monkeypatch):
+    for _ in range(2):
+        assert await owners.find("good") == BOB
+        assert await owners.find("no") is None
+        await asyncio.sleep(4.9)
     assert len(server.asked) == 2
-    await asyncio.sleep(2)
-    assert await delegated.authenticate("good") == ALICE
+    monkeypatch.delitem(TOKENS, "good")
+    await asyncio.sleep(0.3)
+    assert await owners.find("good") is None
     assert len(server.asked) == 3
 
 
-async def test_decisions_are_remembered_by_their_kind(server, delegated):
-    assert await delegated.authorize(ALICE, "get", "/metrics")
-    assert not await delegated.authorize(ALICE, "post", "/metrics")
-    await asyncio.sleep(6)
-    assert await delegated.authorize(ALICE, "get", "/metrics")
-    assert len(server.asked) == 2
-    assert not await delegated.authorize(ALICE, "post", "/metrics")
-    assert len(server.asked) == 3
-    await asyncio.sleep(15)
-    assert await delegated.authorize(ALICE, "get", "/metrics")
+async def test_a_token_that_could_not_be_judged_is_judged_again(server, owners, monkeypatch):
+    assert await owners.find("late") is None
+    monkeypatch.setitem(TOKENS, "late", TOKENS["good"])
+    assert await owners.find("late") == BOB
+
+
+async def test_without_a_time_nothing_is_remembered(server, asker, registry):
+    owners, decisions = Owners(asker, 0, TokenCacheMetrics(registry)), Decisions(asker, 0, 0)
+    for _ in range(2):
+        assert await owners.find("good") == BOB
+        assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
     assert len(server.asked) == 4
 
 
-async def test_without_the_api_server_nobody_is_judged(server, delegated):
-    assert await delegated.authenticate("good") == ALICE
+async def test_what_is_remembered_tells_nothing_of_tokens(owners):
+    await owners.find("good")
+    assert "good" not in repr(vars(owners._answers)) + repr(vars(owners._answers._remembered))
+
+
+async def test_what_is_asked_about_a_caller(server, decisions):
+    assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
+    spec = {"user": "bob", "groups": ["team"], "uid": "7", "extra": {"scopes": ["r", "w"]}}
+    assert server.asked == [{**spec, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}]
+
+
+@pytest.mark.parametrize(
+    ("path", "decision"),
+    [
+        ("/metrics", Decision.ALLOWED),
+        ("/other", Decision.NO_OPINION),
+        ("/denied", Decision.DENIED),
+        ("/both", Decision.DENIED),
+    ],
+)
+async def test_only_a_plain_yes_is_one(decisions, path, decision):
+    assert await decisions.decide(BOB, "get", path) is decision
+
+
+async def test_decisions_are_remembered_by_their_sort(server, decisions):
+    for _ in range(2):
+        await decisions.decide(BOB, "get", "/metrics")
+        await decisions.decide(BOB, "get", "/other")
+    assert len(server.asked) == 2
+    await asyncio.sleep(6)
+    await decisions.decide(BOB, "get", "/metrics")
+    await decisions.decide(BOB, "get", "/other")
+    assert len(server.asked) == 3
+    await asyncio.sleep(15)
+    await decisions.decide(BOB, "get", "/metrics")
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Identity("eve", ("team",), "7", {"scopes": ("r", "w")}),
+        Identity("bob", ("team", "more"), "7", {"scopes": ("r", "w")}),
+        Identity("bob", ("team",), "8", {"scopes": ("r", "w")}),
+        Identity("bob", ("team",), "7", {"scopes": ("r",)}),
+    ],
+)
+async def test_a_decision_is_for_one_identity_only(server, decisions, other):
+    await decisions.decide(BOB, "get", "/metrics")
+    await decisions.decide(other, "get", "/metrics")
+    await decisions.decide(BOB, "post", "/metrics")
+    assert len(server.asked) == 3
+
+
+async def test_many_who_ask_the_same_share_one_question_and_a_failure_of_it(server, owners):
+    server.delay = 1
+    async with asyncio.TaskGroup() as group:
+        found = [group.create_task(owners.find("good")) for _ in range(50)]
+    assert {task.result().name for task in found} == {"bob"}
+    assert len(server.asked) == 1
     server.down = True
-    assert await delegated.authenticate("good") == ALICE
-    with pytest.raises(ServiceUnavailable):
-        await delegated.authenticate("other")
-    with pytest.raises(ServiceUnavailable):
-        await delegated.authorize(ALICE, "get", "/metrics")
+    async with asyncio.TaskGroup() as group:
+        failed = [group.create_task(outcome(owners.find("other"))) for _ in range(50)]
+    assert {task.result() for task in failed} == {ServiceUnavailable}
+    assert len(server.asked) == 1 + 5
 
 
-async def test_of_too_many_answers_the_oldest_goes():
-    answers: Remembered[str, int] = Remembered(2)
-    for number, name in enumerate("abc"):
-        answers.keep(name, number, until=10)
-    assert [answers.find(name, 0) for name in "abc"] == [None, (1,), (2,)]
-    assert answers.find("c", 10) is None
+async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server, owners):
+    server.delay = 1
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(owners.find("good"))
+        await asyncio.sleep(0.5)
+        others = [group.create_task(owners.find("good")) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        first.cancel()
+        others[0].cancel()
+    assert [task.result() for task in others[1:]] == [BOB, BOB]
+    assert len(server.asked) == 1
+
+
+async def test_too_many_questions_at_once_are_not_asked(server, owners):
+    server.delay = 1
+    async with asyncio.TaskGroup() as group:
+        found = [group.create_task(outcome(owners.find(f"token-{number}"))) for number in range(300)]
+    results = [task.result() for task in found]
+    assert results.count(None) == len(server.asked) == 256
+    assert results.count(ServiceUnavailable) == 44
+
+
+@pytest.mark.parametrize("refusals", [[500], [503, 429, 504, 500]])
+async def test_a_server_that_fails_for_a_while_is_asked_again(server, owners, refusals):
+    server.refusals = refusals
+    assert await owners.find("good") == BOB
+
+
+@pytest.mark.parametrize("refusal", [400, 401, 403, 404, 422])
+async def test_a_refusal_is_final_and_not_remembered(server, owners, decisions, refusal):
+    server.refusals = [refusal, refusal]
+    assert await outcome(owners.find("good")) is ServiceUnavailable
+    assert await outcome(decisions.decide(BOB, "get", "/metrics")) is ServiceUnavailable
+    assert len(server.asked) == 2
+    assert await owners.find("good") == BOB
+    assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
+
+
+async def test_a_server_that_is_away_or_silent_is_not_waited_for_long(server, owners):
+    began = asyncio.get_running_loop().time()
+    server.down = True
+    assert await outcome(owners.find("good")) is ServiceUnavailable
+    assert len(server.asked) == 5
+    server.delay = 3600
+    assert await outcome(owners.find("good")) is ServiceUnavailable
+    assert asyncio.get_running_loop().time() - began < 16
+
+
+async def test_tokens_are_counted(server, owners, registry):
+    server.delay = 1
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(owners.find("good"))
+        await asyncio.sleep(0.5)
+        assert active(registry) == {"in_flight": 1, "blocked": 3}
+    await owners.find("good")
+    server.refusals = [403]
+    await outcome(owners.find("bad"))
+    value = registry.get_sample_value
+    cache = "authentication_token_cache"
+    assert active(registry) == {"in_flight": 0, "blocked": 0}
+    assert value(f"{cache}_request_total", {"status": "miss"}) == 4
+    assert value(f"{cache}_request_total", {"status": "hit"}) == 1
+    assert value(f"{cache}_fetch_total", {"status": "ok"}) == 1
+    assert value(f"{cache}_fetch_total", {"status": "error"}) == 1
+    assert value(f"{cache}_request_duration_seconds_bucket", {"status": "hit", "le": "0.005"}) == 1
+
+
+async def outcome(asking) -> type[Exception] | None:
+    try:
+        return await asking
+    except (ServiceUnavailable, TooManyRequests) as error:
+        return type(error)
+
+
+def active(registry: CollectorRegistry) -> dict[str, float | None]:
+    name = "authentication_token_cache_active_fetch_count"
+    return {status: registry.get_sample_value(name, {"status": status}) for status in ("in_flight", "blocked")}

@@ -6,26 +6,29 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.app.access_metrics import AccessMetrics
 from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.flags import flag_set
 from controller_manager.app.metrics import metrics_handler
 from controller_manager.app.pages import Pages
 from controller_manager.base.log import get_logger
-from controller_manager.serving import Access, Health, Identity
+from controller_manager.serving import Health
+from controller_manager.serving.access import ANONYMOUS, Access, Decision, Identity, OpenPaths
 
 
-async def nobody(token: str) -> Identity | None:
-    return None
+async def by_certificate(request: Request) -> Identity:
+    shown = request.certificate
+    return ANONYMOUS if shown is None else Identity(shown.common_name, shown.organizations)
 
 
-async def never(identity: Identity, verb: str, path: str) -> bool:
-    return False
+async def never(identity: Identity, verb: str, path: str) -> Decision:
+    return Decision.NO_OPINION
 
 
 def make_pages(*flags: str) -> Pages:
     registry = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=registry).set(42)
-    access = Access(("/healthz", "/livez", "/readyz"), nobody, never)
+    access = Access(OpenPaths(("/healthz", "/livez", "/readyz")), by_certificate, never, AccessMetrics(registry))
     routes = {
         "/metrics": metrics_handler(registry),
         **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags])),
@@ -49,7 +52,7 @@ async def test_health_is_for_everybody_and_nothing_else(pages):
     assert (await ask(pages, "/healthz"))[0] == 200
     for path in ("/metrics", "/configz", "/", "/nothing"):
         status, _, body = await ask(pages, path)
-        assert (status, json.loads(body)["reason"]) == (401, "Unauthorized")
+        assert (status, json.loads(body)["reason"]) == (403, "Forbidden")
 
 
 async def test_an_administrator_sees_metrics_and_configuration(pages):

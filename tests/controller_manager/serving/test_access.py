@@ -1,64 +1,132 @@
-"""Who may see the pages of a process."""
+"""Which paths are open, and what becomes of requests for the others."""
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from controller_manager.api.errors import Forbidden, Unauthorized
-from controller_manager.api.wire import Certificate, Request
-from controller_manager.serving import Access, Identity
+from controller_manager.api.errors import BadRequest, Forbidden, InternalError, ServiceUnavailable, Unauthorized
+from controller_manager.api.wire import Request
+from controller_manager.app.access_metrics import AccessMetrics
+from controller_manager.serving.access import ANONYMOUS, Access, Decision, Identity, OpenPaths
 
-ALICE = Identity("alice", ("team",))
-
-
-async def owner(token: str) -> Identity | None:
-    return {"alice-token": ALICE, "root-token": Identity("root", ("system:masters",))}.get(token)
-
-
-async def may(identity: Identity, verb: str, path: str) -> bool:
-    return identity.name == "alice" and verb == "get" and path == "/metrics"
+CALLERS = {
+    "alice": Identity("alice", ("team",)),
+    "root": Identity("root", ("system:masters",)),
+    "doubt": Identity("doubt"),
+}
 
 
-ACCESS = Access(("/healthz", "/livez"), owner, may)
+async def who(request: Request) -> Identity:
+    name = request.headers.get("name", "")
+    if name == "forged":
+        raise Unauthorized("Unauthorized")
+    if name == "unknowable":
+        raise ServiceUnavailable("the API server is away")
+    return CALLERS.get(name, ANONYMOUS)
 
 
-def request(path: str, token: str = "", certificate: Certificate | None = None) -> Request:
-    headers = {"authorization": token} if token else {}
-    return Request("GET", path, headers=headers, certificate=certificate)
+async def may(identity: Identity, verb: str, path: str) -> Decision:
+    if identity.name == "doubt":
+        raise ServiceUnavailable("the API server is away")
+    if identity.name == "alice" and path == "/secret":
+        return Decision.DENIED
+    return Decision.ALLOWED if (identity.name, verb, path) == ("alice", "get", "/metrics") else Decision.NO_OPINION
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def access(registry) -> Access:
+    return Access(OpenPaths(("/healthz", "livez", "/open/*")), who, may, AccessMetrics(registry))
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "HEAD"])
+@pytest.mark.parametrize("path", ["/healthz", "/livez", "/open/", "/open/a/b"])
+async def test_open_paths_are_for_all_with_every_method_and_any_credentials(access, method, path):
+    for name in ("", "alice", "forged", "unknowable"):
+        await access.check(Request(method, path, headers={"name": name}))
 
 
 @pytest.mark.parametrize(
-    "allowed",
+    "path",
     [
-        request("/healthz"),
-        request("/livez/ping"),
-        request("/metrics", "Bearer alice-token"),
-        request("/metrics", "bearer  alice-token "),
-        request("/configz", "Bearer root-token"),
-        request("/configz", certificate=Certificate("admin", ("system:masters",))),
-        request("/metrics", certificate=Certificate("alice")),
+        "/healthz/",
+        "/healthz/ping",
+        "/healthzz",
+        "/HEALTHZ",
+        "/healthz/../metrics",
+        "//healthz",
+        "//metrics",
+        "/healthz%2F..%2Fmetrics",
+        "/healthz%2e",
+        "/healthz ",
+        "/healthz\x00",
+        "/open",
+        "/open/../metrics",
+        "/open/./a",
+        "/open//metrics",
+        "/open/a%2F..%2F..%2Fmetrics",
+        "/open/a%2f..%2fmetrics",
+        "healthz",
+        "",
+        "*",
     ],
 )
-async def test_allowed(allowed):
-    await ACCESS.check(allowed)
+async def test_no_path_is_open_because_it_looks_like_one(access, path):
+    with pytest.raises(Forbidden):
+        await access.check(Request("GET", path))
 
 
 @pytest.mark.parametrize(
-    "unknown",
+    ("name", "method", "path", "refusal"),
     [
-        request("/metrics"),
-        request("/healthzz"),
-        request("/metrics", "Bearer nobody"),
-        request("/metrics", "Bearer"),
-        request("/metrics", "Basic alice-token"),
+        ("alice", "GET", "/metrics", None),
+        ("alice", "POST", "/metrics", Forbidden),
+        ("alice", "GET", "/metrics/", Forbidden),
+        ("alice", "GET", "/secret", Forbidden),
+        ("root", "DELETE", "/anything", None),
+        ("", "GET", "/metrics", Forbidden),
+        ("forged", "GET", "/metrics", Unauthorized),
+        ("unknowable", "GET", "/metrics", Unauthorized),
+        ("doubt", "GET", "/metrics", InternalError),
+        ("root", "GET", "/caf\udce9", BadRequest),
     ],
 )
-async def test_unknown_callers(unknown):
-    with pytest.raises(Unauthorized):
-        await ACCESS.check(unknown)
+async def test_the_rest_is_for_those_who_are_known_and_allowed(access, name, method, path, refusal):
+    request = Request(method, path, headers={"name": name})
+    if refusal is None:
+        await access.check(request)
+    else:
+        with pytest.raises(refusal):
+            await access.check(request)
 
 
-@pytest.mark.parametrize(
-    "known", [request("/configz", "Bearer alice-token"), request("/metrics", certificate=Certificate("bob"))]
-)
-async def test_known_callers_without_permission(known):
-    with pytest.raises(Forbidden, match="cannot get path"):
-        await ACCESS.check(known)
+async def test_a_refusal_names_the_caller_and_what_was_wanted(access):
+    with pytest.raises(Forbidden) as refusal:
+        await access.check(Request("GET", "/metrics"))
+    assert refusal.value.message == 'forbidden: User "system:anonymous" cannot get path "/metrics"'
+
+
+@pytest.mark.parametrize(("paths", "path"), [(("*",), "/metrics"), (("/metr*",), "/metrics"), (("/",), "/")])
+def test_a_star_stands_for_all_that_begins_so(paths, path):
+    assert path in OpenPaths(paths)
+    assert "/other" not in OpenPaths(())
+    assert "/other" not in OpenPaths(("/",))
+
+
+async def test_what_became_of_requests_is_counted(access, registry):
+    for name, path in (("alice", "/metrics"), ("alice", "/secret"), ("forged", "/a"), ("", "/a"), ("doubt", "/a")):
+        try:
+            await access.check(Request("GET", path, headers={"name": name}))
+        except (Unauthorized, Forbidden, InternalError):
+            continue
+    value = registry.get_sample_value
+    assert value("authentication_attempts", {"result": "success"}) == 4
+    assert value("authentication_attempts", {"result": "error"}) == 1
+    assert value("authentication_duration_seconds_count", {"result": "success"}) == 4
+    assert value("authenticated_user_requests", {"username": "other"}) == 4
+    for result, count in (("allowed", 1), ("denied", 1), ("no-opinion", 1), ("error", 1)):
+        assert value("authorization_attempts_total", {"result": result}) == count
+        assert value("authorization_duration_seconds_bucket", {"result": result, "le": "16.384"}) == count

@@ -1,0 +1,28 @@
+"""How many answers are remembered, and for how long."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.app.answers import Remembered
+
+
+def test_of_too_many_answers_the_oldest_goes():
+    answers: Remembered[int] = Remembered(2)
+    for number, name in enumerate((b"a", b"b", b"c")):
+        answers.keep(name, number, until=10)
+    assert [answers.find(name, 0) for name in (b"a", b"b", b"c")] == [None, (1,), (2,)]
+    assert answers.find(b"c", 10) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(), st.integers(0, 9))))
+def test_an_answer_is_the_last_one_given_in_its_time_or_none(kept):
+    answers: Remembered[int] = Remembered(3)
+    last: dict[bytes, tuple[int, int]] = {}
+    for now, (question, answer, lifetime) in enumerate(kept):
+        answers.keep(question, answer, until=now + lifetime)
+        last[question] = (answer, now + lifetime)
+        assert len(answers._answers) <= 3
+        for asked in last:
+            found = answers.find(asked, now)
+            assert found is None or (found[0] == last[asked][0] and now < last[asked][1])
+        assert answers.find(question, now) == ((answer,) if lifetime else None)
