@@ -17,8 +17,9 @@ from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.options import Parsed, command_line
-from controller_manager.serving.site import Site
-from controller_manager.serving.tls import server_context
+from controller_manager.serving.contexts import Contexts
+from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.site import Limits, Site
 
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
@@ -87,21 +88,23 @@ def _on_signals() -> asyncio.Event:
 
 def _site(api: ApiServer, options: Parsed, authority: Authority) -> Site:
     serving = options[ServingOptions]
-    tls = _tls(options, authority)
-    return Site(api.handle, serving.bind_address, serving.secure_port, tls, max_body=serving.max_request_bytes)
+    limits = Limits(body=serving.max_request_bytes)
+    return Site(api.handle, serving.bind_address, serving.secure_port, _tls(options, authority), limits=limits)
 
 
-def _tls(options: Parsed, authority: Authority) -> ssl.SSLContext:
+def _tls(options: Parsed, authority: Authority) -> Contexts:
     serving, given, network = options[ServingOptions], options[CertificateOptions], options[NetworkOptions]
     for file in filter(None, (given.tls_cert_file, given.tls_private_key_file, given.client_ca_file)):
         Path(file).open("rb").close()  # the refusals of ssl name no file
     if given.tls_cert_file:
-        files = Path(given.tls_cert_file), Path(given.tls_private_key_file)
+        pair = FilePair(Path(given.tls_cert_file), Path(given.tls_private_key_file))
     else:
         advertised = serving.advertise_address or reachable_address(serving.bind_address)
-        files = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
+        own = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
+        pair = FilePair(*own)
     authorities = [authority.certificate_file, *map(Path, filter(None, (given.client_ca_file,)))]
-    return server_context(*files, b"\n".join(file.read_bytes() for file in authorities))
+    bundle = b"\n".join(file.read_bytes() for file in authorities)
+    return Contexts(pair, authorities=lambda: bundle)
 
 
 def _write_kubeconfig(authority: Authority, options: Parsed, port: int) -> str:

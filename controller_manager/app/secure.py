@@ -7,20 +7,59 @@ import ssl
 from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
 
 from controller_manager.api.wire import Request, Response
+from controller_manager.base.log import get_logger
 from controller_manager.client import ConfigError
-from controller_manager.options import Options, flag
+from controller_manager.options import Options, StringList, flag
+from controller_manager.options.types import FlagType
+from controller_manager.serving import suites
 from controller_manager.serving.trust import Trust
 
 if TYPE_CHECKING:
     from controller_manager.serving import Site
+    from controller_manager.serving.contexts import Contexts
+    from controller_manager.serving.pairs import PairSource
+    from controller_manager.serving.tls import Policy
 
 _NAME = "cluster-controller-manager"
 _ALL_INTERFACES = ("", "0.0.0.0", "::")  # noqa: S104 - these name no host a certificate could be for
+_CONNECTIONS = 1000
+_VERSIONS = {"": ssl.TLSVersion.TLSv1_2, "VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
+_OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
+_FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
+
+
+class SniPair(NamedTuple):
+    """A value of --tls-sni-cert-key: two files, and the names that the pair is for if not those of the certificate."""
+
+    cert_file: str
+    key_file: str
+    patterns: tuple[str, ...] = ()
+
+
+def _parse_sni(text: str) -> tuple[SniPair]:
+    files, colon, patterns = text.partition(":")
+    paths = [path.strip() for path in files.split(",")]
+    names = tuple(name.strip() for name in patterns.split(",")) if colon else ()
+    if len(paths) != 2 or not all(paths) or not all(names):
+        raise ValueError("must be a certificate file, a comma and a key file, then maybe a colon and domain patterns")
+    return (SniPair(paths[0], paths[1], names),)
+
+
+def _format_sni(pairs: tuple[SniPair, ...]) -> str:
+    colon = {True: ":", False: ""}
+    return ";".join(
+        f"{one.cert_file},{one.key_file}{colon[bool(one.patterns)]}{','.join(one.patterns)}" for one in pairs
+    )
+
+
+SniPairs = Annotated[
+    tuple[SniPair, ...], FlagType("string", _parse_sni, _format_sni, lambda before, more: before + more)
+]
 
 
 class ServingOptions(Options):
@@ -28,15 +67,54 @@ class ServingOptions(Options):
 
     title: ClassVar[str] = "Secure serving"
 
-    bind_address: str = flag("0.0.0.0", "address to listen on; empty, 0.0.0.0 and :: are all")  # noqa: S104
+    bind_address: str = flag(
+        "0.0.0.0",  # noqa: S104
+        "address to listen on; empty, 0.0.0.0 and :: are all interfaces, IPv4 and IPv6",
+    )
     secure_port: int = flag(10257, "port to serve HTTPS on; 0 serves nothing", minimum=0, maximum=65535)
+    permit_address_sharing: bool = flag(
+        False,
+        "bind with SO_REUSEADDR: connections that linger after an earlier process are no obstacle, which otherwise are "
+        "waited for",
+    )
+    permit_port_sharing: bool = flag(False, "bind with SO_REUSEPORT: several processes may listen on the same port")
     cert_dir: str = flag(
         "",
         "folder in which the self-signed certificate is kept; without it, it lasts as long as the process; not used "
         "with --tls-cert-file",
     )
-    tls_cert_file: str = flag("", "file of the certificate to show, followed by those that signed it", metavar="file")
-    tls_private_key_file: str = flag("", "file of the private key of --tls-cert-file", metavar="file")
+    tls_cert_file: str = flag(
+        "", "file of the certificate to show, followed by those that signed it; read again when it changes"
+    )
+    tls_private_key_file: str = flag("", "file of the private key of --tls-cert-file")
+    tls_sni_cert_key: SniPairs = flag(
+        (),
+        "certificate and key file for clients that ask for certain names, and after a colon these names: "
+        "cert,key or cert,key:*.example.com,example.com. Without names those of the certificate count. A name beats a "
+        "wildcard, a name given here one of a certificate. Repeatable",
+    )
+    tls_min_version: str = flag(
+        "",
+        f"oldest version of TLS to accept: VersionTLS12 (the default) or VersionTLS13; {' and '.join(_OLD_VERSIONS)} "
+        "are known and refused",
+    )
+    tls_cipher_suites: StringList = flag(
+        (),
+        "cipher suites of TLS 1.2; by default the preferred ones of OpenSSL. Those of TLS 1.3 are always all on offer, "
+        f"and naming only these rules TLS 1.2 out. Known: {', '.join((*suites.TLS_1_3, *suites.SECURE))}. Insecure: "
+        f"{', '.join(suites.INSECURE)}",
+    )
+    http2_max_streams_per_connection: int = flag(
+        0,
+        "streams a client may have in one HTTP/2 connection; this server speaks HTTP/1.1 only and logs that a number "
+        "has no effect, unless --disable-http2-serving",
+        minimum=0,
+    )
+    disable_http2_serving: bool = flag(
+        False,
+        "do not serve HTTP/2; it never is, and this flag says that you know: no warning is logged for "
+        "--http2-max-streams-per-connection",
+    )
 
     @field_validator("bind_address")
     @classmethod
@@ -45,10 +123,27 @@ class ServingOptions(Options):
             ip_address(value)
         return value
 
+    @field_validator("tls_min_version")
+    @classmethod
+    def _is_version(cls, value: str) -> str:
+        if value in _OLD_VERSIONS:
+            raise ValueError(f"{value} is no longer served (RFC 8996): use VersionTLS12 or VersionTLS13")
+        if value not in _VERSIONS:
+            raise ValueError(f"must be {', '.join(_OLD_VERSIONS)}, VersionTLS12 or VersionTLS13")
+        return value
+
+    @field_validator("tls_cipher_suites")
+    @classmethod
+    def _are_suites(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in value if name not in suites.KNOWN]
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)} is no cipher suite: known are {', '.join(suites.KNOWN)}")
+        return value
+
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ValueError("--tls-cert-file and --tls-private-key-file must be given together")
+            raise ValueError(f"{_FILE_FLAGS} must be given together")
         return self
 
 
@@ -56,30 +151,62 @@ def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: Servi
     """The site, or None with --secure-port=0; raises ConfigError naming the flags whose files cannot be used."""
     if not serving.secure_port:
         return None
-    from controller_manager.serving import Site  # --help does without its HTTP library
+    from controller_manager.serving.listening import Sharing  # --help does without the HTTP library
+    from controller_manager.serving.site import Limits, Site
 
-    return Site(handle, serving.bind_address, serving.secure_port, _context(serving, trust))
+    if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
+        get_logger("serving").warning(
+            "--http2-max-streams-per-connection has no effect: this server speaks HTTP/1.1 only"
+        )
+    advice = "--permit-address-sharing does without waiting"
+    return Site(
+        handle,
+        serving.bind_address,
+        serving.secure_port,
+        _contexts(serving, trust),
+        limits=Limits(connections=_CONNECTIONS),
+        sharing=Sharing(serving.permit_address_sharing, serving.permit_port_sharing, advice),
+    )
 
 
-def _context(serving: ServingOptions, trust: Trust) -> ssl.SSLContext:
-    from controller_manager.serving.tls import passing_context, self_signed, server_context
+def _contexts(serving: ServingOptions, trust: Trust) -> Contexts:
+    from controller_manager.serving.contexts import Contexts, Named, UnusablePair
+    from controller_manager.serving.pairs import FilePair
+
+    named = [
+        Named(FilePair(Path(one.cert_file), Path(one.key_file), "--tls-sni-cert-key"), one.patterns)
+        for one in serving.tls_sni_cert_key
+    ]
+    try:
+        contexts = Contexts(_default_pair(serving), named, lambda: trust.authorities, _policy(serving))
+    except UnusablePair as error:
+        raise ConfigError(str(error)) from error
+    trust.subscribe(contexts.renew)
+    return contexts
+
+
+def _default_pair(serving: ServingOptions) -> PairSource:
+    from controller_manager.serving.pairs import FilePair, SelfSigned
 
     if serving.tls_cert_file:
-        files = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
-        flags = "--tls-cert-file and --tls-private-key-file"
-    else:
-        try:
-            hosts = _hosts(serving.bind_address)
-            if not serving.cert_dir:
-                return passing_context(_NAME, hosts, trust.authorities)
-            files = self_signed(Path(serving.cert_dir), _NAME, hosts)
-        except OSError as error:
-            raise ConfigError(f"--cert-dir: {serving.cert_dir} cannot be written: {error.strerror}") from error
-        flags = "--cert-dir"
-    try:
-        return server_context(*files, trust.authorities)
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigError(f"{flags}: {files[0]} and {files[1]} are no certificate and its key: {error}") from error
+        return FilePair(Path(serving.tls_cert_file), Path(serving.tls_private_key_file), _FILE_FLAGS)
+    folder = Path(serving.cert_dir) if serving.cert_dir else None
+    return SelfSigned(_NAME, _hosts(serving.bind_address), folder, "--cert-dir")
+
+
+def _policy(serving: ServingOptions) -> Policy:
+    from controller_manager.serving.tls import Policy, available_ciphers
+
+    minimum = _VERSIONS[serving.tls_min_version]
+    if not serving.tls_cipher_suites:
+        return Policy(minimum)
+    choice = suites.choose(serving.tls_cipher_suites, available_ciphers())
+    log = get_logger("serving")
+    if choice.insecure:
+        log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
+    if choice.missing:
+        log.warning("--tls-cipher-suites has some that this OpenSSL has not", suites=choice.missing)
+    return Policy(minimum if choice.ciphers else ssl.TLSVersion.TLSv1_3, choice.ciphers)
 
 
 def _hosts(bind_address: str) -> list[str]:

@@ -2,10 +2,12 @@
 
 import _ssl
 import asyncio
+import ssl
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import EMPTY_PAYLOAD, StreamReader, web
 from aiohttp.web_protocol import RequestHandler
 
 from controller_manager.api import errors
@@ -16,6 +18,9 @@ from controller_manager.serving import http
 from controller_manager.serving.trust import digest
 
 _PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
+_HEAD_LIMIT = 1024 * 1024  # bytes of the head of a request
+_HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
+_ROOTS = 1000  # certificates of clients whose authority is remembered
 
 
 class _Written:
@@ -37,17 +42,87 @@ KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
 CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
 
 
-class Connection(RequestHandler):
-    """One connection: remembers the client's certificate, and answers what never reaches the handler."""
+class Roots:
+    """Finds the authority that the verified chain of a client's certificate ends in.
 
-    __slots__ = ("answering", "certificate")
+    A resumed session carries the certificate but no chain, so that of earlier handshakes is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def of(self, connection: ssl.SSLObject) -> str:
+        """The digest of that authority; empty when it was not verified here."""
+        chain = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined] # public from Python 3.13 on
+        leaf = digest(connection.getpeercert(binary_form=True) or b"")
+        if not chain:
+            return self._known.get(leaf, "")
+        self._known[leaf] = digest(chain[-1].public_bytes(_ssl.ENCODING_DER))
+        self._known.move_to_end(leaf)
+        if len(self._known) > _ROOTS:
+            self._known.popitem(last=False)
+        return self._known[leaf]
+
+
+class Connection(RequestHandler):
+    """One connection: remembers the client's certificate, and answers what never reaches the handler.
+
+    It ends when the head of a request is too long or takes too long, the wait for the first one included.
+    """
+
+    __slots__ = ("_body", "_head_bytes", "_head_timer", "_roots", "answering", "certificate")
     answering: bool  # from the first byte of an answer to its last
     certificate: Certificate | None
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def __init__(self, manager: web.Server, roots: Roots, **more: Any) -> None:
+        super().__init__(manager, **more)
         self.answering = False
-        self.certificate = http.certificate_of(transport.get_extra_info("peercert"), _root(transport))
+        self.certificate = None
+        self._roots = roots
+        self._body: StreamReader = EMPTY_PAYLOAD
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin; the handshake is over."""
+        if peer := transport.get_extra_info("peercert"):
+            self.certificate = http.certificate_of(peer, self._roots.of(transport.get_extra_info("ssl_object")))
         super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """End, whoever wanted it."""
+        self._head_complete()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what belongs to no body is the head of a request."""
+        before = self._request_count
+        super().data_received(data)
+        if self._request_count != before:
+            self._body = self._messages[-1][1]
+            self._head_complete()
+        elif self._body.is_eof():
+            self._head_bytes += len(data)
+            if self._head_bytes > _HEAD_LIMIT:
+                self.force_close()
+            elif self._head_timer is None:
+                self._await_head()
+
+    def _await_head(self) -> None:
+        self._head_timer = self._loop.call_later(_HEAD_TIMEOUT, self._head_overdue)
+
+    def _head_complete(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_overdue(self) -> None:
+        if self._current_request is None:
+            self.force_close()
+        else:  # it came too early; the answer before it is still being made
+            self._await_head()
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -96,10 +171,3 @@ async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *,
             framed = (http.chunk_size(len(chunk)), chunk, b"\r\n") if chunked else (chunk,)
             open_transport(incoming).writelines(framed)
             await incoming.writer.drain()
-
-
-def _root(transport: asyncio.BaseTransport) -> str:
-    """The digest of the authority that the verified chain of the client's certificate ends in; empty without one."""
-    inner = getattr(transport.get_extra_info("ssl_object"), "_sslobj", None)
-    chain = inner.get_verified_chain() if inner is not None else None  # public from Python 3.13 on
-    return digest(chain[-1].public_bytes(_ssl.ENCODING_DER)) if chain else ""

@@ -1,12 +1,13 @@
-"""A listening socket in front of `handle(Request) -> Response`; with `connection`, all that knows aiohttp's server.
+"""A listening address in front of `handle(Request) -> Response`; with `connection`, all that knows aiohttp's server.
 
 aiohttp parses requests and keeps connections; answers are written as bytes, without its response classes.
 """
 
 import asyncio
-import os
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 from aiohttp import HttpVersion11, web
@@ -17,20 +18,42 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving import http
-from controller_manager.serving.connection import CLOSE, KEEP, Connection, open_transport, write_chunks, write_whole
+from controller_manager.serving.connection import (
+    CLOSE,
+    KEEP,
+    Connection,
+    Roots,
+    open_transport,
+    write_chunks,
+    write_whole,
+)
+from controller_manager.serving.door import ContextChoice, Door
+from controller_manager.serving.listening import CannotListen, Sharing, listen
 
 _BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
-_ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
+_HEADERS = 2000  # a user's groups come in one header each; `connection` bounds the bytes of all
+
+__all__ = ["CannotListen", "Limits", "Site"]
 
 
-class CannotListen(OSError):
-    """The address is taken or not ours; the message is one sentence."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a client may ask of a site: bytes in the body of a request, connections of all clients together."""
+
+    body: int = 3 * 1024 * 1024
+    connections: int = 10_000
+
+
+_LIMITS = Limits()
+_SHARING = Sharing()
 
 
 class Site:
-    """Serves `handle` on one address until stopped; bodies above `max_body` bytes are refused with 413.
+    """Serves `handle` on one address until stopped; larger bodies than `limits` allow are refused with 413.
+
+    `tls` is one context for all connections, or chooses that of each; None serves plain HTTP.
 
     `handle` answers refusals itself; an exception it raises is logged and becomes a plain 500. It sees HEAD as
     GET, and is cancelled when its client goes away.
@@ -41,16 +64,18 @@ class Site:
         handle: Callable[[Request], Awaitable[Response]],
         host: str,
         port: int,
-        tls: ssl.SSLContext | None,
+        tls: ssl.SSLContext | ContextChoice | None,
         *,
-        max_body: int = 3 * 1024 * 1024,
+        limits: Limits = _LIMITS,
+        sharing: Sharing = _SHARING,
     ) -> None:
         self.port = port
         self._handle = handle
         self._host = host
         self._tls = tls
-        self._max_body = max_body
-        self._server: asyncio.Server | None = None
+        self._limits = limits
+        self._sharing = sharing
+        self._door: Door | None = None
         self._web: web.Server | None = None
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -58,39 +83,39 @@ class Site:
 
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
-        loop = asyncio.get_running_loop()
+        listener = await listen(self._host, self.port, self._sharing)
+        self.port = listener.getsockname()[1]
         manager = self._web = web.Server(self._serve, handler_cancellation=True)
-
-        def connect() -> Connection:
-            return Connection(
-                manager,
-                loop=loop,
-                access_log=None,  # type: ignore[arg-type]
-                keepalive_timeout=_IDLE_TIMEOUT,
-                lingering_time=2.0,
-                max_line_size=_LINE_LIMIT,
-                max_field_size=_LINE_LIMIT,
-            )
-
-        host = None if self._host in _ALL_INTERFACES else self._host
-        try:
-            self._server = await loop.create_server(connect, host, self.port, ssl=self._tls, backlog=1024)
-        except OSError as error:
-            why = os.strerror(error.errno).lower() if error.errno and error.errno > 0 else str(error)
-            raise CannotListen(f"cannot listen on {self._host or '*'}:{self.port}: {why}") from error
-        self.port = self._server.sockets[0].getsockname()[1]
+        connect = partial(
+            Connection,
+            manager,
+            Roots(),
+            loop=asyncio.get_running_loop(),
+            access_log=None,
+            keepalive_timeout=_IDLE_TIMEOUT,
+            lingering_time=2.0,
+            max_line_size=_LINE_LIMIT,
+            max_field_size=_LINE_LIMIT,
+            max_headers=_HEADERS,
+        )
+        inside = partial(len, manager._connections)
+        self._door = Door(listener, connect, self._choose, inside, self._limits.connections)
+        await self._door.open()
 
     async def stop(self, grace: float = 10.0) -> None:
         """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
         self._stopping = True
-        if self._server is None or self._web is None:
+        if self._door is None or self._web is None:
             return
-        self._server.close()
+        await self._door.close()
         self._web.pre_shutdown()
         for stream in tuple(self._streams):
             stream.cancel()
         await self._web.shutdown(grace / 2)  # applied twice: to finish, then to end when cancelled
-        self._server = None
+        self._door = None
+
+    def _choose(self, address: str) -> ssl.SSLContext | None:
+        return self._tls(address) if callable(self._tls) else self._tls
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", incoming.protocol)
@@ -127,7 +152,7 @@ class Site:
         if incoming.method == "CONNECT":
             incoming.content.feed_eof()  # aiohttp takes all that follows for a body
             return b""
-        limit, parts, size = self._max_body, [], 0
+        limit, parts, size = self._limits.body, [], 0
         if (incoming.content_length or 0) > limit:
             raise _too_large(limit)
         if _waits_for_leave(incoming) and incoming.transport is not None:

@@ -1,10 +1,12 @@
-"""Certificates and TLS contexts: a small certificate authority, leaves for servers and clients, self-signed pairs."""
+"""Certificates and TLS contexts: a small certificate authority, leaves for servers and clients, how a pair is shown."""
 
 import ipaddress
+import os
 import ssl
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from controller_manager.base.clock import utc_now
 from controller_manager.serving.files import write_atomically
 
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
-_RENEW_BEFORE = timedelta(days=7)
+_NO_PASSWORD = ""  # an encrypted key is refused; nobody is asked at a terminal
 _EXTENDED_USE = {True: ExtendedKeyUsageOID.CLIENT_AUTH, False: ExtendedKeyUsageOID.SERVER_AUTH}
 
 
@@ -26,12 +28,23 @@ class Pair:
     """A certificate (or chain) and its private key, both PEM."""
 
     certificate: bytes
-    key: bytes
+    key: bytes = field(repr=False)
 
     def write(self, cert_file: Path, key_file: Path) -> None:
         """Both files, the key first and readable by its owner only."""
         write_atomically(key_file, self.key)
         write_atomically(cert_file, self.certificate, 0o644)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a server agrees to: the oldest version of TLS, and the cipher suites of TLS 1.2 in OpenSSL's words."""
+
+    minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
+    ciphers: str = ""
+
+
+DEFAULT_POLICY = Policy()
 
 
 def make_ca(common_name: str, days: int = 3650) -> Pair:
@@ -64,47 +77,78 @@ def issue(
     builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage([_EXTENDED_USE[client]]), critical=False)
     if hosts:
-        builder = builder.add_extension(x509.SubjectAlternativeName([_host(one) for one in hosts]), critical=False)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([alternative_name(one) for one in hosts]), critical=False
+        )
     return _pair(builder.sign(ca_key, hashes.SHA256()), key)
 
 
-def self_signed(cert_dir: Path, name: str, hosts: Sequence[str]) -> tuple[Path, Path]:
-    """The files `name`.crt and `name`.key in `cert_dir`, made anew unless what is there is valid for `hosts`.
+def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEFAULT_POLICY) -> ssl.SSLContext:
+    """How a server shows `pair`. Client certificates are optional, and verified against the authorities (PEM).
 
-    The certificate file also holds the throw-away authority that signed it, so that a client can pin it.
-    """
-    cert_file, key_file = cert_dir / f"{name}.crt", cert_dir / f"{name}.key"
-    if not _usable(cert_file, key_file, hosts):
-        _self_signed_pair(name, hosts).write(cert_file, key_file)
-    return cert_file, key_file
-
-
-def server_context(cert_file: Path, key_file: Path, client_authorities: bytes = b"") -> ssl.SSLContext:
-    """TLS 1.2 or newer for a server; client certificates are optional, and verified against authorities (PEM).
-
-    Raises OSError or ssl.SSLError for files that are missing or do not fit together.
+    A certificate that cannot be verified ends the handshake: Python offers no way to go on and find out afterwards.
+    Sessions are not resumed by tickets, since a resumed one no longer tells which authority was behind the client.
+    Raises ssl.SSLError for what is no certificate and its key, ValueError for authorities that are none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = policy.minimum_version
+    if policy.ciphers:
+        context.set_ciphers(policy.ciphers)
     context.set_alpn_protocols(["http/1.1"])
-    context.load_cert_chain(cert_file, key_file)
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+    context.num_tickets = 0
+    with _as_files(pair) as (cert_file, key_file):
+        context.load_cert_chain(cert_file, key_file, password=_NO_PASSWORD)
     if client_authorities:
-        context.load_verify_locations(cadata=client_authorities.decode("ascii"))
+        context.load_verify_locations(cadata=_as_der(client_authorities))
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority need not be a root to be believed
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
 
 
-def passing_context(name: str, hosts: Sequence[str], client_authorities: bytes = b"") -> ssl.SSLContext:
-    """Like `server_context`, with a self-signed pair that is kept nowhere."""
-    with tempfile.TemporaryDirectory() as folder:
-        cert_file, key_file = self_signed(Path(folder), name, hosts)
-        return server_context(cert_file, key_file, client_authorities)
+def available_ciphers() -> frozenset[str]:
+    """The suites that this OpenSSL has at all, as it calls them."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers("ALL")
+    return frozenset(one["name"] for one in context.get_ciphers())
 
 
-def _self_signed_pair(name: str, hosts: Sequence[str]) -> Pair:
-    ca = make_ca(f"{name}-ca", days=365)
-    leaf = issue(ca, name, hosts=hosts)
-    return Pair(leaf.certificate + ca.certificate, leaf.key)
+def server_context(cert_file: Path, key_file: Path, client_authorities: bytes = b"") -> ssl.SSLContext:
+    """`context_of` two files; raises OSError or ssl.SSLError for files that are missing or do not fit together."""
+    return context_of(Pair(cert_file.read_bytes(), key_file.read_bytes()), client_authorities)
+
+
+def _as_der(bundle: bytes) -> bytes:
+    """All certificates of a bundle; `ssl` would stumble over comments in PEM that are not ASCII."""
+    der = serialization.Encoding.DER
+    try:
+        return b"".join(one.public_bytes(der) for one in x509.load_pem_x509_certificates(bundle))
+    except ValueError as error:
+        raise ValueError("the authorities of clients are no certificates in PEM") from error
+
+
+@contextmanager
+def _as_files(pair: Pair) -> Iterator[tuple[str, str]]:
+    """The pair as paths, since `ssl` takes nothing else. Where Linux is beneath, the key touches no disk and a file
+    system nobody may write to is no obstacle.
+    """
+    if hasattr(os, "memfd_create"):
+        with _in_memory(pair.certificate) as cert_file, _in_memory(pair.key) as key_file:
+            yield cert_file, key_file
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            files = Path(folder) / "tls.crt", Path(folder) / "tls.key"
+            pair.write(*files)
+            yield str(files[0]), str(files[1])
+
+
+@contextmanager
+def _in_memory(data: bytes) -> Iterator[str]:
+    handle = os.memfd_create("pair")
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        yield f"/proc/self/fd/{handle}"
 
 
 def _builder(
@@ -142,11 +186,12 @@ def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
     )
 
 
-def _host(text: str) -> x509.GeneralName:
+def alternative_name(host: str) -> x509.GeneralName:
+    """A host, which may be an address, as certificates name it."""
     try:
-        return x509.IPAddress(ipaddress.ip_address(text))
+        return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
-        return x509.DNSName(text)
+        return x509.DNSName(host)
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
@@ -160,18 +205,3 @@ def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("the key of the certificate authority is not an elliptic curve key")
     return key
-
-
-def _usable(cert_file: Path, key_file: Path, hosts: Sequence[str]) -> bool:
-    """Whether the pair can be read, fits together, lasts a while and names every host."""
-    try:
-        certificate = x509.load_pem_x509_certificate(cert_file.read_bytes())
-        key = _load_key(key_file.read_bytes())
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (OSError, ValueError, x509.ExtensionNotFound):
-        return False
-    return (
-        key.public_key() == certificate.public_key()
-        and certificate.not_valid_after_utc - _RENEW_BEFORE > utc_now()
-        and all(_host(one) in names for one in hosts)
-    )

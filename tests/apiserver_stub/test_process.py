@@ -221,7 +221,7 @@ def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
     junk = tmp_path / "junk"
     junk.write_text("junk\n")
     pair = (f"--tls-cert-file={junk}", f"--tls-private-key-file={junk}")
-    assert refusal(*memory, *pair).startswith("apiserver-stub: the certificate files cannot be used: ")
+    assert refusal(*memory, *pair) == f"apiserver-stub: {junk} and {junk} cannot be served: they are no pair in PEM\n"
     assert refusal(*memory, f"--token-auth-file={junk}").startswith(f"apiserver-stub: {junk}, line 1: expected token,")
     missing = tmp_path / "missing"
     assert refusal(*memory, f"--client-ca-file={missing}") == f"apiserver-stub: {missing}: no such file or directory\n"

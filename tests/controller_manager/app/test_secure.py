@@ -39,20 +39,23 @@ def test_given_files_are_shown(tmp_path):
     pair.write(tmp_path / "a.crt", tmp_path / "a.key")
     made = site(tls_cert_file=str(tmp_path / "a.crt"), tls_private_key_file=str(tmp_path / "a.key"))
     assert made is not None
-    assert made._tls.verify_mode is ssl.CERT_NONE
+    assert made._tls("127.0.0.1").verify_mode is ssl.CERT_NONE
     made = site(str(tmp_path / "a.crt"))
-    assert made._tls.verify_mode is ssl.CERT_OPTIONAL
+    assert made._tls("127.0.0.1").verify_mode is ssl.CERT_OPTIONAL
 
 
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        ({"cert_dir": "{tmp}/file/below"}, "--cert-dir: {tmp}/file/below cannot be written"),
+        (
+            {"cert_dir": "{tmp}/file/below"},
+            "--cert-dir: the self-signed certificate in {tmp}/file/below cannot be served",
+        ),
         ({"client_ca_file": "{tmp}/none"}, "--client-ca-file: {tmp}/none holds no certificates"),
         ({"client_ca_file": "{tmp}/file"}, "--client-ca-file: {tmp}/file holds no certificates"),
         (
             {"tls_cert_file": "{tmp}/file", "tls_private_key_file": "{tmp}/none"},
-            "--tls-cert-file and --tls-private-key-file: {tmp}/file and {tmp}/none are no certificate",
+            "--tls-cert-file and --tls-private-key-file: {tmp}/file and {tmp}/none cannot be served: {tmp}/none: no ",
         ),
     ],
 )

@@ -5,6 +5,7 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives import hashes
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving import CannotListen, Site, tls
+from controller_manager.serving.site import Limits
 
 TEXT = {"content-type": "text/plain"}
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
@@ -80,7 +82,7 @@ class Handler:
 
 
 @contextlib.asynccontextmanager
-async def serving(handler: Handler, context: ssl.SSLContext | None = None, **more: int) -> AsyncIterator[Site]:
+async def serving(handler: Handler, context: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Site]:
     site = Site(handler, "127.0.0.1", 0, context, **more)
     await site.start()
     try:
@@ -90,7 +92,7 @@ async def serving(handler: Handler, context: ssl.SSLContext | None = None, **mor
 
 
 @contextlib.asynccontextmanager
-async def visiting(handler: Handler, **more: int) -> AsyncIterator[aiohttp.ClientSession]:
+async def visiting(handler: Handler, **more: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with serving(handler, **more) as site, aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
         yield session
 
@@ -209,7 +211,7 @@ async def test_a_body_above_the_limit_is_refused_unread(chunked):
         for _ in range(11):
             yield b"x" * 100
 
-    async with visiting(handler, max_body=1000) as session:
+    async with visiting(handler, limits=Limits(body=1000)) as session:
         async with session.put("/a", data=parts() if chunked else b"x" * 1001) as answer:
             status = json.loads(await answer.read())
         assert (answer.status, status["reason"]) == (413, "RequestEntityTooLarge")
@@ -391,11 +393,3 @@ async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
 
 def test_old_versions_of_tls_are_refused(keys):
     assert keys.server.minimum_version is ssl.TLSVersion.TLSv1_2
-
-
-async def test_a_passing_context_serves_tls_too(tmp_path):
-    async with serving(Handler(), tls.passing_context("manager", ("localhost",))) as site:
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        assert await get(site.port, context) == 200

@@ -1,0 +1,88 @@
+"""Self-signed pairs: how long one is kept, when it is made anew, and that nobody else's is touched."""
+
+import asyncio
+import stat
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from controller_manager.base.clock import utc_now
+from controller_manager.serving import tls
+from controller_manager.serving.pairs import FilePair, SelfSigned
+
+HOSTS = ("localhost", "127.0.0.1")
+
+
+def made(folder: Path | None, *hosts: str) -> tls.Pair:
+    return SelfSigned("manager", hosts or HOSTS, folder).read()
+
+
+def test_a_pair_is_kept_while_it_serves(tmp_path):
+    first = made(tmp_path)
+    assert stat.S_IMODE((tmp_path / "manager.key").stat().st_mode) == 0o600
+    assert (tmp_path / "manager.crt").read_bytes() == first.certificate
+    assert made(tmp_path, "127.0.0.1") == first
+    assert made(tmp_path, "other.example") != first
+    tls.context_of(first)
+
+
+@pytest.mark.parametrize("damage", ["garbage", "foreign key", "expiring", "missing"])
+def test_a_pair_of_ours_that_serves_no_more_is_replaced(tmp_path, damage):
+    before = made(tmp_path)
+    cert_file, key_file = tmp_path / "manager.crt", tmp_path / "manager.key"
+    soon = tls.issue(tls.make_ca("manager-ca"), "manager", hosts=HOSTS, days=3)
+    match damage:
+        case "garbage":
+            cert_file.write_bytes(b"garbage")
+        case "foreign key":
+            key_file.write_bytes(soon.key)
+        case "expiring":
+            soon.write(cert_file, key_file)
+        case _:
+            key_file.unlink()
+    after = made(tmp_path)
+    assert after not in (before, soon)
+    assert FilePair(cert_file, key_file).read() == after
+
+
+@pytest.mark.parametrize("kind", ["expiring", "RSA"])
+def test_a_pair_of_somebody_else_is_shown_and_never_touched(tmp_path, kind):
+    theirs = tls.issue(tls.make_ca("their-ca"), "them", hosts=("them.example",), days=3)
+    if kind == "RSA":
+        theirs = rsa_pair()
+    theirs.write(tmp_path / "manager.crt", tmp_path / "manager.key")
+    assert made(tmp_path) == theirs
+    assert FilePair(tmp_path / "manager.crt", tmp_path / "manager.key").read() == theirs
+
+
+@pytest.mark.virtual
+async def test_in_memory_and_in_a_folder_it_is_renewed_before_it_expires(tmp_path):
+    source, kept = SelfSigned("manager", HOSTS), SelfSigned("manager", HOSTS, tmp_path)
+    first, first_kept = source.read(), kept.read()
+    assert (source.read(), kept.read()) == (first, first_kept)
+
+    await asyncio.sleep(timedelta(days=359).total_seconds())
+    for one, before in ((source, first), (kept, first_kept)):
+        after = x509.load_pem_x509_certificate(one.read().certificate)
+        assert after != x509.load_pem_x509_certificate(before.certificate)
+        assert after.not_valid_after_utc - utc_now() > timedelta(days=300)
+
+
+def test_no_secret_is_shown_by_mistake():
+    pair = made(None)
+    assert "PRIVATE" not in repr(pair)
+    assert b"PRIVATE KEY" in pair.key
+
+
+def rsa_pair() -> tls.Pair:
+    key = rsa.generate_private_key(65537, 2048)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "theirs")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, utc_now(), utc_now() + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("theirs")]), critical=False)
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return tls.Pair(certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
