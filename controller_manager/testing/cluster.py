@@ -111,16 +111,18 @@ class Cluster:
         """A client, as the holder of a client certificate."""
         return Client(self.transport(certificate))
 
-    async def manage(self, *flags: str, specs: Sequence[AnySpec] | None = None, faults: float = 0.0) -> "Replica":
+    async def manage(
+        self, *flags: str, specs: Sequence[AnySpec] | None = None, faults: float = 0.0, name: str = ""
+    ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
-        `faults` is the probability that one of its requests fails.
+        `faults` is the probability that one of its requests fails; `name` is that of its component.
         """
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
         network = FaultyNetwork(self._reach, faults)
-        name = f"manager-{len(self._replicas) + 1}"
+        name = name or f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
         replica = Replica(manager, network, self._tasks.start(manager.run(), name=name))
         self._replicas.append(replica)
