@@ -40,7 +40,7 @@ def meaning(flag: Flag) -> str:
     notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
     notes += [f"default {flag.type.format(flag.default)}"] if flag.default or flag.type.label == "duration" else []
     tail = f" ({'; '.join(notes)})" if notes else ""
-    return f"{_sentence(said.help)}{tail}"
+    return f"{sentence(said.help)}{tail}"
 
 
 def _entries(flags: Sequence[Flag], width: int) -> list[str]:
@@ -58,6 +58,7 @@ def _left(flag: Flag) -> str:
     return f"  {short}--{flag.name}{kind}"
 
 
-def _sentence(text: str) -> str:
+def sentence(text: str) -> str:
+    """The text with a capital and a full stop."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -87,7 +87,8 @@ class FlagSet:
     """
 
     def __init__(self, *groups: type[Options], checks: Iterable[Check] = ()) -> None:
-        self.groups = tuple(dict.fromkeys((*groups, GeneralOptions)))
+        every: tuple[type[Options], ...] = (*groups, GeneralOptions)
+        self.groups = tuple(dict.fromkeys(every))
         self._checks = tuple(checks)
         self.flags: dict[type[Options], list[Flag]] = {group: flags_of(group) for group in self.groups}
         self._by_name: dict[str, Flag] = {}

@@ -1,0 +1,129 @@
+"""The page of all flags from their declarations: `python -m controller_manager.app.reference > FLAGS.md`."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+
+from controller_manager.api.platform import API_VERSION
+from controller_manager.app import catalog
+from controller_manager.app.features import READ, FeatureOptions, known_gates
+from controller_manager.app.flags import flag_set
+from controller_manager.app.known import KNOWN
+from controller_manager.options import FlagSet, Gate, gates_at
+from controller_manager.options.flag import Flag, title_of
+from controller_manager.options.help import inert_flags, sentence
+
+_HEAD = """\
+# Flags of `cluster-controller-manager`
+
+Written by `python -m controller_manager.app.reference`. The same text is in `--help`; `/flagz` shows the values a
+running process has. The names that kube-controller-manager uses are accepted too, and `_` for `-`.
+
+| type | how it is written |
+|--|--|
+| bool | `--x`, `--x=true`, `--x=false`; never with a space |
+| duration | `300ms`, `1.5h`, `2h45m` |
+| quantity | `512`, `64Ki`, `10M` |
+| strings | `a,b`, or the flag several times; a value with a comma stands in double quotes |
+| stringToString | `key=value,key=value`, or the flag several times |
+| colonSeparatedMultimapStringString | `kube:Name=true,Name=false`, or the flag several times |
+"""
+_INERT = """
+## Flags without effect
+
+They belong to controllers that are not built yet. They are read and checked like all others, so that the command line
+of an existing control plane starts this one; the log says at the start which of those given have no effect.
+"""
+_GATES = f"""
+## Feature gates
+
+`--feature-gates` switches them, `--emulated-version` goes back to the defaults of an older version.
+
+| gate | in {API_VERSION} | by default | what it does here |
+|--|--|--|--|
+"""
+_OTHER_GATES = f"""
+All other gates of {API_VERSION} are accepted, so that the command line of an existing control plane starts this one;
+the log says at the start that those given have no effect:
+"""
+_CONTROLLERS = """
+## Controllers
+
+`--controllers` takes these names. One that is not built yet may be named, and is left out.
+
+| name | also | by default | |
+|--|--|--|--|
+"""
+
+
+def page(specs: Sequence[catalog.AnySpec]) -> str:
+    """The page for a process with these controllers."""
+    flags = flag_set(specs)
+    parts = [_HEAD, *_sections(flags), _INERT, *_inert_sections(flags), *_gates(), *_controllers(specs)]
+    return "".join(parts)
+
+
+def _sections(flags: FlagSet) -> Iterator[str]:
+    for group, members in flags.flags.items():
+        if acting := [flag for flag in members if not flag.declared.inert]:
+            yield f"\n## {title_of(group)}\n\n{_table(acting)}"
+
+
+def _inert_sections(flags: FlagSet) -> Iterator[str]:
+    for why, members in inert_flags(flags).items():
+        yield f"\n### {sentence(why).removesuffix('.')}\n\n{_table(members)}"
+
+
+def _table(flags: Iterable[Flag]) -> str:
+    return "| flag | type | default | meaning |\n|--|--|--|--|\n" + "".join(map(_row, flags))
+
+
+def _row(flag: Flag) -> str:
+    said = flag.declared
+    short = f"`-{said.short}`, " if said.short else ""
+    also = "".join(f"<br>`--{alias}`" for alias in said.aliases)
+    default = "" if flag.default is None else flag.type.format(flag.default)
+    bounds = _bounds(flag)
+    meaning = f"{sentence(said.help)} {bounds}".strip().replace("|", "\\|").replace("*", "\\*")
+    return f"| {short}`--{flag.name}`{also} | {flag.type.label} | {_code(default)} | {meaning} |\n"
+
+
+def _bounds(flag: Flag) -> str:
+    said = flag.declared
+    if said.choices:
+        return f"One of {', '.join(map(_code, said.choices))}."
+    words = [
+        f"{word} {_code(flag.type.format(bound))}"
+        for word, bound in (("At least", said.minimum), ("at most", said.maximum))
+        if bound is not None
+    ]
+    return sentence(", ".join(words)) if words else ""
+
+
+def _gates() -> Iterator[str]:
+    now = {gate.name: gate for gate in gates_at(known_gates(), FeatureOptions().version)}
+    yield _GATES
+    for name, effect in sorted(READ.items()):
+        yield f"| `{name}` | {_stage(now[name])} | {'on' if now[name].default else 'off'} | {effect} |\n"
+    yield _OTHER_GATES + ", ".join(f"`{name}`" for name in sorted(set(now) - set(READ))) + ".\n"
+
+
+def _stage(gate: Gate) -> str:
+    return f"{gate.stage}{', locked' if gate.locked else ''}"
+
+
+def _controllers(specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
+    built = {spec.name: spec for spec in specs}
+    rows = {known.name: (known.alias, known.default_on) for known in KNOWN}
+    rows |= {name: (", ".join(spec.aliases), spec.default_on) for name, spec in built.items()}
+    yield _CONTROLLERS
+    for name, (also, is_on) in sorted(rows.items()):
+        state = "" if name in built else "not built yet"
+        yield f"| `{name}` | {_code(also)} | {'on' if is_on else 'off'} | {state} |\n"
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(catalog.installed()))

@@ -1,0 +1,48 @@
+"""What people are told about flags: `FLAGS.md` and `--help` say the same as the declarations, inert flags included."""
+
+import pytest
+
+from controller_manager.app import catalog
+from controller_manager.app.catalog import installed
+from controller_manager.app.flags import flag_set
+from controller_manager.app.reference import page
+from controller_manager.options.help import help_text, inert_flags
+
+FLAGS = flag_set(installed())
+INERT = [flag for flags in inert_flags(FLAGS).values() for flag in flags]
+
+
+@pytest.fixture(scope="session")
+def help_shown() -> str:
+    return help_text("cluster-controller-manager", "Runs.", FLAGS, 100, catalog.notes(installed()))
+
+
+def test_the_page_is_as_the_declarations_have_it(pytestconfig):
+    found = (pytestconfig.rootpath / "FLAGS.md").read_text()
+    assert found == page(installed()), "write it anew: .venv/bin/python -m controller_manager.app.reference > FLAGS.md"
+
+
+def test_the_page_and_the_help_list_the_flags_without_effect_and_why(pytestconfig, help_shown, capsys):
+    acting, inert = (pytestconfig.rootpath / "FLAGS.md").read_text().split("\n## Flags without effect\n")
+    inert, _ = inert.split("\n## Feature gates\n")
+    for flag in INERT:
+        assert f"`--{flag.name}`" in inert
+        assert f"`--{flag.name}`" not in acting
+        section = help_shown.split(f"Flags accepted without effect, {flag.declared.inert}:\n")[1]
+        assert f" --{flag.name} " in section or f" --{flag.name}\n" in section
+    with capsys.disabled():
+        print(f"\n{len(INERT)} flags have no effect yet; FLAGS.md says which and why")
+
+
+def test_help_shows_every_flag_once_within_the_width(help_shown):
+    lines = help_shown.splitlines()
+    for flag in FLAGS:
+        kind = "" if flag.type.label == "bool" else f" {flag.declared.metavar or flag.type.label}"
+        assert sum(line.endswith(f"--{flag.name}{kind}") for line in lines) == 1
+    assert max(map(len, lines)) <= 100
+
+
+def test_help_says_which_controllers_there_are_and_which_are_still_to_come(help_shown):
+    words = " ".join(help_shown.split())
+    assert "Controllers that are on by default: endpoints-controller, namespace-controller" in words
+    assert "not built yet: bootstrap-signer-controller, certificatesigningrequest-approving-controller" in words
