@@ -1,4 +1,6 @@
-"""What must exist in every cluster: the system namespaces and the service through which pods find this server."""
+"""What must exist in every cluster: the system namespaces, the service through which pods find this server, and the
+authorities whose client certificates it believes, for servers that leave to it who their callers are.
+"""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -9,7 +11,13 @@ from typing import Any
 import msgspec
 
 from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
-from controller_manager.api.platform import ADMIN_GROUP, DEFAULT_NAMESPACES, GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.api.platform import (
+    ADMIN_GROUP,
+    DEFAULT_NAMESPACES,
+    GROUP_DOMAIN,
+    PLATFORM_DOMAIN,
+    SYSTEM_NAMESPACE,
+)
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now
@@ -23,6 +31,10 @@ _NAMESPACES = "/api/v1/namespaces"
 _IN_DEFAULT = f"{_NAMESPACES}/default"
 _SLICES = f"/apis/discovery.{GROUP_DOMAIN}/v1/namespaces/default/endpointslices"
 _RANGES = f"/apis/networking.{GROUP_DOMAIN}/v1/servicecidrs"
+_CONFIG_MAPS = f"{_NAMESPACES}/{SYSTEM_NAMESPACE}/configmaps"
+_ROLES = f"/apis/rbac.authorization.{GROUP_DOMAIN}/v1/namespaces/{SYSTEM_NAMESPACE}/roles"
+_AUTHENTICATION = "extension-apiserver-authentication"
+_READER = f"{_AUTHENTICATION}-reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +50,15 @@ class Address:
 
 
 class Bootstrap:
-    """Brings the objects about through the server itself, as its own user; running it again changes nothing."""
+    """Brings the objects about through the server itself, as its own user; running it again changes nothing.
 
-    def __init__(self, handle: Handle, address: Address) -> None:
+    `authorities` (PEM) are published, if there are any.
+    """
+
+    def __init__(self, handle: Handle, address: Address, authorities: bytes = b"") -> None:
         self._handle = handle
         self._address = address
+        self._authorities = authorities
 
     async def run(self) -> None:
         """Create what is missing and correct what no longer holds. Raises the refusal of a request."""
@@ -54,6 +70,9 @@ class Bootstrap:
         await self._ensure(f"{_IN_DEFAULT}/services", _NAME, _service(self._address), _given(self._address))
         await self._ensure(f"{_IN_DEFAULT}/endpoints", _NAME, _endpoints(self._address))
         await self._ensure(_SLICES, _NAME, _endpoint_slice(self._address))
+        await self._ensure(_ROLES, _READER, _reader_role())
+        if self._authorities:
+            await self._ensure(_CONFIG_MAPS, _AUTHENTICATION, _published(self._authorities))
 
     async def _ensure(self, collection: str, name: str, wanted: Tree, born: Tree | None = None) -> None:
         """Bring about what is wanted; what it is `born` with besides stays as it was then."""
@@ -147,6 +166,27 @@ def _endpoint_slice(where: Address) -> Tree:
         "addressType": f"IPv{ip_address(where.address).version}",
         "endpoints": [{"addresses": [where.address], "conditions": {"ready": True}}],
         "ports": [{"name": "https", "port": where.port, "protocol": "TCP"}],
+    }
+
+
+def _published(authorities: bytes) -> Tree:
+    """Whose client certificates are believed; what others publish beside that stays."""
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": _AUTHENTICATION},
+        "data": {"client-ca-file": authorities.decode("ascii")},
+    }
+
+
+def _reader_role() -> Tree:
+    """The role of those who may read that."""
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_AUTHENTICATION]}
+    return {
+        "kind": "Role",
+        "apiVersion": f"rbac.authorization.{GROUP_DOMAIN}/v1",
+        "metadata": {"name": _READER, "labels": {f"{PLATFORM_DOMAIN}/bootstrapping": "rbac-defaults"}},
+        "rules": [{**rule, "verbs": ["get", "list", "watch"]}],
     }
 
 

@@ -81,12 +81,14 @@ class ApiServer:
         await self.store.start()
         self._progress.stored = True
 
-    async def settle(self, port: int) -> None:
-        """Bring about what every cluster has; clients reach this server at `port`."""
+    async def settle(self, port: int, authorities: bytes = b"") -> None:
+        """Bring about what every cluster has; clients reach this server at `port`, and it believes certificates of
+        these `authorities` (PEM). Done again, it corrects what no longer holds.
+        """
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        await Bootstrap(self.handle, address).run()
+        await Bootstrap(self.handle, address, authorities).run()
         self._progress.settled = True
 
     def unready(self) -> None:

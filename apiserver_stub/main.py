@@ -6,6 +6,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -16,6 +17,7 @@ from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkO
 from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
+from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.contexts import Contexts
 from controller_manager.serving.pairs import FilePair
@@ -24,6 +26,7 @@ from controller_manager.serving.site import Limits, Site
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 
 
 class CannotStart(Exception):
@@ -68,15 +71,25 @@ async def _serve_until_signal(
     stop = _on_signals()
     with _explained():
         url = _write_kubeconfig(authority, options, site.port)
-    await api.settle(site.port)
+    authorities = _authorities(options, authority)
+    await api.settle(site.port, authorities)
     collect_garbage_seldom()
     log.info("ready", url=url, kubeconfig=str(_kubeconfig(options)))
-    await stop.wait()
+    async with Tasks() as tasks:
+        upkeep = partial(_keep_settled, api, site.port, authorities)
+        tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+        await stop.wait()
     for one in _SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(one)
     log.info("stopping because of a signal", delay=serving.shutdown_delay_duration)
     api.unready()
     await asyncio.sleep(serving.shutdown_delay_duration)
+
+
+async def _keep_settled(api: ApiServer, port: int, authorities: bytes) -> None:
+    while True:
+        await asyncio.sleep(_UPKEEP)
+        await api.settle(port, authorities)
 
 
 def _on_signals() -> asyncio.Event:
@@ -102,9 +115,14 @@ def _tls(options: Parsed, authority: Authority) -> Contexts:
         advertised = serving.advertise_address or reachable_address(serving.bind_address)
         own = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
         pair = FilePair(*own)
-    authorities = [authority.certificate_file, *map(Path, filter(None, (given.client_ca_file,)))]
-    bundle = b"\n".join(file.read_bytes() for file in authorities)
+    bundle = _authorities(options, authority)
     return Contexts(pair, authorities=lambda: bundle)
+
+
+def _authorities(options: Parsed, authority: Authority) -> bytes:
+    """Whose client certificates are believed."""
+    given = options[CertificateOptions].client_ca_file
+    return b"\n".join(file.read_bytes() for file in (authority.certificate_file, *([Path(given)] if given else [])))
 
 
 def _write_kubeconfig(authority: Authority, options: Parsed, port: int) -> str:

@@ -34,6 +34,7 @@ class Trust:
         from cryptography.hazmat.primitives.serialization import Encoding
 
         roots = x509.load_pem_x509_certificates(bundle) if bundle else []
+        bundle = b"".join(root.public_bytes(Encoding.PEM) for root in roots)  # without what people write between
         if self._bundles.get(purpose, b"") == bundle:
             return
         self._bundles[purpose] = bundle

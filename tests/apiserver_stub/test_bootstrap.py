@@ -75,6 +75,29 @@ async def test_a_second_run_writes_nothing(api: ApiServer) -> None:
     assert api.store.revision == before
 
 
+async def test_authorities_are_published_and_put_right(api: ApiServer) -> None:
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    assert (await api.handle(Request("GET", path, certificate=Certificate("test")))).status == 404
+    await api.settle(6443, b"PEM")
+    published = await get(api, path)
+    assert published["data"] == {"client-ca-file": "PEM"}
+    published["data"] = {"client-ca-file": "forged", "requestheader-allowed-names": "[]"}
+    body, headers = msgspec.json.encode(published), {"content-type": "application/json"}
+    await api.handle(Request("PUT", path, (), headers, body, Certificate("test")))
+    await api.settle(6443, b"PEM")
+    assert (await get(api, path))["data"] == {"client-ca-file": "PEM", "requestheader-allowed-names": "[]"}
+    await api.handle(Request("DELETE", path, certificate=Certificate("test")))
+    await api.settle(6443, b"OTHER")
+    assert (await get(api, path))["data"] == {"client-ca-file": "OTHER"}
+
+
+async def test_a_role_may_read_them(api: ApiServer) -> None:
+    roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles"
+    role = await get(api, f"{roles}/extension-apiserver-authentication-reader")
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["extension-apiserver-authentication"]}
+    assert role["rules"] == [{**rule, "verbs": ["get", "list", "watch"]}]
+
+
 async def test_a_move_is_followed(api: ApiServer) -> None:
     await Bootstrap(api.handle, Address("10.9.0.1", "192.0.2.8", 7443)).run()
     service = await get(api, f"{IN_DEFAULT}/services/kubernetes")

@@ -160,6 +160,12 @@ async def test_belief_ends_while_a_connection_stays():
     assert (await known.identify(request)).name == "jane"
 
 
+def test_what_people_write_between_certificates_is_not_passed_on():
+    trust = Trust()
+    trust.set(CLIENTS, "# die Behörde\n".encode() + CLIENT_CA.certificate)
+    assert trust.authorities == CLIENT_CA.certificate
+
+
 def test_all_that_a_proxy_says():
     request = Request(
         "GET",
