@@ -17,6 +17,8 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError
 from controller_manager.client.config import ExecPlugin, Identity
+from controller_manager.client.credentials import Credential
+from controller_manager.client.kubeconfig import in_cluster
 
 KEY = Key("default", "a")
 GET = Request("GET", "/api/v1/pods")
@@ -313,3 +315,70 @@ def test_secrets_stay_out_of_representations() -> None:
     plugin = ExecPlugin("p", env=(("A", "secret"),))
     identity = Identity(token="secret", certificate=b"secret", key=b"secret", plugin=plugin)
     assert "secret" not in repr(ClientConfig(server="https://x", identity=identity, proxy_url="http://u:secret@p"))
+
+
+async def test_siblings_share_connections_but_no_credentials(
+    backend: Any, config: ClientConfig, authority: Any, tmp_path: Path
+) -> None:
+    seen: list[tuple[Any, Any, bool]] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        shown = bool(request.transport.get_extra_info("peercert"))
+        seen.append((request.transport.get_extra_info("peername"), request.headers.get("Authorization"), shown))
+        return web.Response(body=b"{}")
+
+    def holder(token: str) -> Any:
+        async def obtain(_: float) -> Credential:
+            return Credential(token=token)
+
+        return obtain
+
+    backend.handler = handler
+    certificate, key = authority.issue("the process")
+    process = Identity(certificate=certificate, key=key, token="process")
+    async with transport(replace(config, identity=process)) as first:
+        siblings = [first.acting_as(holder("one")), first.acting_as(holder("two"))]
+        for sender in (first, *siblings, first):
+            await sender.send(GET)
+        for one in siblings:
+            await one.close()
+            await one.close()
+        await first.send(GET)
+    (own, *_), (one, *_), (two, *_), (again, *_), (last, *_) = seen
+    assert own == again == last != one == two
+    assert [told[1:] for told in seen[:3]] == [("Bearer process", True), ("Bearer one", False), ("Bearer two", False)]
+
+
+async def test_the_last_to_close_closes_the_connections(backend: Any, config: ClientConfig) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=b"{}")
+
+    async def nothing(_: float) -> Credential:
+        return Credential()
+
+    backend.handler = handler
+    first = HttpTransport(config)
+    second = first.acting_as(nothing)
+    await first.close()
+    assert (await second.send(GET)).status == 200
+    session = second._shared.for_requests()
+    await second.close()
+    assert session.closed
+
+
+async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
+    backend: Any, authority: Any, tmp_path: Path
+) -> None:
+    root = tmp_path / "serviceaccount"
+    root.mkdir()
+    (root / "token").write_text("first\n")
+    (root / "ca.crt").write_bytes(authority.pem)
+    _, _, port = backend.url.rpartition(":")
+    found = in_cluster({"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}, root)
+    backend.handler, _ = accepting("first")
+    async with transport(found) as sender:
+        assert (await sender.send(GET)).status == 200
+        (root / "token").write_text("second\n")
+        backend.handler, _ = accepting("second")
+        assert (await sender.send(GET)).status == 200

@@ -1,0 +1,245 @@
+"""The flags of the client: where the API server is, how often it is asked, and as whom."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import NAMESPACES, Namespace
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.app.clients import ClientOptions, Clients
+from controller_manager.app.network import HttpNetwork
+from controller_manager.base.clock import monotonic
+from controller_manager.base.runtime import Runtime
+from controller_manager.client import Client, ConfigError
+from controller_manager.client.credentials import Credential
+from controller_manager.options import FlagSet
+from controller_manager.testing import Cluster, FaultyNetwork
+from controller_manager.testing.cluster import ADMIN
+
+KEY = Key("", "default")
+
+
+def options(*argv: str) -> ClientOptions:
+    return FlagSet(ClientOptions).parse(argv)[ClientOptions]
+
+
+class Web:
+    """A server without TLS that answers every request with an object, and remembers who asked what."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.tokens: list[str] = []
+        self.connections = 0
+        self.url = ""
+        self._open: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> asyncio.Server:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = "http://{}:{}".format(*server.sockets[0].getsockname())
+        return server
+
+    async def hang_up(self) -> None:
+        for writer in self._open:
+            writer.close()
+            await writer.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._open.add(writer)
+        body = b'{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"default"}}'
+        while head := await _head(reader):
+            self.asked.append(head.split(b" ")[1].decode())
+            self.tokens += [
+                line[22:].decode() for line in head.split(b"\r\n") if line.startswith(b"authorization: Bearer")
+            ]
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body))
+            writer.write(body)
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError:
+        return b""
+
+
+@pytest.fixture
+async def web() -> AsyncIterator[Web]:
+    web = Web()
+    server = await web.start()
+    yield web
+    server.close()
+    await web.hang_up()
+
+
+def kubeconfig(file: Path, server: str, **user: str) -> Path:
+    tree = {
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    file.write_text(json.dumps(tree))
+    return file
+
+
+async def ask(*argv: str) -> None:
+    clients = Clients(options(*argv), HttpNetwork(), Runtime("test"))
+    try:
+        await clients.unlimited.get(NAMESPACES, KEY)
+    finally:
+        await clients.close()
+
+
+@pytest.mark.flag("clusterconfig")
+async def test_the_client_configuration_says_where_and_as_whom(web: Web, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", web.url, token="secret")
+    for name in ("clusterconfig", "kubeconfig"):
+        await ask(f"--{name}={file}")
+    assert web.tokens == ["secret", "secret"]
+
+
+@pytest.mark.flag("master")
+async def test_the_master_takes_the_place_of_the_server(web: Web, tmp_path: Path) -> None:
+    file = kubeconfig(tmp_path / "config", "http://127.0.0.1:1", token="secret")
+    await ask(f"--clusterconfig={file}", f"--master={web.url}")
+    assert web.tokens == ["secret"]
+    await ask(f"--master={web.url}")
+    assert len(web.asked) == 2
+    assert web.tokens == ["secret"]
+
+
+@pytest.mark.flag("clusterconfig", "master")
+@pytest.mark.parametrize(
+    ("argv", "why"),
+    [
+        (["--clusterconfig=/nowhere/config"], "/nowhere/config can't be read"),
+        (["--master=ftp://there"], "--master is not the http or https URL of a server"),
+        ([], "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set"),
+    ],
+)
+async def test_what_cannot_be_used_is_named(monkeypatch: pytest.MonkeyPatch, argv: list[str], why: str) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(ConfigError, match=why):
+        Clients(options(*argv), HttpNetwork(), Runtime("test"))
+
+
+async def seconds_for(requests: int, *argv: str, factor: int = 1) -> float:
+    """How long so many requests of one controller take, if only its own limit holds them up."""
+    async with Cluster() as cluster:
+        clients = Clients(options(*argv), FaultyNetwork(lambda _: cluster.transport()), Runtime("test"))
+        client = clients.writer("a", lambda: True, factor)
+        began = monotonic()
+        for _ in range(requests):
+            await client.get(NAMESPACES, KEY)
+        return round(monotonic() - began, 3)
+
+
+@pytest.mark.virtual
+@pytest.mark.flag("cluster-api-qps", "cluster-api-burst")
+@pytest.mark.parametrize(
+    ("argv", "requests", "seconds"),
+    [
+        ((), 30, 0.0),
+        ((), 50, 1.0),
+        (("--cluster-api-qps=2",), 40, 5.0),
+        (("--kube-api-qps=0.5", "--kube-api-burst=1"), 11, 20.0),
+        (("--cluster-api-burst=50",), 50, 0.0),
+        (("--cluster-api-qps=0", "--cluster-api-burst=0"), 50, 1.0),
+        (("--cluster-api-qps=-1",), 500, 0.0),
+    ],
+)
+async def test_requests_are_held_to_a_rate(argv: tuple[str, ...], requests: int, seconds: float) -> None:
+    assert await seconds_for(requests, *argv) == seconds
+
+
+@pytest.mark.virtual
+async def test_one_controller_may_be_given_a_multiple() -> None:
+    assert await seconds_for(50, factor=20) == 0.0
+
+
+@pytest.mark.virtual
+async def test_each_controller_has_its_own_limit() -> None:
+    async with Cluster() as cluster:
+        network = FaultyNetwork(lambda _: cluster.transport())
+        clients = Clients(options("--cluster-api-qps=0.1", "--cluster-api-burst=1"), network, Runtime("test"))
+        began = monotonic()
+        for name in "abcdef":
+            await clients.writer(name, lambda: True).get(NAMESPACES, KEY)
+        await clients.reader.get(NAMESPACES, KEY)
+        for _ in range(10):
+            await clients.unlimited.get(NAMESPACES, KEY)
+        assert monotonic() == began
+
+
+@pytest.mark.virtual
+@pytest.mark.flag("use-service-account-credentials")
+@pytest.mark.parametrize(
+    ("argv", "account", "uses_token"),
+    [
+        ((), "a", False),
+        (("--use-service-account-credentials",), "a", True),
+        (("--use-service-account-credentials",), "", False),
+        (("--use-service-account-credentials=false",), "a", False),
+    ],
+)
+async def test_a_controller_acts_as_its_account(argv: tuple[str, ...], account: str, uses_token: bool) -> None:
+    async with Cluster() as cluster:
+        obtained: list[Any] = []
+
+        def reach(obtain: Any) -> Any:
+            obtained.append(obtain)
+            return cluster.transport(obtain=obtain)
+
+        clients = Clients(options(*argv), FaultyNetwork(reach), Runtime("test"))
+        for _ in range(2):
+            await clients.writer("a-controller", lambda: True, account=account).get(NAMESPACES, KEY)
+        assert [one is not None for one in obtained] == ([False, True] if uses_token else [False])
+
+
+@pytest.mark.virtual
+async def test_nobody_writes_as_the_process_who_has_no_token() -> None:
+    async with Cluster() as cluster:
+        asked: list[tuple[str, str]] = []
+
+        def answer(request: Request) -> Response | None:
+            asked.append((request.method, request.path))
+            return Response(403, {}, b"{}") if request.path.endswith("/token") else None
+
+        network = FaultyNetwork(lambda obtain: cluster.transport(None if obtain else ADMIN, obtain))
+        network.intercept(answer)
+        clients = Clients(options("--use-service-account-credentials"), network, Runtime("test"))
+        writer: Client = clients.writer("a", lambda: True, account="a")
+        with pytest.raises(ConnectionError, match="kube-system/a"):
+            await writer.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n")))
+        assert [path for _, path in asked if "namespaces/n" in path] == []
+        await cluster.client.get(NAMESPACES, KEY)
+
+
+async def test_who_uses_one_configuration_shares_its_connections(web: Web, tmp_path: Path) -> None:
+    file = str(kubeconfig(tmp_path / "config", web.url, token="secret"))
+    network = HttpNetwork()
+    first = network.connect(file)
+    others = [network.connect(file, obtain=token(str(number))) for number in range(20)]
+    for one in (first, *others):
+        assert (await one.send(Request("GET", "/version"))).status == 200
+    assert web.connections == 1
+    assert web.tokens == ["secret", *map(str, range(20))]
+    await first.close()
+    assert (await others[0].send(Request("GET", "/version"))).status == 200
+    assert web.connections == 1
+    for one in others:
+        await one.close()
+
+
+def token(text: str) -> Any:
+    async def obtain(_now: float) -> Credential:
+        return Credential(token=text)
+
+    return obtain

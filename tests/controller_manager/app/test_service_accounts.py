@@ -1,0 +1,110 @@
+"""Tokens of service accounts for controllers: obtained, renewed, spared when they cannot be had."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from controller_manager.api.accounts import SERVICE_ACCOUNTS
+from controller_manager.api.errors import Forbidden, NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.app.service_accounts import LONGEST_PAUSE, REST, Account, Patience
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.log import get_logger
+from controller_manager.client import Client, ConfigError
+from controller_manager.testing import Cluster, FaultyNetwork
+
+pytestmark = pytest.mark.virtual
+
+KEY = Key("kube-system", "greeter")
+TOKEN = "/api/v1/namespaces/kube-system/serviceaccounts/greeter/token"
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    async with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def network(cluster: Cluster) -> FaultyNetwork:
+    return FaultyNetwork(lambda _: cluster.transport())
+
+
+@pytest.fixture
+def account(network: FaultyNetwork) -> Account:
+    return Account(Client(network.connect()), KEY.name, get_logger("test"))
+
+
+async def test_the_account_is_made_when_it_is_missing(cluster: Cluster, account: Account) -> None:
+    with pytest.raises(NotFound):
+        await cluster.client.get(SERVICE_ACCOUNTS, KEY)
+    assert (await account(wall_seconds())).token
+    uid = (await cluster.client.get(SERVICE_ACCOUNTS, KEY)).metadata.uid
+    await asyncio.sleep(REST)
+    assert (await account(wall_seconds())).token
+    assert (await cluster.client.get(SERVICE_ACCOUNTS, KEY)).metadata.uid == uid
+
+
+async def test_a_token_is_renewed_long_before_it_expires(account: Account) -> None:
+    now = wall_seconds()
+    credential = await account(now)
+    assert 0.7 * 3600 <= credential.renew_at - now <= 0.8 * 3600
+    assert credential.expires == now + 3600
+
+
+async def test_what_the_server_grants_counts(network: FaultyNetwork, account: Account) -> None:
+    granted = {"spec": {"expirationSeconds": 900}, "status": {"token": "t"}}
+    network.intercept(
+        lambda request: Response(201, {}, json.dumps(granted).encode()) if request.path == TOKEN else None
+    )
+    assert (await account(1000.0)).expires == 1900.0
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"nonsense", b'{"spec":{"expirationSeconds":-1},"status":{"token":"t"}}'])
+async def test_nonsense_is_no_token(network: FaultyNetwork, account: Account, answer: bytes) -> None:
+    network.intercept(lambda request: Response(201, {}, answer) if request.path == TOKEN else None)
+    with pytest.raises(ConfigError, match="service account kube-system/greeter"):
+        await account(wall_seconds())
+
+
+async def test_a_new_token_is_not_replaced_at_once(account: Account) -> None:
+    first = await account(wall_seconds())
+    assert await account(wall_seconds()) == first
+    await asyncio.sleep(REST)
+    assert await account(wall_seconds()) != first
+
+
+async def test_who_is_refused_asks_less_and_less_often(network: FaultyNetwork, account: Account) -> None:
+    asked = 0
+
+    def answer(request: Request) -> Response | None:
+        nonlocal asked
+        if request.path != TOKEN:
+            return None
+        asked += 1
+        return Response(403, {}, Forbidden("not you").status().encode())
+
+    network.intercept(answer)
+    for _ in range(600):
+        with pytest.raises(ConfigError, match=r"kube-system/greeter: .*not you"):
+            await account(wall_seconds())
+        await asyncio.sleep(1)
+    assert 10 < asked < 25
+    network.intercept(None)
+    await asyncio.sleep(LONGEST_PAUSE)
+    assert (await account(wall_seconds())).token
+
+
+async def test_a_server_that_is_away_is_told_of(network: FaultyNetwork, account: Account) -> None:
+    network.cut()
+    with pytest.raises(ConfigError, match="the connection is cut"):
+        await account(wall_seconds())
+
+
+def test_patience_grows_to_a_minute() -> None:
+    patience = Patience()
+    assert [patience.failed(0.0, "", 1.0) for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert patience.again_at == 60

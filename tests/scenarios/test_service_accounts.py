@@ -1,0 +1,228 @@
+"""Controllers that act as service accounts of their own, through days, deletions, restarts and changes of the lead."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import jwt
+import pytest
+
+from controller_manager.api.accounts import SERVICE_ACCOUNTS
+from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Namespace, Pod, Service
+from controller_manager.api.errors import Forbidden, NotFound
+from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.api.resource import Key, Resource
+from controller_manager.api.wire import Request, Response
+from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.options import Options
+from controller_manager.testing import Cluster
+
+pytestmark = pytest.mark.virtual
+
+FLAG = "--use-service-account-credentials"
+ALONE = (FLAG, "--leader-elect=false")
+PROCESS = "system:kube-controller-manager"
+PREFIX = "system:serviceaccount:kube-system:"
+HOUR = 3600.0
+
+
+class Watched:
+    """A cluster whose API server tells who wrote what, as it knows its callers itself."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.writes: list[tuple[str, str, str]] = []
+        self.statuses: list[int] = []
+        self.tokens: dict[str, dict[str, Any]] = {}
+
+    def listen(self) -> None:
+        """Hear what the API server is asked from now on; to be said again after each of its restarts."""
+        api = self.cluster.api
+        handle = api.handle
+
+        async def hear(request: Request) -> Response:
+            response = await handle(request)
+            token = request.headers.get("authorization", "").removeprefix("Bearer ")
+            if token:
+                self.tokens[token] = jwt.decode(token, options={"verify_signature": False})
+                self.statuses.append(response.status)
+            if request.method != "GET" and response.status < 400:
+                who = await handle(_who_am_i(request))
+                assert isinstance(who.body, bytes)
+                name = json.loads(who.body)["status"]["userInfo"]["username"]
+                self.writes.append((name, request.method, request.path))
+            return response
+
+        api.handle = hear  # type: ignore[method-assign]
+
+    def writers(self, part: str) -> set[str]:
+        """Who wrote to paths with such a part; the admin who is the test left out."""
+        return {name for name, _, path in self.writes if part in path and name != "kubernetes-admin"}
+
+
+def _who_am_i(request: Request) -> Request:
+    path = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+    headers = {name: value for name, value in request.headers.items() if name == "authorization"}
+    return Request("POST", path, (), headers, b"{}", request.certificate)
+
+
+@pytest.fixture
+async def watched() -> AsyncIterator[Watched]:
+    async with Cluster() as cluster:
+        watched = Watched(cluster)
+        watched.listen()
+        yield watched
+
+
+class Beat:
+    """Writes the time on every pod each ten minutes."""
+
+    def __init__(self, context: Context, _options: Options) -> None:
+        self._context = context
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        now = asyncio.get_running_loop().time()
+        await self._context.client.patch(PODS, key, {"metadata": {"annotations": {"beat": str(now)}}})
+        return Requeue(600)
+
+
+class NoOptions(Options):
+    """None."""
+
+    title = "None"
+
+
+def beating(*names: str) -> Sequence[Spec[Any]]:
+    return [Spec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),)) for name in names]
+
+
+async def create(cluster: Cluster, resource: Resource[Any], kind: type[Object], **tree: Any) -> None:
+    raw = {"apiVersion": resource.api_version, "kind": resource.kind, **tree}
+    await cluster.client.create(resource, kind.decode(json.dumps(raw).encode()))
+
+
+async def create_pod(cluster: Cluster, namespace: str = "default") -> None:
+    metadata = {"name": "p", "namespace": namespace, "labels": {"app": "a"}}
+    await create(cluster, PODS, Pod, metadata=metadata, spec={"containers": [{"name": "c", "image": "i"}]})
+
+
+async def beat_of(cluster: Cluster) -> float:
+    pod = await cluster.client.get(PODS, Key("default", "p"))
+    found = json.loads(pod.raw)["metadata"].get("annotations", {})
+    return float(found.get("beat", "0"))
+
+
+async def is_beating(cluster: Cluster) -> bool:
+    return asyncio.get_running_loop().time() - await beat_of(cluster) < 700
+
+
+async def uid_of(cluster: Cluster, name: str) -> str:
+    return (await cluster.client.get(SERVICE_ACCOUNTS, Key("kube-system", name))).metadata.uid
+
+
+async def test_the_api_server_sees_each_controller_as_its_account(watched: Watched) -> None:
+    cluster = watched.cluster
+    await cluster.manage(FLAG)
+    await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="n")))
+    spec = {"selector": {"app": "a"}, "ports": [{"port": 80}]}
+    await create(cluster, SERVICES, Service, metadata={"name": "s", "namespace": "n"}, spec=spec)
+    await create_pod(cluster, "n")
+    await cluster.settle()
+    assert await cluster.client.get(ENDPOINTS, Key("n", "s"))
+    await cluster.client.delete(NAMESPACES, Key("", "n"))
+    await cluster.advance(60)
+    with pytest.raises(NotFound):
+        await cluster.client.get(NAMESPACES, Key("", "n"))
+    assert watched.writers("namespaces/n/endpoints") >= {f"{PREFIX}endpoint-controller"}
+    assert watched.writers("namespaces/n/finalize") == {f"{PREFIX}namespace-controller"}
+    assert watched.writers("leases/") == {PROCESS}
+    by_process = {path.rsplit("/", 1)[1] for name, _, path in watched.writes if name == PROCESS}
+    assert by_process == {"leases", "cluster-controller-manager", "serviceaccounts", "token"} | by_process & {"events"}
+    assert set(watched.statuses) & {401, 403} == set()
+
+
+async def test_tokens_are_renewed_through_days(watched: Watched) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    await cluster.manage(*ALONE, specs=beating("beat"))
+    for _ in range(4):
+        await asyncio.sleep(12 * HOUR)
+        assert await is_beating(cluster)
+    assert set(watched.statuses) == {200}
+    assert len(watched.tokens) == pytest.approx(48 * HOUR / 3000, abs=1)  # by the first beat after 42 to 48 minutes
+    assert {claims["exp"] - claims["iat"] for claims in watched.tokens.values()} == {3600}
+
+
+async def test_a_deleted_account_is_made_anew(watched: Watched) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    replica = await cluster.manage(*ALONE, specs=beating("beat"))
+    await cluster.sleep(HOUR / 2)
+    before = await uid_of(cluster, "beat")
+    await cluster.client.delete(SERVICE_ACCOUNTS, Key("kube-system", "beat"))
+    await cluster.sleep(660)
+    assert await is_beating(cluster)
+    assert await uid_of(cluster, "beat") != before
+    assert not replica.has_ended
+
+
+async def test_tokens_of_another_key_are_replaced(watched: Watched) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    await cluster.manage(*ALONE, specs=beating("beat"))
+    await cluster.sleep(HOUR / 4)
+    await cluster.stop_api()
+    await cluster.start_api()  # which makes a key of its own again
+    watched.listen()
+    await cluster.sleep(700)
+    assert 401 in watched.statuses
+    assert await is_beating(cluster)
+    assert watched.writers("pods/p") == {f"{PREFIX}beat"}
+
+
+async def test_who_has_no_token_waits_and_the_others_go_on(watched: Watched, capfd: pytest.CaptureFixture[str]) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    refused = "/serviceaccounts/unlucky/token"
+
+    def refuse(request: Request) -> Response | None:
+        return Response(403, {}, Forbidden("not you").status().encode()) if request.path.endswith(refused) else None
+
+    replica = await cluster.manage(*ALONE, specs=beating("unlucky", "beat"))
+    replica.network.intercept(refuse)
+    await cluster.sleep(HOUR)
+    assert watched.writers("pods/p") == {f"{PREFIX}beat"}
+    unlucky = next(one for one in replica.manager.state().controllers if one.name == "unlucky")
+    assert "kube-system/unlucky" in str(unlucky)
+    assert "kube-system/unlucky" in capfd.readouterr().err
+    replica.network.intercept(None)
+    await cluster.sleep(HOUR)
+    assert watched.writers("pods/p") == {f"{PREFIX}beat", f"{PREFIX}unlucky"}
+
+
+async def test_the_next_leader_acts_as_the_same_accounts(watched: Watched) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    first = await cluster.manage(FLAG, specs=beating("beat"))
+    await cluster.sleep(5)
+    await cluster.manage(FLAG, specs=beating("beat"))
+    await cluster.sleep(5)
+    before, began = await uid_of(cluster, "beat"), await beat_of(cluster)
+    assert len(watched.tokens) == 1
+    await first.kill()
+    await cluster.sleep(30)
+    assert await beat_of(cluster) > began
+    assert await uid_of(cluster, "beat") == before
+    assert len(watched.tokens) == 2
+    assert watched.writers("pods/p") == {f"{PREFIX}beat"}
+
+
+@pytest.mark.parametrize("seed", [pytest.param(n, marks=pytest.mark.virtual(seed=n)) for n in range(3)])
+async def test_with_faults_nothing_is_ever_written_as_the_process(watched: Watched, seed: int) -> None:
+    cluster = watched.cluster
+    await create_pod(cluster)
+    await cluster.manage(*ALONE, specs=beating("beat"), faults=0.2)
+    await cluster.sleep(3 * HOUR)
+    assert watched.writers("pods/p") == {f"{PREFIX}beat"}
+    assert await is_beating(cluster)
