@@ -174,6 +174,7 @@ async def test_a_busy_controller_holds_up_no_other() -> None:
         assert await addresses(cluster) == ([], [])
 
 
+@pytest.mark.flag("endpoint-updates-batch-period")
 async def test_the_batch_period_gathers_changes() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=endpoint", "--endpoint-updates-batch-period=10s")

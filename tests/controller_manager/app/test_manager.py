@@ -239,6 +239,7 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
         only.manager.stop("done")
 
 
+@pytest.mark.flag("controller-start-interval")
 async def test_the_start_interval_spaces_the_controllers():
     flags = flag_set(SPECS)
     more = tuple(
