@@ -44,6 +44,7 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
     from controller_manager.base.log import get_logger
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.client import ConfigError
+    from controller_manager.client.transport_metrics import TransportMetrics
     from controller_manager.serving import CannotListen
 
     configure_logs(parsed)
@@ -51,7 +52,8 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
         get_logger("main").warning(remark)
 
     async def serve() -> int:
-        manager = Manager(parsed, specs, HttpNetwork(), Runtime(PROGRAM))
+        runtime = Runtime(PROGRAM)
+        manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)
         for number in _SIGNALS:
             asyncio.get_running_loop().add_signal_handler(number, _stop, manager, number)
         collect_garbage_seldom()

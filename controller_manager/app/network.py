@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller_manager.client import Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.client.kubeconfig import from_flags
+from controller_manager.client.transport_metrics import TransportMetrics
 
 if TYPE_CHECKING:
     from controller_manager.client import HttpTransport
@@ -24,16 +25,19 @@ class Network(Protocol):
 class HttpNetwork:
     """The network there is outside of tests; those who use one configuration share its connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: TransportMetrics | None = None) -> None:
+        self._metrics = metrics or TransportMetrics()
         self._made: dict[tuple[str, str], HttpTransport] = {}
 
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
         from controller_manager.client import HttpTransport  # --help does without its HTTP library
+        from controller_manager.client.connections import Connections, Limits
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
             return first.acting_as(obtain)
-        made = HttpTransport(from_flags(clusterconfig, master), obtain=obtain)
+        config = from_flags(clusterconfig, master)
+        made = HttpTransport(config, obtain=obtain, lent=Connections(config, Limits(), self._metrics))
         self._made.setdefault((clusterconfig, master), made)
         return made

@@ -102,12 +102,15 @@ class Series(Collector, Generic[V]):
         self.family = family
         self._kept: dict[Labels, V] = {}
         self._most = MOST_SERIES
+        if not family.labels:
+            self._kept[()] = self._nothing()
         if registry is not None:
             registry.register(self)
 
     def keep_nothing(self) -> None:
         """Nobody will ever ask."""
         self._most = 0
+        self._kept.clear()
 
     def describe(self) -> Iterable[Metric]:
         """The family without its samples."""
@@ -116,6 +119,10 @@ class Series(Collector, Generic[V]):
     def collect(self) -> Iterable[Metric]:
         """The family with its samples; called by the registry."""
         return (Shown(self.family, self._kept.items()),)
+
+    def _nothing(self) -> V:
+        """What there is before anything was counted, which a family without labels shows."""
+        raise NotImplementedError
 
     def _room(self, labels: Labels) -> Labels:
         """Where a new series goes."""
@@ -134,6 +141,9 @@ class Counters(Series[float]):
             room = self._room(labels)
             kept[room] = kept.get(room, 0.0) + by
 
+    def _nothing(self) -> float:
+        return 0.0
+
 
 class Gauges(Series[float]):
     """Values by labels."""
@@ -143,6 +153,9 @@ class Gauges(Series[float]):
         if self._most:
             self._kept[labels if labels in self._kept else self._room(labels)] = value
 
+    def _nothing(self) -> float:
+        return 0.0
+
 
 class Histograms(Series[Distribution]):
     """Distributions by labels."""
@@ -151,7 +164,7 @@ class Histograms(Series[Distribution]):
         """The distribution with these labels, to be kept by whoever observes often."""
         found = self._kept.get(labels)
         if found is None:
-            found = Distribution(self.family.buckets)
+            found = self._nothing()
             if self._most:
                 found = self._kept.setdefault(self._room(labels), found)
         return found
@@ -159,6 +172,9 @@ class Histograms(Series[Distribution]):
     def observe(self, value: float, *labels: str) -> None:
         """Count one value."""
         self.of(*labels).observe(value)
+
+    def _nothing(self) -> Distribution:
+        return Distribution(self.family.buckets)
 
 
 def qualified(metric: Metric) -> str:

@@ -7,6 +7,7 @@ import aiohttp
 
 from controller_manager.client.config import ClientConfig
 from controller_manager.client.tls import client_context
+from controller_manager.client.transport_metrics import TransportMetrics
 
 _READ_BUFFER = 1 << 20
 _MOST_CONTEXTS = 4
@@ -28,9 +29,10 @@ class Connections:
     Those for watches are apart from those for requests, and as many as it takes.
     """
 
-    def __init__(self, config: ClientConfig, limits: Limits) -> None:
+    def __init__(self, config: ClientConfig, limits: Limits, metrics: TransportMetrics | None = None) -> None:
         self.config = config
         self.limits = limits
+        self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[Pair, ssl.SSLContext] = {}
         self._requests: aiohttp.ClientSession | None = None
@@ -39,12 +41,16 @@ class Connections:
     def join(self) -> None:
         """Use them."""
         self._users += 1
+        if self._users > 1:
+            self.metrics.shared()
 
     async def leave(self) -> None:
         """Use them no longer."""
         self._users -= 1
         if self._users > 0:
             return
+        self.metrics.closed(len(self._contexts))
+        self._contexts.clear()
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
@@ -72,8 +78,10 @@ class Connections:
         found = self._contexts.get(pair)
         if found is None:
             found = self._contexts[pair] = client_context(self.config, *pair)
+            self.metrics.made_context()
             if len(self._contexts) > _MOST_CONTEXTS:
                 del self._contexts[next(iter(self._contexts))]
+                self.metrics.dropped_context()
         return found
 
 

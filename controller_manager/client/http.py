@@ -13,6 +13,7 @@ from controller_manager.client.connections import Connections, Limits
 from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
 from controller_manager.client.plugin import from_plugin
 from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
+from controller_manager.client.transport_metrics import TransportMetrics
 
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
@@ -39,8 +40,8 @@ class HttpTransport:
         self.host = url.netloc.rpartition("@")[2]
         self._config = config
         self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
-        self._credentials = Credentials(obtain or _obtain(config))
         self._shared = lent or Connections(config, Limits(connections, connect, silence))
+        self._credentials = Credentials(obtain or _obtain(config, self._shared.metrics))
         self._shared.context((b"", b"") if obtain else (config.identity.certificate, config.identity.key))
         self._shared.join()
         self._closed = False
@@ -101,9 +102,9 @@ class HttpTransport:
         }
 
 
-def _obtain(config: ClientConfig) -> Obtain:
+def _obtain(config: ClientConfig, metrics: TransportMetrics) -> Obtain:
     plugin = config.identity.plugin
-    return from_plugin(config, plugin) if plugin else from_identity(config.identity)
+    return from_plugin(config, plugin, metrics) if plugin else from_identity(config.identity)
 
 
 class _Chunks:

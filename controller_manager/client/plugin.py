@@ -12,6 +12,7 @@ from controller_manager.api.model import Model
 from controller_manager.api.timestamps import parse_time
 from controller_manager.client.config import ClientConfig, ConfigError, ExecPlugin
 from controller_manager.client.credentials import Credential, Obtain
+from controller_manager.client.transport_metrics import TransportMetrics
 
 _TIMEOUT = 60.0
 
@@ -29,11 +30,13 @@ class _ExecCredential(Model):
     status: _Status | None = None
 
 
-def from_plugin(config: ClientConfig, plugin: ExecPlugin) -> Obtain:
+def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetrics) -> Obtain:
     """Runs `plugin` each time a credential is needed."""
 
     async def obtain(now: float) -> Credential:
-        return read_output(plugin, await _run(plugin, _environment(config, plugin)), now)
+        found = read_output(plugin, await _run(plugin, _environment(config, plugin), metrics), now)
+        metrics.certified(plugin.command, found.certificate)
+        return found
 
     return obtain
 
@@ -61,7 +64,7 @@ def read_output(plugin: ExecPlugin, output: bytes, now: float) -> Credential:
     )
 
 
-async def _run(plugin: ExecPlugin, environment: dict[str, str]) -> bytes:
+async def _run(plugin: ExecPlugin, environment: dict[str, str], metrics: TransportMetrics) -> bytes:
     name = f"exec plugin {plugin.command}"
     try:
         process = await asyncio.create_subprocess_exec(
@@ -72,17 +75,20 @@ async def _run(plugin: ExecPlugin, environment: dict[str, str]) -> bytes:
             env=environment,
         )
     except OSError as error:
+        metrics.ran(1, found=False)
         hint = f" ({plugin.install_hint.strip()})" if plugin.install_hint else ""
         raise ConfigError(f"{name} can't be started: {error.strerror}{hint}") from error
     try:
         async with asyncio.timeout(_TIMEOUT):
             output, _ = await process.communicate()
     except TimeoutError:
+        metrics.failed()
         raise ConfigError(f"{name} did not end within {_TIMEOUT:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
+    metrics.ran(process.returncode or 0)
     if process.returncode:
         raise ConfigError(f"{name} failed with exit status {process.returncode}")
     return output

@@ -1,0 +1,261 @@
+"""A real Prometheus scrapes the managers of a real cluster as its users set it up, and finds what dashboards ask for."""
+
+import json
+import random
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+import yaml
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prometheus")]
+
+DASHBOARD = Path(__file__).parents[2] / "charts" / "cluster-controller-manager" / "dashboard.json"
+JOB = "kube-controller-manager"
+
+# Whoever may read metrics, and nothing else.
+READER = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}
+- {apiVersion: v1, kind: ServiceAccount, metadata: {name: prometheus, namespace: monitoring}}
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRole
+  metadata: {name: metrics-reader}
+  rules: [{nonResourceURLs: [/metrics], verbs: [get]}]
+- apiVersion: rbac.authorization.k8s.io/v1
+  kind: ClusterRoleBinding
+  metadata: {name: prometheus-reads-metrics}
+  roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metrics-reader}
+  subjects: [{kind: ServiceAccount, name: prometheus, namespace: monitoring}]
+"""
+SERVICE = """
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+"""
+
+# What dashboards and alerts for kube-controller-manager ask, and the labels that their answers are told apart by.
+QUERIES = [
+    ('sum(up{job="%s"})', ()),
+    ('sum by (instance, name) (rate(workqueue_adds_total{job="%s"}[1m]))', ("instance", "name")),
+    ('sum by (instance, name) (rate(workqueue_depth{job="%s"}[1m]))', ("instance", "name")),
+    ('sum by (name) (rate(workqueue_retries_total{job="%s"}[1m]))', ("name",)),
+    ('workqueue_unfinished_work_seconds{job="%s"}', ("instance", "name")),
+    ('workqueue_longest_running_processor_seconds{job="%s"}', ("instance", "name")),
+    ('rate(rest_client_requests_total{job="%s",code=~"2.."}[1m])', ("code", "method", "host")),
+    ('sum(rate(rest_client_requests_total{job="%s",code=~"2.."}[1m]))', ()),
+    ('sum by (instance, namespace) (rate(rest_client_requests_total{job="%s"}[1m]))', ("instance",)),
+    ('leader_election_master_status{job="%s"}', ("instance", "name")),
+    ('process_resident_memory_bytes{job="%s"}', ("instance",)),
+    ('rate(process_cpu_seconds_total{job="%s"}[1m])', ("instance",)),
+    ('time() - process_start_time_seconds{job="%s"}', ("instance",)),
+    ('process_open_fds{job="%s"} / process_max_fds{job="%s"}', ("instance",)),
+    ('count by (git_version) (kubernetes_build_info{job="%s"})', ("git_version",)),
+    ('kubernetes_feature_enabled{job="%s"}', ("name", "stage")),
+    ('sum by (stability_level) (registered_metrics_total{job="%s"})', ("stability_level",)),
+]
+# Those that ask how long something took, by the family and the labels they sum by.
+QUANTILES = [
+    ("workqueue_queue_duration_seconds", "name"),
+    ("workqueue_work_duration_seconds", "name"),
+    ("rest_client_request_duration_seconds", "verb"),
+    ("rest_client_rate_limiter_duration_seconds", "verb"),
+    ("rest_client_request_size_bytes", "verb"),
+    ("rest_client_response_size_bytes", "verb"),
+    ("informer_processing_latency_seconds", "resource"),
+]
+# What promtool finds wrong with the names that dashboards know.
+KNOWN_COMPLAINTS = {
+    'authenticated_user_requests counter metrics should have "_total" suffix',
+    'authentication_attempts counter metrics should have "_total" suffix',
+    'authentication_token_cache_active_fetch_count non-histogram and non-summary metrics should not have "_count" suffix',
+}
+
+
+def free_ports(count: int) -> int:
+    """The first of some ports in a row that are free and given to no client."""
+    while True:
+        first = random.randrange(17_400, 17_500 - count)
+        with suppress(OSError):
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+            return first
+
+
+class Setup:
+    """A cluster with two managers, and a Prometheus that scrapes them as the holder of a token."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_ports(4)
+        self.targets = [f"127.0.0.1:{self.port + 2}", f"127.0.0.1:{self.port + 3}"]
+        module = (sys.executable, "-m", "controller_manager.cluster_up")
+        ports = (f"--api-port={self.port + 1}", f"--manager-port={self.port + 2}", "--managers=2")
+        command = (*module, f"--data-dir={folder / 'cluster'}", *ports)
+        self.cluster = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.prometheus: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        said = self.cluster.stdout
+        assert said is not None
+        assert any("ready after" in line for line in said)
+        self.kubectl("apply", "--validate=false", "-f", "-", stdin=READER)
+        self.token = self.kubectl("create", "token", "prometheus", "-n", "monitoring").strip()
+        (self.folder / "token").write_text(self.token)
+        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(self.configuration()))
+        self.prometheus = subprocess.Popen(
+            [
+                "prometheus",
+                f"--config.file={self.folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={self.folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+                "--log.level=warn",
+            ],
+            stderr=(self.folder / "prometheus.log").open("wb"),
+        )
+
+    def authority(self, number: int) -> Path:
+        """What the certificate of a manager is checked against: it made it itself."""
+        return next((self.folder / "cluster" / f"manager-{number}").glob("*.crt"))
+
+    def configuration(self) -> dict[str, object]:
+        """One job; each target with the authority of its own."""
+        jobs = [
+            {
+                "job_name": f"{JOB}-{number}",
+                "scheme": "https",
+                "authorization": {"credentials_file": str(self.folder / "token")},
+                "tls_config": {"ca_file": str(self.authority(number))},
+                "static_configs": [{"targets": [target], "labels": {"job": JOB}}],
+            }
+            for number, target in enumerate(self.targets)
+        ]
+        return {"global": {"scrape_interval": "300ms", "scrape_timeout": "300ms"}, "scrape_configs": jobs}
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        command = ("kubectl", f"--kubeconfig={self.folder / 'cluster' / 'admin.kubeconfig'}", *words)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def page(self, **headers: str) -> tuple[int, bytes]:
+        """/metrics of the first manager, as the holder of the token unless `headers` say otherwise."""
+        request = urllib.request.Request(f"https://{self.targets[0]}/metrics")  # noqa: S310
+        for name, value in {"authorization": f"Bearer {self.token}", **headers}.items():
+            request.add_header(name, value)
+        context = ssl.create_default_context(cafile=str(self.authority(0)))
+        try:
+            with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    def ask(self, path: str, **query: str) -> dict[str, object]:
+        """The data of an answer of Prometheus."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urlencode(query)}"
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            found = json.load(answer)
+        assert found["status"] == "success"
+        return dict(found["data"])
+
+    def query(self, text: str) -> list[dict[str, str]]:
+        """The labels of every series that answers a query."""
+        return [dict(one["metric"]) for one in self.ask("query", query=text)["result"]]  # type: ignore[attr-defined]
+
+    def value(self, text: str) -> float:
+        (found,) = self.ask("query", query=text)["result"]  # type: ignore[misc]
+        return float(found["value"][1])
+
+    def health(self) -> list[str]:
+        with suppress(OSError):
+            targets = self.ask("targets", state="active")["activeTargets"]
+            return [one["health"] for one in targets]  # type: ignore[attr-defined]
+        return []
+
+    def stop(self) -> None:
+        if self.prometheus is not None:
+            self.prometheus.terminate()
+            self.prometheus.wait(20)
+        self.cluster.send_signal(signal.SIGINT)
+        self.cluster.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
+    for program in ("prometheus", "promtool", "kubectl"):
+        assert shutil.which(program), f"these tests need {program}"
+    running = Setup(tmp_path_factory.mktemp("prometheus"))
+    try:
+        running.start()
+        wait_until(lambda: running.health() == ["up", "up"], running)
+        running.kubectl("create", "--validate=false", "-f", "-", stdin=SERVICE)
+        wait_until(lambda: bool(running.query('rate(workqueue_adds_total{name="endpoint"}[1m]) > 0')), running)
+        yield running
+    finally:
+        running.stop()
+
+
+def wait_until(holds: object, setup: Setup, seconds: float = 15.0) -> None:
+    began = time.monotonic()
+    while not holds():  # type: ignore[operator]
+        log = setup.folder / "prometheus.log"
+        assert time.monotonic() - began < seconds, f"{setup.health()} {log.read_text() if log.exists() else ''}"
+        time.sleep(0.1)
+
+
+def test_every_replica_is_scraped_and_one_leads(setup: Setup) -> None:
+    assert setup.health() == ["up", "up"]
+    assert setup.value(f'sum(leader_election_master_status{{job="{JOB}"}})') == 1
+
+
+def test_nobody_else_is_told(setup: Setup) -> None:
+    assert setup.page()[0] == 200
+    assert setup.page(authorization="Bearer wrong")[0] == 401
+
+
+def test_what_dashboards_and_alerts_ask_is_answered(setup: Setup) -> None:
+    for text, labels in QUERIES:
+        found = setup.query(text.replace("%s", JOB))
+        assert found, f"nothing answers {text}"
+        assert all(set(labels) <= set(one) for one in found), f"{text} is answered by {found[0]}"
+
+
+def test_quantiles_can_be_made_of_every_duration_and_size(setup: Setup) -> None:
+    for family, label in QUANTILES:
+        text = f'histogram_quantile(0.99, sum by (le, {label}) (rate({family}_bucket{{job="{JOB}"}}[1m]))) > 0'
+        assert setup.query(text), f"nothing answers {text}"
+
+
+def test_no_version_mismatch_and_no_errors_are_reported(setup: Setup) -> None:
+    short = 'label_replace(kubernetes_build_info, "git_version", "$1", "git_version", "(v[0-9]*.[0-9]*).*")'
+    assert setup.query(f"count by (git_version) ({short})") == [{"git_version": "v1.36"}]
+    refused = 'sum(rate(rest_client_requests_total{code=~"5.."}[1m])) / sum(rate(rest_client_requests_total[1m]))'
+    assert not setup.query(f"{refused} > 0.01")
+
+
+def test_our_own_dashboard_finds_its_series(setup: Setup) -> None:
+    panels = DASHBOARD.read_text()
+    asked = set(re.findall(r"\b((?:[a-z]+_)+[a-z]+)\{", panels))
+    assert len(asked) > 10
+    assert [name for name in asked if not setup.query(f'{{__name__="{name}"}}')] == []
+
+
+def test_promtool_has_no_complaint(setup: Setup) -> None:
+    page = setup.page()[1]
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)
+    complaints = {line for line in done.stderr.decode().splitlines() if line}
+    assert complaints == KNOWN_COMPLAINTS
