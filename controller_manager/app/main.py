@@ -1,6 +1,7 @@
 """The process: command line, log, signals, and an exit status with a sentence that says why."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -61,11 +62,17 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
 
     def _stop(manager: Manager, number: signal.Signals) -> None:
         manager.stop(f"received {number.name}")
-        for one in _SIGNALS:  # a second signal ends the process at once
-            asyncio.get_running_loop().remove_signal_handler(one)
+        for one in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(one, _end_at_once, one)
+
+    def _end_at_once(number: signal.Signals) -> None:
+        get_logger("main").error("stopped", reason=f"received {number.name} while stopping", status=1)
+        os._exit(1)
 
     try:
         return uvloop.run(serve())
     except (ConfigError, CannotListen) as error:
         sys.stderr.write(f"{PROGRAM}: {error}\n")
+        return 1
+    except BaseExceptionGroup:  # the manager has said what it was
         return 1

@@ -29,7 +29,8 @@ from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.metrics import ControllerMetrics
+from controller_manager.controller.state import ControllerState, Phase, sentence
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag
 from controller_manager.serving import Health
@@ -85,6 +86,7 @@ class Manager:
         self._parts = divide(parsed, specs, runtime)
         self._teams = self._make_teams(parsed, runtime)
         self._controllers = [controller for team in self._teams for controller in team.controllers]
+        runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
         self._guard = Guard(parsed, network, trust, runtime)
         self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
@@ -126,9 +128,15 @@ class Manager:
         self._stop.set()
 
     async def run(self) -> Ending:
-        """Live until stopped or until the lead is lost. Raises CannotListen and ConfigError."""
+        """Live until stopped or until the lead is lost.
+
+        Raises CannotListen and ConfigError; and an exception group for what nobody expected, which is logged already.
+        """
         try:
             ending = await self._serve_and_take_part()
+        except BaseExceptionGroup as bug:
+            self._log.critical("stopped", reason=f"an error nobody expected: {sentence(bug)}", status=1, exc_info=bug)
+            raise
         finally:
             await self._guard.close()
             await self._clients.close()

@@ -10,7 +10,7 @@ A pause is twice as long as the one before it, at most `LONGEST_PAUSE`; a run th
 short again, and is taken for recovery.
 """
 
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.state import ControllerState, Phase, sentence
 from controller_manager.work import LoopState
 
 LONGEST_PAUSE = 60.0
@@ -35,7 +35,7 @@ class Life:
         if self._ailing is None or self._has_recovered(now):
             self._ailing = now
         self._restarts += 1
-        self._crash, self._crashed_at = _sentence(error), now
+        self._crash, self._crashed_at = sentence(error), now
         self.enter(Phase.CRASHED, now)
 
     def state(self, name: str, now: float, waits_for: tuple[str, ...], work: LoopState | None) -> ControllerState:
@@ -55,10 +55,3 @@ class Life:
 
     def _has_recovered(self, now: float) -> bool:
         return self._phase is Phase.RUNNING and now - self._since > LONGEST_PAUSE
-
-
-def _sentence(error: BaseException) -> str:
-    """The first thing that went wrong."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"

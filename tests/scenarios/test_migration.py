@@ -36,6 +36,7 @@ class Stage:
     cluster: Cluster
     acting: dict[str, set[str]] = field(default_factory=dict)
     turns: list[str] = field(default_factory=list)
+    clashes: list[str] = field(default_factory=list)
 
     async def manager(self, kind: str, owner: str = "") -> Replica:
         """A manager of the kind old or new; with an `owner` it takes part in the migration, in which that kind owns."""
@@ -49,14 +50,14 @@ class Stage:
         return await self.cluster.manage(*flags, specs=chosen, name=f"{kind}-manager")
 
     def _spec(self, kind: str, name: str) -> Spec[Options]:
-        acting, turns = self.acting.setdefault(name, set()), self.turns
+        acting, turns, clashes = self.acting.setdefault(name, set()), self.turns, self.clashes
 
         class Acts:
             def __init__(self, context: Context, options: Options) -> None:
                 pass
 
             async def reconcile(self, key: Key) -> Requeue:
-                assert not acting, f"{name}: {kind} acts beside {acting}"
+                clashes.extend(f"{name}: {kind} acts beside {other}" for other in acting)
                 acting.add(kind)
                 if name == "moving" and turns[-1:] != [kind]:
                     turns.append(kind)
@@ -89,6 +90,7 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
             for one in replicas:
                 one.network.rate = 0
         await cluster.sleep(60)
+        assert stage.clashes == []
         return stage.turns
 
 

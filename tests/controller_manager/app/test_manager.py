@@ -256,3 +256,18 @@ async def test_the_start_interval_spaces_the_controllers():
             await asyncio.sleep(5)
         manager.stop("done")
         assert (await life).status == 0
+
+
+async def test_what_nobody_expected_is_the_last_thing_said(monkeypatch, capsys):
+    async def broken() -> None:
+        await asyncio.sleep(3)
+        raise RuntimeError("a bug")
+
+    async with cluster() as (api, client, _):
+        manager = Manager(flag_set(SPECS).parse(["--secure-port=0"]), SPECS, network_of(api), Runtime("first"))
+        monkeypatch.setattr(manager._informers, "run", broken)
+        with pytest.raises(ExceptionGroup):
+            await manager.run()
+        assert await holder(client) == ""
+    said = [line for line in capsys.readouterr().err.splitlines() if line[:1] in "FE"]
+    assert "an error nobody expected: RuntimeError: a bug" in said[-1]
