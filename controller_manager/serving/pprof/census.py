@@ -63,6 +63,8 @@ class Census:
 def _referents(one: Any) -> list[Any]:
     if isinstance(one, msgspec.Struct) and not gc.is_tracked(one):  # those tell the garbage collector nothing
         return [getattr(one, name) for name in one.__struct_fields__ if hasattr(one, name)]
+    if type(one) is dict:  # those with text for keys do not mention them
+        return [*one.keys(), *one.values()]
     return gc.get_referents(one)
 
 

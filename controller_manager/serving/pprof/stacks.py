@@ -110,11 +110,14 @@ class Places:
 
 
 def _functions_of(module: Any, file: str) -> Iterator[tuple[int, int, str]]:
-    """First line, last line and name of each function of a module, those of its classes and of functions included."""
+    """First line, last line and name of each function of a module, those of its classes and of functions included.
+
+    What has no name is left out: a line alone does not tell it from the function around it.
+    """
     found = [code for value in tuple(vars(module).values()) for code in _codes(value)] if module is not None else []
     while found:
         code = found.pop()
-        if code.co_filename == file:
+        if code.co_filename == file and not code.co_name.startswith("<"):
             lines = [line for _, _, line in code.co_lines() if line is not None]
             yield code.co_firstlineno, max(lines, default=code.co_firstlineno), code.co_qualname
         found += [inner for inner in code.co_consts if isinstance(inner, CodeType)]

@@ -1,0 +1,135 @@
+"""CPU time is found where it is spent: at the stack, the task and the thread."""
+
+import asyncio
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+import uvloop
+
+from controller_manager.api.errors import Conflict, ServiceUnavailable
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.pprof.cpu import cpu_profile, ticking
+from controller_manager.serving.pprof.profile import Profile, Sample
+
+SECOND = 1_000_000_000
+DATA = bytes(1 << 16)
+
+
+def compute(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+
+
+def hash_in_c(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000)
+
+
+async def work(spend: Callable[[float], None]) -> None:
+    while True:
+        await part(spend)
+        await asyncio.sleep(0.02)
+
+
+async def part(spend: Callable[[float], None]) -> None:
+    spend(0.02)
+
+
+def describe(task: str) -> dict[str, str]:
+    return {"task": task}
+
+
+async def measured(spend: Callable[[float], None]) -> tuple[Profile, float]:
+    """A profile of a second in which a task computes, and the CPU time it could at most have found."""
+    async with Tasks() as tasks:
+        tasks.start(work(spend), name="busy")
+        began = time.process_time()
+        profile = await cpu_profile(1.0, describe)
+        return profile, time.process_time() - began
+
+
+def find(profile: Profile, *names: str) -> list[Sample]:
+    """The samples whose stack has these functions, the innermost first."""
+    return [
+        one
+        for one in profile.samples
+        if names == tuple(name for frame in one.stack if (name := frame.function.rpartition(".")[2]) in names)
+    ]
+
+
+def run(loop: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return uvloop.run(work()) if loop == "uvloop" else asyncio.run(work())
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("spend", [compute, hash_in_c])
+def test_what_computes_is_found_with_its_task_and_all_that_waits_for_it(loop: str, spend: Callable[[float], None]):
+    profile, spent = run(loop, lambda: measured(spend))
+    found = find(profile, spend.__name__, "part", "work")
+    cpu = sum(one.values[1] for one in found) / SECOND
+    assert 0.8 * spent - 0.05 <= cpu <= spent
+    assert 5 <= sum(one.values[0] for one in found) <= 130
+    assert {one.labels for one in found} == {(("task", "busy"),)}
+    assert found[0].stack[0].file == __file__
+    assert profile.period == SECOND // 100
+
+
+async def test_other_threads_are_found_under_their_names():
+    stop = threading.Event()
+
+    def turn() -> None:
+        while not stop.is_set():
+            compute(0.01)
+
+    thread = threading.Thread(target=turn, name="turning")
+    thread.start()
+    try:
+        profile = await cpu_profile(0.5, describe)
+    finally:
+        stop.set()
+        thread.join()
+    found = find(profile, "compute", "turn")
+    assert {one.labels for one in found} == {(("thread", "turning"),)}
+    assert sum(one.values[1] for one in found) > 0.5 * sum(one.values[1] for one in profile.samples)
+
+
+async def test_an_idle_process_has_an_empty_profile():
+    profile = await cpu_profile(0.1, describe)
+    assert sum(one.values[1] for one in profile.samples) < SECOND // 20
+
+
+async def test_the_timer_is_stopped_whatever_ends_a_profile():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await cpu_profile(60, describe)
+    assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
+    assert signal.getsignal(signal.SIGPROF) == signal.SIG_IGN
+    signal.raise_signal(signal.SIGPROF)
+
+
+async def test_one_at_a_time():
+    with ticking(lambda _: None), pytest.raises(Conflict, match="another profile uses the profiling timer"):
+        await cpu_profile(1, describe)
+    assert (await cpu_profile(0.01, describe)).main == "cpu"
+
+
+def test_outside_of_the_main_thread_it_says_so():
+    refused: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            asyncio.run(cpu_profile(1, describe))
+        except ServiceUnavailable as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(refused[0])

@@ -1,0 +1,75 @@
+"""What is written is what the protobuf library reads."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.serving.pprof.profile import Frame, Profile, Sample, Unit, labels_of
+from controller_manager.serving.pprof.proto import encode
+
+Read = Callable[[bytes], Any]
+INT64 = st.integers(-(2**63), 2**63 - 1)
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+FRAMES = st.builds(Frame, TEXT, TEXT, st.integers(0, 2**31), st.integers(0, 2**31))
+LABELS = st.dictionaries(TEXT, TEXT.filter(bool) | INT64, max_size=3).map(labels_of)
+SAMPLES = st.builds(Sample, st.lists(FRAMES, max_size=5).map(tuple), LABELS, st.tuples(INT64, INT64))
+
+
+def samples_of(found: Any) -> list[Sample]:
+    """The samples of a profile, with everything that its tables hold put back."""
+    text = found.string_table
+    functions = {one.id: one for one in found.function}
+    locations = {one.id: one for one in found.location}
+
+    def frame(number: int) -> Frame:
+        (line,) = locations[number].line
+        function = functions[line.function_id]
+        return Frame(text[function.name], text[function.filename], line.line, function.start_line)
+
+    def label(one: Any) -> str | int:
+        return text[one.str] if one.str else one.num
+
+    return [
+        Sample(
+            tuple(frame(number) for number in one.location_id),
+            labels_of({text[pair.key]: label(pair) for pair in one.label}),
+            tuple(one.value),
+        )
+        for one in found.sample
+    ]
+
+
+@settings(max_examples=150)
+@given(samples=st.lists(SAMPLES, max_size=8).map(tuple))
+def test_every_sample_comes_back(read: Read, samples: tuple[Sample, ...]) -> None:
+    found = read(encode(Profile((Unit("a", "count"), Unit("b", "bytes")), samples), "program"))
+    assert samples_of(found) == list(samples)
+    assert found.string_table[0] == ""
+    assert len(set(found.string_table)) == len(found.string_table)
+    assert len({one.id for one in found.location} | {0}) == len(found.location) + 1
+    assert len({(one.name, one.filename, one.start_line) for one in found.function}) == len(found.function)
+
+
+def test_what_stands_at_the_head(read: Read) -> None:
+    cpu = Unit("cpu", "nanoseconds")
+    found = read(encode(Profile((cpu,), (), ("one", "two"), "cpu", cpu, 10, 1.5, 2.25), "program"))
+    text = found.string_table
+    assert [(text[one.type], text[one.unit]) for one in found.sample_type] == [("cpu", "nanoseconds")]
+    assert (text[found.period_type.type], text[found.period_type.unit], found.period) == ("cpu", "nanoseconds", 10)
+    assert (found.time_nanos, found.duration_nanos) == (1_500_000_000, 2_250_000_000)
+    assert [text[number] for number in found.comment] == ["one", "two"]
+    assert text[found.default_sample_type] == "cpu"
+    (mapping,) = found.mapping
+    assert text[mapping.filename] == "program"
+    assert mapping.has_functions
+    assert mapping.has_filenames
+    assert mapping.has_line_numbers
+
+
+def test_numbers_in_labels_are_times(read: Read) -> None:
+    sample = Sample((Frame("f"),), (("start", 7),), (1,))
+    found = read(encode(Profile((Unit("a", "count"),), (sample,)), "program"))
+    (label,) = found.sample[0].label
+    assert (label.num, found.string_table[label.num_unit]) == (7, "nanoseconds")

@@ -1,0 +1,56 @@
+"""What tasks do in the course of time."""
+
+import asyncio
+import time
+
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.pprof import trace
+from controller_manager.serving.pprof.trace import trace_profile
+
+MS = 1_000_000
+
+
+async def rest() -> None:
+    await asyncio.sleep(60)
+
+
+async def alternate() -> None:
+    while True:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            pass
+        await asyncio.sleep(0.05)
+
+
+def describe(task: str) -> dict[str, str]:
+    return {"task": task}
+
+
+async def test_stretches_come_in_order_with_what_each_task_did():
+    async with Tasks() as tasks:
+        tasks.start(rest(), name="rests")
+        tasks.start(alternate(), name="alternates")
+        profile = await trace_profile(0.5, describe)
+    samples = [(dict(one.labels), one) for one in profile.samples]
+    starts = [labels["start"] for labels, _ in samples]
+    assert starts == sorted(starts)
+
+    (ready, waits) = [(labels, one) for labels, one in samples if labels.get("task") == "rests"]
+    assert (ready[0]["state"], waits[0]["state"], waits[0]["waits_for"]) == ("ready", "waiting", "Future")
+    assert 300 * MS < waits[1].values[1] <= 700 * MS
+    assert waits[1].stack[-1].function.endswith("test_trace.rest")
+
+    states = [str(labels["state"]) for labels, _ in samples if labels.get("task") == "alternates"]
+    assert {"running", "waiting"} <= set(states)
+    turns = [state for state, before in zip(states, ["", *states], strict=False) if state != before]
+    assert len(turns) >= 5
+
+
+async def test_it_ends_at_its_bound(monkeypatch):
+    monkeypatch.setattr(trace, "_MOST_STRETCHES", 3)
+    async with Tasks() as tasks:
+        for number in range(9):
+            tasks.start(rest(), name=f"rests {number}")
+        profile = await trace_profile(60, describe)
+    assert len(profile.samples) == 3
+    assert any("ended early" in comment for comment in profile.comments)
