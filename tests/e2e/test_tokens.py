@@ -1,0 +1,171 @@
+"""Service account tokens with real processes: kubectl makes and shows them, controllers act by them."""
+
+import base64
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from kubernetes import client as official
+from kubernetes import config
+
+pytestmark = pytest.mark.e2e
+
+Kubectl = Callable[..., str]
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p"},
+    "spec": {"serviceAccountName": "robot", "containers": [{"name": "c", "image": "i"}]},
+}
+
+
+def said(token: str) -> dict[str, Any]:
+    payload = token.split(".")[1]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return found
+
+
+@pytest.fixture
+def robot(kubectl: Kubectl, namespace: str) -> str:
+    """A namespace with the service account `robot`."""
+    kubectl("create", "serviceaccount", "robot", "-n", namespace)
+    return namespace
+
+
+@pytest.fixture
+def as_holder(server: Any) -> tuple[str, ...]:
+    """Arguments with which kubectl knows where the server is, and shows no certificate."""
+    authority = f"--certificate-authority={server.folder / 'ca.crt'}"
+    return ("--kubeconfig=/dev/null", f"--server={server.url}", authority)
+
+
+def test_kubectl_makes_a_token_and_acts_by_it(kubectl: Kubectl, robot: str, as_holder: tuple[str, ...]) -> None:
+    token = kubectl("create", "token", "robot", "-n", robot, "--duration=20m")
+    claims = said(token)
+    assert (claims["iss"], claims["aud"], claims["exp"] - claims["iat"]) == (ISSUER, [ISSUER], 1200)
+    user = json.loads(kubectl(*as_holder, f"--token={token}", "auth", "whoami", "-o", "json"))["status"]["userInfo"]
+    assert user["username"] == f"system:serviceaccount:{robot}:robot"
+    assert f"system:serviceaccounts:{robot}" in user["groups"]
+    assert kubectl(*as_holder, f"--token={token}", "get", "serviceaccounts", "-n", robot, "-o", "name")
+
+
+def test_a_token_dies_with_its_account(
+    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...]
+) -> None:
+    shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot)}"
+    assert kubectl(*as_holder, shown, "auth", "whoami")
+    kubectl("delete", "serviceaccount", "robot", "-n", robot)
+    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Secret"])
+def test_kubectl_binds_a_token(
+    kubectl: Kubectl, refused: Kubectl, robot: str, as_holder: tuple[str, ...], kind: str
+) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "p"}}
+    kubectl("create", "-n", robot, "-f", "-", "--validate=false", stdin=POD if kind == "Pod" else secret)
+    bound = (f"--bound-object-kind={kind}", "--bound-object-name=p")
+    shown = f"--token={kubectl('create', 'token', 'robot', '-n', robot, *bound)}"
+    assert kubectl(*as_holder, shown, "auth", "whoami")
+    other = refused("create", "token", "robot", "-n", robot, *bound, "--bound-object-uid=other")
+    assert "the UID in the bound object reference (other)" in other
+    kubectl("delete", kind.lower(), "p", "-n", robot, "--now")
+    assert "Unauthorized" in refused(*as_holder, shown, "auth", "whoami")
+
+
+def test_kubectl_is_told_what_is_wrong(refused: Kubectl, robot: str) -> None:
+    assert "spec.expirationSeconds" in refused("create", "token", "robot", "-n", robot, "--duration=1m")
+    assert 'serviceaccounts "nobody" not found' in refused("create", "token", "nobody", "-n", robot)
+
+
+def test_the_official_client_asks_and_reviews(server: Any, robot: str) -> None:
+    api = config.new_client_from_config(str(server.kubeconfig))
+    spec = official.V1TokenRequestSpec(audiences=["vault"], expiration_seconds=700)
+    asked = official.AuthenticationV1TokenRequest(spec=spec)
+    answer = official.CoreV1Api(api).create_namespaced_service_account_token("robot", robot, asked)
+    assert answer.status.expiration_timestamp.timestamp() == said(answer.status.token)["exp"]
+    for audience, good in (("vault", True), ("elsewhere", None)):
+        review = official.V1TokenReview(
+            spec=official.V1TokenReviewSpec(token=answer.status.token, audiences=[audience])
+        )
+        status = official.AuthenticationV1Api(api).create_token_review(review).status
+        assert status.authenticated is good
+        assert status.audiences == ([audience] if good else None)
+
+
+def test_others_verify_a_token_with_the_published_keys(kubectl: Kubectl, robot: str) -> None:
+    found = json.loads(kubectl("get", "--raw", "/.well-known/openid-configuration"))
+    keys = jwt.PyJWKSet.from_dict(json.loads(kubectl("get", "--raw", "/openid/v1/jwks")))
+    token = kubectl("create", "token", "robot", "-n", robot, "--audience=vault")
+    key = keys[jwt.get_unverified_header(token)["kid"]]
+    claims = jwt.decode(token, key, found["id_token_signing_alg_values_supported"], audience="vault", issuer=ISSUER)
+    assert claims["sub"] == f"system:serviceaccount:{robot}:robot"
+
+
+def test_tokens_outlive_a_restart(own_server: Any, tmp_path: Path) -> None:
+    def holder(token: str) -> Any:
+        found = official.Configuration(host=own_server.url)
+        found.ssl_ca_cert = str(own_server.folder / "ca.crt")
+        found.api_key["authorization"] = f"Bearer {token}"
+        return official.CoreV1Api(official.ApiClient(found))
+
+    admin = official.CoreV1Api(config.new_client_from_config(str(own_server.kubeconfig)))
+    admin.create_namespaced_service_account("default", {"metadata": {"name": "robot"}})
+    token = admin.create_namespaced_service_account_token("robot", "default", {}).status.token
+    assert holder(token).list_namespace().items
+    own_server.stop()
+    own_server.start()
+    assert holder(token).list_namespace().items
+    assert (own_server.folder / "sa.key").stat().st_mode & 0o777 == 0o600
+
+
+# --- controllers ---
+
+
+@pytest.fixture
+def up(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Path]:
+    """The folder of a cluster whose controllers act as service accounts."""
+    folder = tmp_path / "cluster"
+    ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
+    flags = ("--managers=1", "--manager-arg=--use-service-account-credentials=true", "--manager-arg=-v=4")
+    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        lines = iter(process.stdout)
+        assert any("ready after" in line for line in lines), process.wait()
+        yield folder
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.xdist_group("cluster-up")
+def test_controllers_act_as_their_accounts(up: Path) -> None:
+    api = official.CoreV1Api(config.new_client_from_config(str(up / "admin.kubeconfig")))
+    api.create_namespace({"metadata": {"name": "shop"}})
+    service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
+    api.create_namespaced_service("shop", service)
+    until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("shop").items))
+    api.delete_namespace("shop")
+    until(lambda: "shop" not in [one.metadata.name for one in api.list_namespace().items])
+    accounts = {one.metadata.name for one in api.list_namespaced_service_account("kube-system").items}
+    assert accounts >= {"endpoint-controller", "namespace-controller"}
+    log = (up / "manager-0.log").read_text()
+    assert "created a service account" in log
+    assert not re.search(r"eyJ[\w-]{20}", log), "a token is in the log"
