@@ -14,28 +14,7 @@ FLAGS = flag_set(installed())
 DECLARED = {flag.name: flag for flag in FLAGS}
 
 # Documented and not declared yet.
-UNDECLARED = {
-    "authentication-skip-lookup",
-    "authentication-tolerate-lookup-failure",
-    "cluster-api-content-type",
-    "contention-profiling",
-    "disable-http2-serving",
-    "help",
-    "http2-max-streams-per-connection",
-    "permit-address-sharing",
-    "permit-port-sharing",
-    "profiling",
-    "requestheader-allowed-names",
-    "requestheader-client-ca-file",
-    "requestheader-extra-headers-prefix",
-    "requestheader-group-headers",
-    "requestheader-uid-headers",
-    "requestheader-username-headers",
-    "tls-cipher-suites",
-    "tls-min-version",
-    "tls-sni-cert-key",
-    "version",
-}
+UNDECLARED = {"cluster-api-content-type"}
 
 
 def test_every_documented_flag_exists_and_no_other():
