@@ -1,0 +1,115 @@
+"""/debug/controllers of a real manager, seen by a real browser."""
+
+import base64
+import shutil
+import ssl
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from playwright.sync_api import Browser, Page, sync_playwright
+
+pytestmark = pytest.mark.e2e
+
+PATH = "/debug/controllers"
+WIDTHS = {"telephone": 390, "laptop": 1280}
+
+
+class Manager:
+    """A manager of the shared server, and the administrator's certificate to look at it with."""
+
+    def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
+        self.url = f"https://127.0.0.1:{port}"
+        config = yaml.safe_load(kubeconfig.read_text())
+        self.ca, self.certificate, self.key = folder / "ca.crt", folder / "admin.crt", folder / "admin.key"
+        self.ca.write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
+        user = config["users"][0]["user"]
+        self.certificate.write_bytes(base64.b64decode(user["client-certificate-data"]))
+        self.key.write_bytes(base64.b64decode(user["client-key-data"]))
+        flags = (f"--kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", f"--secure-port={port}")
+        command = [sys.executable, "-m", "controller_manager", *flags, f"--client-ca-file={self.ca}"]
+        self._log = (folder / "manager.log").open("w")
+        self._child = subprocess.Popen(command, stderr=self._log)
+        self._until_ready()
+
+    def stop(self) -> None:
+        self._child.terminate()
+        assert self._child.wait(20) == 0
+        self._log.close()
+
+    def _until_ready(self) -> None:
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        for _ in range(200):
+            try:
+                with urllib.request.urlopen(f"{self.url}/readyz", context=tls) as answer:
+                    assert answer.status == 200
+                    return
+            except OSError:
+                time.sleep(0.05)
+        raise AssertionError(Path(self._log.name).read_text())
+
+
+@pytest.fixture(scope="module")
+def manager(server: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[Manager]:
+    made = Manager(tmp_path_factory.mktemp("manager"), server.kubeconfig, free_port())
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = shutil.which("chromium")
+    assert program, "these tests need chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(params=WIDTHS)
+def shown(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
+    """The page as an administrator sees it; whatever the browser complains of fails the test."""
+    shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
+    size = {"width": WIDTHS[request.param], "height": 900}
+    with browser.new_context(ignore_https_errors=True, client_certificates=[shows], viewport=size) as context:
+        page, complaints = context.new_page(), []
+        page.on("console", lambda message: complaints.append(f"{message.location['url']}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        answer = page.goto(f"{manager.url}{PATH}?refresh=off")
+        assert answer is not None
+        assert answer.status == 200
+        yield page
+        assert [complaint for complaint in complaints if "favicon.ico" not in complaint] == []
+
+
+def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
+    assert shown.locator("h1").inner_text() == "cluster-controller-manager leads"
+    assert "All is well." in shown.inner_text("body")
+    names = shown.locator("table").nth(1).locator("tbody tr td:first-child").all_inner_texts()
+    assert {"endpoints-controller", "namespace-controller"} <= set(names)
+    assert "running" in shown.locator("table").nth(1).inner_text()
+    assert "namespaces" in shown.locator("table").nth(2).inner_text()
+
+
+def test_it_fits_the_window_and_is_not_blank(shown: Page, tmp_path: Path) -> None:
+    overflow = shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert overflow <= 0
+    pictures = set()
+    for scheme in ("light", "dark"):
+        shown.emulate_media(color_scheme=scheme)
+        picture = shown.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+        assert len(picture) > 20_000  # an empty page of that size has about 5 KB
+        pictures.add(picture)
+    assert len(pictures) == 2
+
+
+def test_a_link_leads_to_the_same_as_json(shown: Page) -> None:
+    shown.get_by_role("link", name="JSON").click()
+    assert '"phase":"running"' in shown.inner_text("body")
