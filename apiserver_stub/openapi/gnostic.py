@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.encode.protobuf.wire import head, number
+from controller_manager.api.protobuf.wire import head, number
 
 Tree = Mapping[str, Any]
 Messages = Mapping[str, Mapping[str, str] | Callable[[Tree], str]]

@@ -16,8 +16,8 @@ import yaml
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.encode import cbor, protobuf
-from apiserver_stub.encode.protobuf.wire import fields
 from apiserver_stub.flags import FLAGS
+from controller_manager.api.protobuf.wire import fields
 from controller_manager.base.runtime import Runtime
 from controller_manager.serving.site import Site
 

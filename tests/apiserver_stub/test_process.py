@@ -163,7 +163,7 @@ def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
     assert (tmp_path / "certs" / "admin.kubeconfig").exists()
     assert process.stop() == 0
     told = [json.loads(line) for line in process.log.splitlines()]
-    assert ("'/version'", 200) in [(line["path"], line["status"]) for line in told if line["event"] == "answered"]
+    assert ("'/version'", 200) in [(line["path"], line["status"]) for line in told if line["msg"] == "answered"]
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

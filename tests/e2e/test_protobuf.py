@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from kubernetes import config
 
 from apiserver_stub.encode.protobuf import MEDIA_TYPE, decode
-from apiserver_stub.encode.protobuf.wire import fields
+from controller_manager.api.protobuf.wire import fields
 
 pytestmark = pytest.mark.e2e
 

@@ -12,33 +12,33 @@ it as, and a list its items, so that both are joined from bytes that were made b
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from itertools import accumulate
-from typing import Any
 
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
 from apiserver_stub.encode.protobuf.message import Messages, Room
-from apiserver_stub.encode.protobuf.wire import Write, head, scalar, sized
-from apiserver_stub.encode.protobuf.writer import Writers
-from apiserver_stub.kinds.data import load
 from controller_manager.api.errors import BadRequest
-from controller_manager.api.platform import VENDOR
+from controller_manager.api.protobuf import (
+    MAGIC,
+    MEDIA_TYPE,
+    RAW,
+    SILENT,
+    begin,
+    envelope,
+    knows,
+    writer,
+    writers,
+)
+from controller_manager.api.protobuf.table import table
+from controller_manager.api.protobuf.wire import head, scalar, sized
 
-MEDIA_TYPE = f"application/vnd.{VENDOR}.protobuf"
+__all__ = ["MEDIA_TYPE", "collection", "decode", "envelope", "frame", "knows", "raw", "writer"]
 
-_MAGIC = b"k8s\0"
-_RAW = 2  # the field of an envelope that holds the object; in lists it is that of the items
-_SILENT = scalar(3, "string")("") + scalar(4, "string")("")  # an envelope says nothing of how its content is encoded
 _EVENT_TYPE = scalar(1, "string")
 _EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
 _CHUNK = 512 * 1024
-
-
-def knows(api_version: str, kind: str) -> bool:
-    """Whether objects of that type have a message; lists do, and whatever else is answered."""
-    return _name(api_version, kind) is not None
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
@@ -46,10 +46,10 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
-    if not body.startswith(_MAGIC):
+    if not body.startswith(MAGIC):
         raise BadRequest("the body does not begin as an object in protobuf does")
     try:
-        tree = _open(body[len(_MAGIC) :], api_version, kind)
+        tree = _open(body[len(MAGIC) :], api_version, kind)
     except ValueError as error:
         raise BadRequest(f"the body is not valid protobuf: {error}") from None
     check_depth(tree)
@@ -63,33 +63,19 @@ def raw(data: bytes, api_version: str, kind: str) -> bytes:
     return writer(api_version, kind)(orjson.loads(data))
 
 
-@lru_cache(maxsize=512)
-def writer(api_version: str, kind: str) -> Write:
-    """What makes of an object as a tree what `raw` makes of its JSON. Raises `LookupError` for types nobody knows."""
-    name = _name(api_version, kind)
-    if name is None:
-        raise LookupError(f"{kind} of {api_version} has no message")
-    return sized(_RAW, _writers()[name].message)
-
-
-def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """An object as a body."""
-    return b"%b%b%b" % (_type(api_version, kind), raw, _SILENT)
-
-
 def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:
     """A list of objects as a body, in chunks; each object is copied once, into its chunk."""
     ends = list(accumulate(map(len, raws)))
-    about = sized(1, _writers()["meta.v1.ListMeta"].message)(metadata)
+    about = sized(1, writers()["meta.v1.ListMeta"].message)(metadata)
     size = len(about) + (ends[-1] if ends else 0)
-    yield b"%b%b%b" % (_type(api_version, list_kind), head(_RAW, size), about)
+    yield b"%b%b%b" % (begin(api_version, list_kind), head(RAW, size), about)
     start = 0
     while start < len(raws):
         reached = ends[start - 1] if start else 0
         end = bisect_left(ends, reached + _CHUNK, start) + 1
         yield b"".join(raws[start:end])
         start = end
-    yield _SILENT
+    yield SILENT
 
 
 def frame(event_type: str, object_: bytes) -> bytes:
@@ -104,36 +90,13 @@ def _open(data: bytes, api_version: str, kind: str) -> Tree:
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")
     found = {"apiVersion": api_version, "kind": kind, **envelope.get("typeMeta", {})}
-    name = _name(found["apiVersion"], found["kind"])
+    name = table().message_of(found["apiVersion"], found["kind"])
     if name is None:
         raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
     _messages()[name].fill(found, envelope.get("raw", b""), room)
     return found
 
 
-@lru_cache(maxsize=512)
-def _type(api_version: str, kind: str) -> bytes:
-    """How an envelope begins."""
-    return _MAGIC + sized(1, _writers()["runtime.TypeMeta"].message)({"apiVersion": api_version, "kind": kind})
-
-
-def _name(api_version: str, kind: str) -> str | None:
-    """The message of objects of a type; some kinds are in every version."""
-    kinds = _table()["kinds"]
-    found: str | None = kinds.get(f"{api_version}/{kind}") or kinds.get(kind)
-    return found
-
-
-@cache
-def _table() -> Any:
-    return load("protobuf.json")
-
-
 @cache
 def _messages() -> Messages:
-    return Messages(_table()["messages"])
-
-
-@cache
-def _writers() -> Writers:
-    return Writers(_table()["messages"])
+    return Messages(table().messages)

@@ -1,4 +1,4 @@
-"""Messages as a table describes them (`kinds/data/reduce_protobuf.py` has its terms), read into JSON values."""
+"""Messages as a table describes them (`api/protobuf/table.py` has its terms), read into JSON values."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -7,8 +7,8 @@ from typing import Any
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree
 from apiserver_stub.encode.protobuf.forms import FORMS
-from apiserver_stub.encode.protobuf.wire import BYTES, SCALARS, VARINT, fields, varints
 from controller_manager.api.errors import RequestEntityTooLarge
+from controller_manager.api.protobuf.wire import BYTES, SCALARS, VARINT, fields, varints
 
 _DEEPEST = 100
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES

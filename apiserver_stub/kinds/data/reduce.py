@@ -57,12 +57,13 @@ _UNREAD_COLUMNS = frozenset({
     "clusterTrustBundle", "csiDriver", "deviceTaint", "leaseCandidate", "podCertificateRequest", "podGroup",
     "resourcePoolStatusRequest", "status", "storageVersion", "storageVersionMigration", "workload",
 })  # fmt: skip
+_MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
 _LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")
 
 
 def main(folder: str) -> None:
-    """Write `resources.json`, `schema.json`, `columns.json` and `protobuf.json`."""
+    """Write `resources.json`, `schema.json`, `columns.json`, and the table of messages."""
     source, target = Path(folder), Path(__file__).parent
     resources = [r for r in _lines(source / "resources.jsonl") if _is_served(r)]
     definitions = {d["name"]: d for d in _lines(source / "schema.jsonl")}
@@ -74,7 +75,7 @@ def main(folder: str) -> None:
     messages = {kind.removeprefix("/"): message_name(name) for kind, name in kinds.items()}
     extra, wire = _read(source / "proto-extra.json"), _read(target / "wire.json")
     presence = _read(target / "presence.json")
-    _write(target / "protobuf.json", protobuf(messages, definitions.values(), extra, wire, presence))
+    _write(_MESSAGES, protobuf(messages, definitions.values(), extra, wire, presence))
 
 
 def _kinds(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> dict[str, str]:

@@ -1,11 +1,8 @@
-"""Reduces the facts about kinds to protobuf messages: of each its fields, by number, as `[name, type, label]`.
+"""Reduces the facts about kinds to protobuf messages, in the terms of `controller_manager/api/protobuf/table.py`.
 
-A type is `string`, `bool`, `int`, `double`, `bytes` (base64 in JSON), `raw` (bytes as they are) or another message.
-A label is `list`, `map` (from strings), `pointer` (written only when it is there, so that its zero says something),
-`required` (always written, and its zero is told in JSON) or nothing (always written; a scalar's zero is absence in
-JSON); a field without a name is a message whose fields are the outer object's. `wire.json` is written by hand and has
-what the descriptions do not tell: messages of another form in JSON, messages whose fields are embedded in others, the
-numbers of fields that go by another name in protobuf, and the presence of fields that `presence.json` does not have.
+`wire.json` is written by hand and has what the descriptions do not tell: messages of another form in JSON, messages
+whose fields are embedded in others, the numbers of fields that go by another name in protobuf, and the presence of
+fields that `presence.json` does not have.
 """
 
 import re

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.data import load
+from controller_manager.api.protobuf.table import table
 
 SCALARS = {"string": 9, "bool": 8, "int": 3, "double": 1, "bytes": 12, "raw": 12}
 LIST, MESSAGE = 3, 11
@@ -32,9 +32,8 @@ class Writer:
 
     def __init__(self, whole: bool = False) -> None:
         self._whole = whole
-        table = load("protobuf.json")
-        self.kinds: Mapping[str, str] = table["kinds"]
-        self.messages: Mapping[str, Mapping[str, list[str]]] = table["messages"]
+        self.kinds: Mapping[str, str] = table().kinds
+        self.messages: Mapping[str, Mapping[str, list[str]]] = table().messages
         file = descriptor_pb2.FileDescriptorProto(name="all.proto", package="all", syntax="proto2")
         for name, fields in self.messages.items():
             self._describe(file.message_type.add(name=name.replace(".", "_")), fields)

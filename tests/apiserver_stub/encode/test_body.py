@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode import cbor, json, yaml
 from apiserver_stub.encode.body import decode_body, decode_document, decode_options
-from apiserver_stub.encode.protobuf import wire
 from controller_manager.api.errors import BadRequest, RequestEntityTooLarge, UnsupportedMediaType
+from controller_manager.api.protobuf import wire
 from controller_manager.api.wire import Request
 
 

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.encode.negotiate import Forms
-from apiserver_stub.encode.protobuf.wire import fields
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.lines import Represent, bookmark
@@ -29,6 +28,7 @@ from controller_manager.api.errors import (
     TooManyRequests,
     UnsupportedMediaType,
 )
+from controller_manager.api.protobuf.wire import fields
 from controller_manager.api.wire import Request, Response
 
 OF_META = "g=meta.k8s.io;v=v1"

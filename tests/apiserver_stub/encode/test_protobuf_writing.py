@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from apiserver_stub.encode.json import DEEPEST
 from apiserver_stub.encode.protobuf import collection, decode, envelope, frame, knows, raw
 from apiserver_stub.encode.protobuf.rows import Shown, partial, whole
-from apiserver_stub.encode.protobuf.wire import fields
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.store.row import Row
+from controller_manager.api.protobuf.wire import fields
 
 CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"
 REVIEW = "authorization.k8s.io/v1", "SelfSubjectAccessReview"

@@ -1,12 +1,12 @@
-"""Messages as a table describes them (`kinds/data/reduce_protobuf.py` has its terms), written from JSON values."""
+"""Messages as a table describes them (`table` has its terms), written from JSON values."""
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.protobuf.forms import PARTS
-from apiserver_stub.encode.protobuf.wire import Write, scalar, sized
+from controller_manager.api.protobuf.parts import PARTS
+from controller_manager.api.protobuf.wire import Write, scalar, sized
 
 _ZEROS: Mapping[str, Any] = MappingProxyType({"string": "", "bool": False, "int": 0, "double": 0.0})
 _ABSENT = frozenset({"pointer", "list", "map"})

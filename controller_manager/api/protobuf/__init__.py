@@ -1,0 +1,63 @@
+"""Objects written in protobuf (document 1, Protobuf envelope): an envelope names a type, and holds its message.
+
+The API server answers in it, and reads it (`apiserver_stub/encode/protobuf`); clients send it: `body`.
+"""
+
+from functools import cache, lru_cache
+
+import msgspec
+
+from controller_manager.api.platform import VENDOR
+from controller_manager.api.protobuf.exact import fits
+from controller_manager.api.protobuf.table import table
+from controller_manager.api.protobuf.wire import Write, scalar, sized
+from controller_manager.api.protobuf.writer import Writers
+
+__all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", "knows", "writer", "writers"]
+
+MEDIA_TYPE = f"application/vnd.{VENDOR}.protobuf"
+MAGIC = b"k8s\0"
+RAW = 2
+"""The field of an envelope that holds the object; in lists it is that of the items."""
+SILENT = scalar(3, "string")("") + scalar(4, "string")("")
+"""How an envelope ends that says nothing of how its content is encoded."""
+
+
+def knows(api_version: str, kind: str) -> bool:
+    """Whether objects of that type have a message; lists do, and whatever else is answered."""
+    return table().message_of(api_version, kind) is not None
+
+
+def body(api_version: str, kind: str, data: bytes) -> bytes | None:
+    """The JSON of an object as a body; None where its message has no place for all of it."""
+    if not fits(api_version, kind, data):
+        return None
+    return envelope(api_version, kind, writer(api_version, kind)(msgspec.json.decode(data)))
+
+
+@lru_cache(maxsize=512)
+def writer(api_version: str, kind: str) -> Write:
+    """What makes of an object as a tree its message as field 2: what an envelope and a list hold. Raises `LookupError`
+    for types nobody knows.
+    """
+    name = table().message_of(api_version, kind)
+    if name is None:
+        raise LookupError(f"{kind} of {api_version} has no message")
+    return sized(RAW, writers()[name].message)
+
+
+def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
+    """An object as a body, from what its `writer` made of it."""
+    return b"%b%b%b" % (begin(api_version, kind), raw, SILENT)
+
+
+@lru_cache(maxsize=512)
+def begin(api_version: str, kind: str) -> bytes:
+    """How an envelope begins."""
+    return MAGIC + sized(1, writers()["runtime.TypeMeta"].message)({"apiVersion": api_version, "kind": kind})
+
+
+@cache
+def writers() -> Writers:
+    """What writes each message."""
+    return Writers(table().messages)
