@@ -95,6 +95,18 @@ async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     return [task.result() for task in tasks]
 
 
+async def first_of(*work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` concurrently until one of it ends; cancel the rest and return its result, or raise its failure."""
+    try:
+        async with Tasks() as tasks:
+            running: list[asyncio.Task[T]] = [tasks.start(one, name="one of several") for one in work]
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            first = next(task for task in running if task.done())
+    except BaseExceptionGroup as group_error:
+        raise group_error.exceptions[0] from None
+    return first.result()
+
+
 def is_being_cancelled() -> bool:
     """Whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its work."""
     task = asyncio.current_task()

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from controller_manager.base.log import get_logger
-from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.base.tasks import Tasks, first_of, keep_running
 
 pytestmark = pytest.mark.virtual
 
@@ -76,3 +76,22 @@ async def test_cancelling_ends_it() -> None:
         task.cancel()
         await asyncio.wait((task,))
         assert task.cancelled()
+
+
+async def test_the_first_of_several_decides_and_the_others_end() -> None:
+    ended: list[float] = []
+
+    async def work(seconds: float, fails: bool = False) -> float:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            ended.append(seconds)
+        if fails:
+            raise ValueError("boom")
+        return seconds
+
+    assert await first_of(work(20), work(10), work(30)) == 10
+    assert asyncio.get_running_loop().time() == 10
+    with pytest.raises(ValueError, match="boom"):
+        await first_of(work(2), work(1, fails=True))
+    assert sorted(ended) == [1, 2, 10, 20, 30]
