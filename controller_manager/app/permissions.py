@@ -52,7 +52,7 @@ def chart_roles(specs: Sequence[catalog.AnySpec]) -> str:
 
 
 def _account(spec: catalog.AnySpec) -> Tree:
-    return {"kind": "ServiceAccount", "name": spec.name, "namespace": SYSTEM_NAMESPACE}
+    return {"kind": "ServiceAccount", "name": spec.account, "namespace": SYSTEM_NAMESPACE}
 
 
 def _reads(specs: Iterable[catalog.AnySpec]) -> list[Rule]:

@@ -106,8 +106,8 @@ class Spec(Generic[O]):
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
     `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
-    another name than the controller's. Where each controller has a service account, its own is `account`, by default
-    the one called like it.
+    another name than the controller's. `service_account` is whom it acts as where each controller has an account, if
+    that is called otherwise than it.
     """
 
     name: str
@@ -119,5 +119,10 @@ class Spec(Generic[O]):
     queue: str = ""
     default_on: bool = True
     qps_factor: int = 1
-    account: str = ""
+    service_account: str = ""
     rbac: tuple[Rule, ...] = ()
+
+    @property
+    def account(self) -> str:
+        """The service account of the system namespace that it may act as."""
+        return self.service_account or self.name
