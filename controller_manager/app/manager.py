@@ -11,6 +11,7 @@ from controller_manager.app.about import tell_about
 from controller_manager.app.access import Guard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
+from controller_manager.app.controllers_page import controllers_handler
 from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.election import Election, ElectionOptions
 from controller_manager.app.features import FeatureOptions
@@ -24,7 +25,7 @@ from controller_manager.app.state import ManagerState
 from controller_manager.app.team import Team
 from controller_manager.base import clock
 from controller_manager.base.runtime import Runtime
-from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
 from controller_manager.controller import Context
@@ -145,7 +146,8 @@ class Manager:
         return ending
 
     async def _serve_and_take_part(self) -> Ending:
-        await self._guard.prepare()
+        if await first_of(self._guard.prepare(), self._stop.wait()):
+            return Ending(0, self._why)
         if self._site is not None:
             await self._site.start()
             self._log.info("serving", port=self._site.port)
@@ -199,12 +201,13 @@ class Manager:
         return teams
 
     def _context(self, spec: AnySpec, may_write: Callable[[], bool], runtime: Runtime) -> Context:
-        client = self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account or spec.name)
+        client = self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account)
         return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
-        metrics = metrics_handler(runtime.registry)
-        return {"/metrics": metrics, **debugging_routes(runtime.name, parsed), **self._profiling.routes()}
+        metrics, controllers = metrics_handler(runtime.registry), controllers_handler(self.state)
+        routes = {"/metrics": metrics, "/debug/controllers": controllers, **self._profiling.routes()}
+        return {**routes, **debugging_routes(runtime.name, parsed, routes)}
 
     def _health(self, runtime: Runtime) -> Health:
         health = Health(runtime.log("health"))

@@ -221,6 +221,16 @@ async def test_without_election_it_acts_at_once():
         assert [(one.reason, one.involved_object.name) for one in events] == [("Seen", "a")]
 
 
+async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
+    async with cluster() as (api, _, group):
+        only = Replica(api, "only", group, "--authentication-kubeconfig=the server")
+        only.network.cut()
+        await asyncio.sleep(5)
+        only.manager.stop("never mind")
+        async with asyncio.timeout(1):
+            assert await only.life == Ending(0, "never mind")
+
+
 async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
     tokens = tmp_path / "tokens"
     tokens.write_text("good,alice,1\n")
