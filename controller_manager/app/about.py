@@ -7,7 +7,6 @@ Labels that speak of Go tell truthfully what stands in its place: `go_version` n
 import platform
 import sys
 from collections.abc import Iterable
-from importlib.metadata import version
 
 from prometheus_client import GCCollector, PlatformCollector
 
@@ -17,7 +16,6 @@ from controller_manager.base.metrics import Family, Gauges
 from controller_manager.base.process import ProcessMetrics
 from controller_manager.base.registry import Registry
 
-_DISTRIBUTION = "cluster-controller-manager"
 _COMPONENT = "kube"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _STAGES = {"GA": ""}
@@ -47,13 +45,13 @@ _FEATURES = Family(
 )
 
 
-def tell_about(registry: Registry, features: FeatureOptions) -> None:
-    """Have the registry show all that."""
+def tell_about(registry: Registry, features: FeatureOptions, version: str) -> None:
+    """Have the registry show all that, of a process that reports this version."""
     ProcessMetrics(registry)
     GCCollector(registry)
     PlatformCollector(registry)
     major, minor = features.version
-    Gauges(_BUILD, registry).set(1, *_build())
+    Gauges(_BUILD, registry).set(1, *_build(version))
     versions = (f"{API_VERSION}.0", f"{major}.{minor}", f"{major}.{minor - 1}")
     Gauges(_VERSION, registry).set(1, _COMPONENT, *versions)
     shown = Gauges(_FEATURES, registry)
@@ -61,11 +59,11 @@ def tell_about(registry: Registry, features: FeatureOptions) -> None:
         shown.set(on, gate.name, _STAGES.get(gate.stage, gate.stage))
 
 
-def _build() -> Iterable[str]:
+def _build(version: str) -> Iterable[str]:
     machine = platform.machine()
     return (
         *API_VERSION.split("."),
-        f"v{API_VERSION}.0+{_DISTRIBUTION}.{version(_DISTRIBUTION)}",
+        version,
         *("", "", "1970-01-01T00:00:00Z"),
         f"python{platform.python_version()}",
         platform.python_implementation(),

@@ -14,7 +14,7 @@ from controller_manager.app.clients import ClientOptions, Clients
 from controller_manager.app.controllers_page import controllers_handler
 from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.election import Election, ElectionOptions
-from controller_manager.app.features import FeatureOptions
+from controller_manager.app.features import WATCH_LIST, FeatureOptions
 from controller_manager.app.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
@@ -33,7 +33,7 @@ from controller_manager.controller.build import Controller
 from controller_manager.controller.metrics import ControllerMetrics
 from controller_manager.controller.state import ControllerState, Phase, sentence
 from controller_manager.leader import LeadershipLost, identity
-from controller_manager.options import Duration, Options, Parsed, flag
+from controller_manager.options import Duration, Options, Parsed, flag, reported_version
 from controller_manager.serving import Health
 from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
@@ -75,14 +75,15 @@ class Manager:
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
-        tell_about(runtime.registry, parsed[FeatureOptions])
+        tell_about(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
         self._log = runtime.log("manager")
         self._born = clock.monotonic()
         self._stop = asyncio.Event()
         self._why = ""
         self._clients = Clients(parsed[ClientOptions], network, runtime)
         self._me = identity()
-        self._informers = Informers(self._clients.reader, runtime, resync=parsed[ManagerOptions].min_resync_period)
+        resync, streams = parsed[ManagerOptions].min_resync_period, parsed[FeatureOptions].enabled(WATCH_LIST)
+        self._informers = Informers(self._clients.reader, runtime, resync=resync, streams=streams)
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
         self._parts = divide(parsed, specs, runtime)
         self._teams = self._make_teams(parsed, runtime)

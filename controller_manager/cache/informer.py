@@ -33,14 +33,16 @@ class Informer(Generic[T]):
     It keeps itself up to date while `run` runs, whatever the server does meanwhile.
     """
 
-    def __init__(self, client: Client, selection: Selection[T], log: Logger, *, resync: float = 0.0) -> None:
+    def __init__(
+        self, client: Client, selection: Selection[T], log: Logger, *, resync: float = 0.0, streams: bool = True
+    ) -> None:
         self.selection = selection
         self.processing = Distribution(PROCESSING.buckets)
         self._client = client
         self._log = log.bind(informer=str(selection))
         self._resync = resync
         self._store: Store[T] = Store()
-        self._reflector = Reflector(lambda low, high: chance().uniform(low, high))
+        self._reflector = Reflector(lambda low, high: chance().uniform(low, high), streams)
         self._progress = Progress()
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced = asyncio.Event()

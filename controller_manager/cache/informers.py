@@ -19,13 +19,15 @@ T = TypeVar("T", bound=Object)
 class Informers:
     """Informers run while `run` runs; one that is first asked for after that starts at once.
 
-    With `resync`, every informer shows all its objects again after a random time between that and twice that.
+    With `resync`, every informer shows all its objects again after a random time between that and twice that. With
+    `streams` they are filled by streaming lists where the server offers them.
     """
 
-    def __init__(self, client: Client, runtime: Runtime, *, resync: float = 0.0) -> None:
+    def __init__(self, client: Client, runtime: Runtime, *, resync: float = 0.0, streams: bool = True) -> None:
         self._client = client
         self._log = runtime.log("cache")
         self._resync = resync
+        self._streams = streams
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         self._tasks: Tasks | None = None
         runtime.registry.register(CacheMetrics(self, runtime.name))
@@ -38,7 +40,7 @@ class Informers:
         selection = Selection(resource, namespace, labels, fields)
         informer = self._informers.get(selection)
         if informer is None:
-            informer = Informer(self._client, selection, self._log, resync=self._resync)
+            informer = Informer(self._client, selection, self._log, resync=self._resync, streams=self._streams)
             self._informers[selection] = informer
             self._start(informer)
         return informer

@@ -65,14 +65,15 @@ Step = Pause | List | Stream | Watch
 class Reflector:
     """Says the next step; is told how it went: any number of `listed` and `heard`, then one of the other four.
 
-    `uniform(low, high)` is where chance comes from. `lists`, `watches` and `failures` count for the metrics.
+    `uniform(low, high)` is where chance comes from; `streams` says whether to try streaming lists. `lists`, `watches`
+    and `failures` count for the metrics.
     """
 
-    def __init__(self, uniform: Callable[[float, float], float]) -> None:
+    def __init__(self, uniform: Callable[[float, float], float], streams: bool = True) -> None:
         self._uniform = uniform
         # Empty while the state is unknown, which is what tells listing from watching everywhere below.
         self.revision = ""
-        self._streams = True
+        self._streams = streams
         self._page = PAGE
         # Failures since a watch last made progress, and the pause that is due for them.
         self._failed = 0

@@ -43,7 +43,11 @@ class GeneralOptions(Options):
 
     def reported(self) -> str:
         """The version in the form users of the API parse: the one they set, or ours, whose last part is our release."""
-        return self.version if self.version.startswith("v") else f"v{API_VERSION}.0+{released(_DISTRIBUTION)}"
+        return (
+            self.version
+            if self.version.startswith("v")
+            else f"v{API_VERSION}.0+{_DISTRIBUTION}.{released(_DISTRIBUTION)}"
+        )
 
     def printed(self, program: str) -> str:
         """What `--version` prints, or an empty text if nobody asked for it."""

@@ -6,6 +6,7 @@ import pytest
 
 from controller_manager.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request
 from controller_manager.controller import Context, For, Spec
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
@@ -98,3 +99,17 @@ async def test_everything_is_looked_at_again_after_a_while(period: str, least: i
         before = next(Fresh.looks)
         await cluster.advance(24 * 3600)
         assert least <= next(Fresh.looks) - before - 1 <= most
+
+
+@pytest.mark.flag("feature-gates", "emulated-version")
+@pytest.mark.parametrize(
+    ("argv", "streams"),
+    [((), True), (("--feature-gates=WatchListClient=false",), False), (("--emulated-version=1.34",), False)],
+)
+async def test_informers_are_filled_by_streams_if_the_feature_is_on(argv: tuple[str, ...], streams: bool) -> None:
+    async with Cluster() as cluster:
+        asked: list[Request] = []
+        replica = await cluster.manage("--leader-elect=false", *argv)
+        replica.network.intercept(asked.append)
+        await cluster.settle()
+        assert any("sendInitialEvents" in str(request) for request in asked) is streams

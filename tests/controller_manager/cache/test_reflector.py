@@ -24,6 +24,10 @@ def watching(revision: str = "7") -> Reflector:
     return found
 
 
+def test_whoever_wants_no_streams_gets_lists() -> None:
+    assert Reflector(lambda low, high: high, streams=False).step(0.0) == List(PAGE)
+
+
 def test_begins_with_a_stream_which_goes_on_as_a_watch() -> None:
     found = watching("7")
     found.heard("9")
