@@ -106,7 +106,12 @@ class Elector:
                 self._log.error("lost the lead; stopping what runs", holder=self.holder)
                 self._renewed = None
         if lost:
-            raise LeadershipLost(f"the lease {self.key} could not be renewed; its holder is {self.holder or 'nobody'}")
+            raise LeadershipLost(f"the lease {self.key} {self._loss()}")
+
+    def _loss(self) -> str:
+        if self.holder == self.me:
+            return f"could not be renewed for {self._terms.renew:g} s"
+        return f"was taken: its holder is {self.holder}" if self.holder else "was released by somebody else"
 
     async def _renew_while_possible(self) -> None:
         renewed = True

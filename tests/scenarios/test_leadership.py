@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import ENDPOINTS, SERVICES
+from controller_manager.api.core import ENDPOINTS, EVENTS, SERVICES
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
@@ -104,6 +104,46 @@ async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() ->
         assert monotonic() - cut < LEASE_SECONDS
         await until_served(cluster, "b")
         assert acts.turns[-1] == "second"
+
+
+@pytest.mark.virtual
+async def test_a_takeover_lists_nothing_again() -> None:
+    async with Cluster() as cluster:
+        first, second = await two(cluster, Acts())
+        await until_served(cluster, "a")
+        warm = second.manager.state().informers
+        assert {(one.selection, one.synced, one.lists) for one in warm} == {
+            (f"{name}", True, 1) for name in ("endpoints", "namespaces", "pods", "services")
+        }
+        asked: list[str] = []
+
+        def note(request: Request) -> None:
+            if request.method == "GET" and "/leases" not in request.path:
+                asked.append(request.path)
+
+        second.network.intercept(note)
+        await first.stop()
+        await until_served(cluster, "b")
+        assert second.manager.may_write()
+        assert [one.lists for one in second.manager.state().informers] == [1] * len(warm)
+        assert [path for path in asked if path.count("/") < 6] == []
+
+
+@pytest.mark.virtual
+async def test_events_on_the_lease_tell_who_led_when() -> None:
+    async with Cluster() as cluster:
+        first, second = await two(cluster, Acts())
+        who = [one.manager.state().identity for one in (first, second)]
+        await first.stop()
+        await cluster.sleep(5)
+        events = (await cluster.client.list(EVENTS, "kube-system")).items
+        assert {(one.type, one.reason, one.involved_object.kind, one.involved_object.name) for one in events} == {
+            ("Normal", "LeaderElection", "Lease", LEASE.name)
+        }
+        assert sorted(one.message for one in events) == sorted(
+            (f"{who[0]} became leader", f"{who[0]} stopped leading", f"{who[1]} became leader")
+        )
+        assert {one.involved_object.uid for one in events} == {(await cluster.client.get(LEASES, LEASE)).metadata.uid}
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -1,8 +1,10 @@
 """Elections among several candidates, with accidents, in virtual time."""
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -235,6 +237,66 @@ async def test_only_the_leader_writes_through_the_fence(api: Any) -> None:
         await client.delete(PODS, Key("a", "x"))
     assert pod in api.objects
     await client.get(PODS, Key("a", "x"))
+
+
+async def test_a_process_that_was_blocked_writes_nothing_once_another_leads(
+    api: Any, pair: tuple[Candidate, Candidate]
+) -> None:
+    a, b = pair
+    wrote: list[str] = []
+
+    def note(request: Request) -> None:
+        if request.method == "DELETE":
+            wrote.append(api.objects[PATH]["spec"]["holderIdentity"])
+
+    async def writes() -> None:
+        fenced = Client(FencedTransport(InProcessTransport(a.send), a.elector.leads))
+        while True:
+            with contextlib.suppress(errors.ApiError):
+                await fenced.delete(PODS, Key("a", "x"))
+            await asyncio.sleep(0.01)
+
+    async def lead() -> None:
+        with pytest.raises(LeadershipLost, match="could not be renewed for 10 s"):
+            await a.elector.run(writes)
+
+    async def take_over() -> None:
+        async with Tasks() as tasks:
+            tasks.start(b.run(), name="b")
+            await asyncio.sleep(20)
+            assert b.elector.leads()
+            b.cut = True
+
+    api.before = note
+    async with Tasks() as tasks:
+        leading = tasks.start(lead(), name="a")
+        await asyncio.sleep(100)
+        other = Thread(target=lambda: run(take_over()))
+        other.start()
+        other.join()
+        asyncio.get_running_loop().jump(30)  # type: ignore[attr-defined]
+        await leading
+    assert api.objects[PATH]["spec"]["holderIdentity"] == "b"
+    assert set(wrote) == {"a"}
+
+
+async def test_a_renewal_that_has_to_read_the_lease_first_is_counted(
+    api: Any, pair: tuple[Candidate, Candidate]
+) -> None:
+    a, _ = pair
+
+    def slow() -> float | None:
+        return a.runtime.registry.get_sample_value("leader_election_slowpath_total", {"name": "manager"})
+
+    async with Tasks() as tasks:
+        tasks.start(a.run(), name="a")
+        await asyncio.sleep(30)
+        assert slow() == 0
+        a.cut = True
+        await asyncio.sleep(3)
+        a.cut = False
+        await asyncio.sleep(30)
+        assert slow() == 2
 
 
 def test_identities_differ() -> None:
