@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes the managers of a real cluster as its users set it up, and finds what dashboards ask for."""
+"""A real Prometheus scrapes the managers of a real cluster as users set it up, and finds what dashboards ask for."""
 
 import json
 import random
@@ -82,7 +82,10 @@ QUANTILES = [
 KNOWN_COMPLAINTS = {
     'authenticated_user_requests counter metrics should have "_total" suffix',
     'authentication_attempts counter metrics should have "_total" suffix',
-    'authentication_token_cache_active_fetch_count non-histogram and non-summary metrics should not have "_count" suffix',
+    (
+        "authentication_token_cache_active_fetch_count non-histogram and non-summary metrics "
+        'should not have "_count" suffix'
+    ),
 }
 
 
@@ -154,7 +157,7 @@ class Setup:
 
     def page(self, **headers: str) -> tuple[int, bytes]:
         """/metrics of the first manager, as the holder of the token unless `headers` say otherwise."""
-        request = urllib.request.Request(f"https://{self.targets[0]}/metrics")  # noqa: S310
+        request = urllib.request.Request(f"https://{self.targets[0]}/metrics")
         for name, value in {"authorization": f"Bearer {self.token}", **headers}.items():
             request.add_header(name, value)
         context = ssl.create_default_context(cafile=str(self.authority(0)))

@@ -1,0 +1,94 @@
+"""Families and their series: what is counted is what is shown, and never more than there is room for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller_manager.base import metrics
+from controller_manager.base.metrics import Counters, Distribution, Family, Gauges, Histograms, bound_text
+
+ASKED = Family("asked_total", "Questions.", "counter", ("who", "what"))
+OPEN = Family("open_doors", "Doors.", "gauge", ("floor",))
+TOOK = Family("took_seconds", "Time.", "histogram", ("who",), (0.5, 1.0, 10.0))
+
+
+def test_counters_add_up_by_labels() -> None:
+    registry = CollectorRegistry()
+    asked = Counters(ASKED, registry)
+    asked.add("eve", "why")
+    asked.add("eve", "why", by=2.5)
+    asked.add("bob", "why")
+    assert registry.get_sample_value("asked_total", {"who": "eve", "what": "why"}) == 3.5
+    assert registry.get_sample_value("asked_total", {"who": "bob", "what": "why"}) == 1
+
+
+def test_gauges_keep_the_last_value() -> None:
+    registry = CollectorRegistry()
+    doors = Gauges(OPEN, registry)
+    doors.set(3, "first")
+    doors.set(1, "first")
+    assert registry.get_sample_value("open_doors", {"floor": "first"}) == 1
+
+
+@given(st.lists(st.floats(min_value=0, max_value=100), max_size=30))
+def test_histograms_count_a_value_in_every_bucket_it_fits(values: list[float]) -> None:
+    registry = CollectorRegistry()
+    took = Histograms(TOOK, registry)
+    for value in values:
+        took.observe(value, "eve")
+    for bound in (0.5, 1.0, 10.0) if values else ():
+        labels = {"who": "eve", "le": bound_text(bound)}
+        assert registry.get_sample_value("took_seconds_bucket", labels) == sum(value <= bound for value in values)
+    if values:
+        assert registry.get_sample_value("took_seconds_bucket", {"who": "eve", "le": "+Inf"}) == len(values)
+        assert registry.get_sample_value("took_seconds_count", {"who": "eve"}) == len(values)
+        assert registry.get_sample_value("took_seconds_sum", {"who": "eve"}) == pytest.approx(sum(values))
+
+
+def test_distributions_can_be_put_together() -> None:
+    first, second = Distribution((1.0,)), Distribution((1.0,))
+    first.observe(0.5)
+    second.observe(0.5)
+    second.observe(2.0)
+    first.merge(second)
+    assert (first.counts, first.sum) == ([2, 1], 3.0)
+
+
+def test_a_family_without_labels_shows_that_nothing_happened_yet() -> None:
+    registry = CollectorRegistry()
+    Counters(Family("fires_total", "Fires.", "counter"), registry)
+    Histograms(Family("heat", "Heat.", "histogram", (), (1.0,)), registry)
+    assert registry.get_sample_value("fires_total") == 0
+    assert registry.get_sample_value("heat_count") == 0
+
+
+def test_what_there_is_no_room_for_is_one_series_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "MOST_SERIES", 3)
+    registry = CollectorRegistry()
+    asked, took = Counters(ASKED, registry), Histograms(TOOK, registry)
+    for number in range(10):
+        asked.add(str(number), "why")
+        took.observe(1.0, str(number))
+    asked.add("0", "why")
+    assert registry.get_sample_value("asked_total", {"who": "0", "what": "why"}) == 2
+    assert registry.get_sample_value("asked_total", {"who": "unexpected", "what": "unexpected"}) == 7
+    assert registry.get_sample_value("took_seconds_count", {"who": "unexpected"}) == 7
+    (family, _) = registry.collect()
+    assert len(list(family.samples)) == 4
+
+
+@pytest.mark.parametrize(
+    ("bound", "text"),
+    [(1.0, "1"), (0.5, "0.5"), (1e-8, "1e-08"), (1048576.0, "1.048576e+06"), (7776000.0, "7.776e+06"), (10.0, "10")],
+)
+def test_bounds_read_as_go_writes_them(bound: float, text: str) -> None:
+    assert bound_text(bound) == text
+
+
+def test_the_help_says_how_stable_a_family_is() -> None:
+    registry = CollectorRegistry()
+    Counters(Family("old_total", "Old.", "counter", stability="BETA", deprecated="1.35"), registry)
+    (found,) = text_string_to_metric_families(generate_latest(registry).decode())
+    assert found.documentation == "[BETA] (Deprecated since 1.35.0) Old."

@@ -1,0 +1,101 @@
+"""The registry shows what its rules let through, and tells how much that is."""
+
+from collections.abc import Iterable
+
+from prometheus_client import Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controller_manager.base.metric_rules import Rules
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.registry import Registry
+
+ASKED = Family("asked_total", "Questions.", "counter", ("who",))
+OLD = Family("old_total", "Questions.", "counter", deprecated="1.35")
+
+
+def names(registry: Registry) -> set[str]:
+    return {sample.name for metric in registry.collect() for sample in metric.samples}
+
+
+def registry_with(rules: Rules) -> Registry:
+    registry = Registry()
+    registry.rules = rules
+    return registry
+
+
+class Slow(Collector):
+    """Remembers whether it was asked."""
+
+    asked = False
+
+    def describe(self) -> Iterable[Metric]:
+        return [GaugeMetricFamily("slow", "Slow.")]
+
+    def collect(self) -> Iterable[Metric]:
+        self.asked = True
+        return [GaugeMetricFamily("slow", "Slow.", value=1)]
+
+
+def test_a_disabled_family_is_neither_shown_nor_kept() -> None:
+    registry = registry_with(Rules(disabled=frozenset({"asked_total"})))
+    asked = Counters(ASKED, registry)
+    asked.add("eve")
+    assert "asked_total" not in names(registry)
+    assert not [sample for metric in asked.collect() for sample in metric.samples]
+    assert registry.get_sample_value("disabled_metrics_total") == 1
+
+
+def test_a_disabled_collector_is_never_asked() -> None:
+    registry, slow = registry_with(Rules(disabled=frozenset({"slow"}))), Slow()
+    registry.register(slow)
+    assert "slow" not in names(registry)
+    assert not slow.asked
+
+
+def test_families_of_others_are_disabled_by_the_names_they_are_queried_by() -> None:
+    registry = registry_with(Rules(disabled=frozenset({"foreign_total"})))
+    Counter("foreign", "Not ours.", registry=registry).inc()
+    assert "foreign_total" not in names(registry)
+
+
+def test_hidden_families_are_counted_and_shown_on_demand() -> None:
+    registry = registry_with(Rules(version="1.36"))
+    Counters(OLD, registry)
+    assert "old_total" not in names(registry)
+    assert registry.get_sample_value("hidden_metrics_total") == 1
+    registry.rules = Rules(version="1.36", show_hidden=True)
+    assert "old_total" in names(registry)
+    assert registry.get_sample_value("hidden_metrics_total") == 0
+
+
+def test_disabling_outranks_showing_hidden_ones() -> None:
+    registry = registry_with(Rules(version="1.36", show_hidden=True, disabled=frozenset({"old_total"})))
+    Counters(OLD, registry)
+    assert "old_total" not in names(registry)
+
+
+def test_labels_are_limited_to_those_allowed_wherever_a_family_comes_from() -> None:
+    allowed = {name: {"who": frozenset({"eve"})} for name in ("asked_total", "foreign_total")}
+    registry = registry_with(Rules(allowed=allowed))
+    asked, foreign = Counters(ASKED, registry), Counter("foreign", "Not ours.", ["who"], registry=registry)
+    for who in ("eve", "bob", "joe"):
+        asked.add(who)
+        foreign.labels(who).inc()
+    for name in ("asked_total", "foreign_total"):
+        assert registry.get_sample_value(name, {"who": "eve"}) == 1
+        assert registry.get_sample_value(name, {"who": "unexpected"}) == 2
+        assert registry.get_sample_value(name, {"who": "bob"}) is None
+    before = registry.get_sample_value("cardinality_enforcement_unexpected_categorizations_total")
+    after = registry.get_sample_value("cardinality_enforcement_unexpected_categorizations_total")
+    assert before is not None
+    assert after == before + 4
+
+
+def test_registered_families_are_told_by_stability_and_deprecation() -> None:
+    registry = registry_with(Rules(version="1.36", show_hidden=True))
+    Counters(OLD, registry)
+    Counters(ASKED, registry)
+    labels = {"stability_level": "ALPHA", "deprecated_version": "1.35.0"}
+    assert registry.get_sample_value("registered_metrics_total", labels) == 1
+    assert registry.get_sample_value("registered_metrics_total", {**labels, "deprecated_version": ""}) == 2

@@ -1,0 +1,91 @@
+"""What a process tells of its loops: by queue as client-go does, by controller as controller-runtime does."""
+
+import asyncio
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.base.log import get_logger
+from controller_manager.base.metric_rules import Rules
+from controller_manager.base.registry import Registry
+from controller_manager.base.tasks import Tasks
+from controller_manager.work import ControlLoop, GiveUp, Requeue, WorkMetrics
+
+pytestmark = pytest.mark.virtual
+
+
+class Bench:
+    """A loop whose keys say how they end."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.registry.rules = Rules(version="1.36")
+        self.loop: ControlLoop[str] = ControlLoop(
+            "test-controller", self.handle, WorkMetrics(self.registry), get_logger("test"), workers=3, queue="test"
+        )
+        self.seen: set[str] = set()
+
+    async def handle(self, key: str) -> Requeue | None:
+        if key in self.seen:
+            return None
+        self.seen.add(key)
+        if key == "later":
+            return Requeue(1.0)
+        raising = {"gone": GiveUp("it is gone"), "conflict": errors.Conflict("changed"), "bad": ValueError("no")}
+        if key in raising:
+            raise raising[key]
+        return None
+
+    async def work_on(self, *keys: str) -> None:
+        async with Tasks() as tasks:
+            tasks.start(self.loop.run(), name="loop")
+            for key in keys:
+                self.loop.add(key)
+            await asyncio.sleep(10)
+
+    def of_queue(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(name, {"name": "test", **labels})
+
+    def of_controller(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"controller_runtime_{name}", {"controller": "test-controller", **labels})
+
+
+async def test_the_queue_is_called_as_dashboards_call_it() -> None:
+    bench = Bench()
+    await bench.work_on("a", "bad")
+    assert bench.of_queue("workqueue_adds_total") == 3
+    assert bench.of_queue("workqueue_retries_total") == 1
+    assert bench.of_queue("workqueue_depth") == 0
+    assert bench.of_queue("workqueue_work_duration_seconds_count") == 3
+    assert bench.of_queue("workqueue_queue_duration_seconds_bucket", le="+Inf") == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "result", "errors_total", "given_up"),
+    [
+        ("done", "success", 0, 0),
+        ("later", "requeue_after", 0, 0),
+        ("conflict", "requeue", 0, 0),
+        ("bad", "error", 1, 0),
+        ("gone", "error", 1, 1),
+    ],
+)
+async def test_outcomes_are_called_as_controller_runtime_calls_them(
+    key: str, result: str, errors_total: int, given_up: int
+) -> None:
+    bench = Bench()
+    await bench.work_on(key)
+    assert bench.of_controller("reconcile_total", result=result) == 1
+    assert bench.of_controller("reconcile_errors_total") == errors_total
+    assert bench.of_controller("terminal_reconcile_errors_total") == given_up
+    assert bench.of_controller("max_concurrent_reconciles") == 3
+    assert bench.of_controller("active_workers") == 0
+
+
+async def test_the_former_names_are_hidden() -> None:
+    bench = Bench()
+    await bench.work_on("done")
+    labels = {"name": "test-controller", "outcome": "done"}
+    assert bench.registry.get_sample_value("reconcile_total", labels) is None
+    bench.registry.rules = Rules(version="1.36", show_hidden=True)
+    assert bench.registry.get_sample_value("reconcile_total", labels) == 1
