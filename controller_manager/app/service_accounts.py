@@ -3,6 +3,7 @@
 Document 3, `--use-service-account-credentials`; KEP-1205 tells of the tokens.
 """
 
+import asyncio
 from dataclasses import dataclass
 
 import msgspec
@@ -25,13 +26,15 @@ from controller_manager.client import Client, ConfigError, TransportError
 from controller_manager.client.client import Call
 from controller_manager.client.credentials import Credential
 
-LIFE = 3600
-"""Seconds a token is asked for."""
+LIFE, SHORTEST = 3600, 600
+"""Seconds a token is asked for, and that it is taken to live at least, as no server grants less."""
 RENEW = (0.7, 0.8)
 """A token is renewed when such a part of its life has passed."""
 REST = 10.0
 """For so many seconds a new token is not replaced, whatever is said against it."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+DEADLINE = 30.0
+"""Seconds a token may take; until then everything else that is sent as the account waits."""
 
 
 @dataclass(slots=True)
@@ -65,25 +68,32 @@ class Account:
     async def __call__(self, now: float) -> Credential:
         """A token of the account. Raises ConfigError when there is none to be had, for a while without trying."""
         moment = monotonic()
-        if self._newest is not None and moment < self._newest[0] + REST:
+        if self._newest is not None and moment < self._newest[0] + REST and now < self._newest[1].renew_at:
             return self._newest[1]
         if moment < self._patience.again_at:
             raise ConfigError(self._patience.why)
-        try:
-            granted = await self._request_token()
-        except (ApiError, TransportError, msgspec.DecodeError) as error:
-            raise self._failure(str(error)) from None
-        life = granted.spec.expiration_seconds
-        if not granted.status.token or life <= 0:
-            raise self._failure("the API server granted nothing")
+        granted = await self._granted()
         if self._patience.failures:
             self._log.info("there are credentials again")
         self._patience = Patience()
-        made = Credential(
-            token=granted.status.token, renew_at=now + life * chance().uniform(*RENEW), expires=now + float(life)
-        )
-        self._newest = monotonic(), made
+        life = max(granted.spec.expiration_seconds, SHORTEST)
+        renew_at = now + life * chance().uniform(*RENEW)
+        made = Credential(token=granted.status.token, renew_at=renew_at, expires=now + float(life))
+        self._newest = moment, made
         return made
+
+    async def _granted(self) -> TokenRequest:
+        """A request with its token. Raises ConfigError, and notes the failure."""
+        try:
+            async with asyncio.timeout(DEADLINE):
+                granted = await self._request_token()
+        except TimeoutError:
+            raise self._failure(f"no answer within {DEADLINE:.0f} seconds") from None
+        except (ApiError, TransportError, msgspec.DecodeError) as error:
+            raise self._failure(str(error)) from None
+        if not granted.status.token:
+            raise self._failure("the API server granted no token")
+        return granted
 
     async def _request_token(self) -> TokenRequest:
         try:

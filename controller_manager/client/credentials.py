@@ -56,7 +56,7 @@ class Credentials:
             if self._obtaining is not None:
                 await self._obtaining.wait()
                 continue
-            await self._renew()
+            return await self._renew()
 
     async def send(self, request: Request, exchange: Exchange) -> Response:
         """What `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a renewed
@@ -78,15 +78,18 @@ class Credentials:
             self._current = replace(refused, renew_at=-math.inf)
         return await self.current()
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> Credential:
+        """A new credential, used once even if it is to be renewed already."""
         self._obtaining = done = asyncio.Event()
         try:
-            self._current = await self._obtain(wall_seconds())
+            found = await self._obtain(wall_seconds())
         except ConfigError as error:
-            self._current = self._old_one_for_a_while(error)
+            found = self._old_one_for_a_while(error)
         finally:
             self._obtaining = None
             done.set()
+        self._current = found
+        return found
 
     def _old_one_for_a_while(self, error: ConfigError) -> Credential:
         old, now = self._current, wall_seconds()

@@ -41,6 +41,14 @@ def make(*arguments: str) -> ApiServer:
             "--service-node-port-range=9-8",
             "--service-node-port-range: 9-8 must be two ports between 1 and 65535, the smaller one first",
         ),
+        ("--service-account-issuer=", "--service-account-issuer must name at least one issuer, and each of them once"),
+        ("--service-account-issuer=://a", "--service-account-issuer has a colon, and so must be a URL"),
+        ("--service-account-key-file=a", "--service-account-key-file needs --service-account-signing-key-file"),
+        ("--service-account-jwks-uri=http://a", "--service-account-jwks-uri must be an https URL"),
+        (
+            "--service-account-max-token-expiration=59m",
+            "--service-account-max-token-expiration must be between 1h and 2^32 seconds, or 0",
+        ),
     ],
 )
 def test_a_wrong_flag_is_a_sentence(argument: str, problem: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
+from apiserver_stub.authn.keys import own_key
 from controller_manager.api.wire import Request, Response
 
 NS = "/api/v1/namespaces/default"
@@ -282,3 +283,13 @@ async def test_a_forged_token_is_told_nothing(api) -> None:
     forged = base64.urlsafe_b64encode(json.dumps(claims).encode()).rstrip(b"=").decode()
     answer = await as_holder(api, f"{header}.{forged}.{signature}")
     assert (answer.status, json.loads(answer.body)["message"]) == (401, "Unauthorized")
+
+
+@pytest.mark.parametrize("flag", ["--service-account-signing-key-file", "--service-account-key-file"])
+async def test_a_key_that_cannot_be_used_keeps_the_server_from_starting(started, tmp_path, flag: str) -> None:
+    good = own_key(tmp_path) and tmp_path / "sa.key"
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nonsense")
+    with pytest.raises(ValueError, match=f"{flag}: {bad} holds no key"):
+        async with started(f"--service-account-signing-key-file={good}", f"{flag}={bad}"):
+            pass

@@ -7,13 +7,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from controller_manager.api.accounts import SERVICE_ACCOUNTS
-from controller_manager.api.errors import Forbidden, NotFound
+from controller_manager.api.errors import Forbidden, NotFound, ServiceUnavailable
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.service_accounts import LONGEST_PAUSE, REST, Account, Patience
+from controller_manager.app.service_accounts import DEADLINE, LIFE, LONGEST_PAUSE, REST, Account, Patience
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.client import Client, ConfigError
+from controller_manager.client.credentials import Credentials
 from controller_manager.testing import Cluster, FaultyNetwork
 
 pytestmark = pytest.mark.virtual
@@ -63,11 +64,20 @@ async def test_what_the_server_grants_counts(network: FaultyNetwork, account: Ac
     assert (await account(1000.0)).expires == 1900.0
 
 
-@pytest.mark.parametrize("answer", [b"{}", b"nonsense", b'{"spec":{"expirationSeconds":-1},"status":{"token":"t"}}'])
+@pytest.mark.parametrize("answer", [b"{}", b"nonsense", b'{"status":{"token":5}}'])
 async def test_nonsense_is_no_token(network: FaultyNetwork, account: Account, answer: bytes) -> None:
     network.intercept(lambda request: Response(201, {}, answer) if request.path == TOKEN else None)
     with pytest.raises(ConfigError, match="service account kube-system/greeter"):
         await account(wall_seconds())
+
+
+@pytest.mark.parametrize("seconds", [-1, 0, 1])
+async def test_a_token_that_seems_to_be_over_is_used_all_the_same(
+    network: FaultyNetwork, account: Account, seconds: int
+) -> None:
+    answer = json.dumps({"spec": {"expirationSeconds": seconds}, "status": {"token": "t"}}).encode()
+    network.intercept(lambda request: Response(201, {}, answer) if request.path == TOKEN else None)
+    assert (await Credentials(account).current()).token == "t"
 
 
 async def test_a_new_token_is_not_replaced_at_once(account: Account) -> None:
@@ -102,6 +112,17 @@ async def test_a_server_that_is_away_is_told_of(network: FaultyNetwork, account:
     network.cut()
     with pytest.raises(ConfigError, match="the connection is cut"):
         await account(wall_seconds())
+
+
+async def test_a_server_that_does_not_answer_holds_nobody_up_for_long(network: FaultyNetwork, account: Account) -> None:
+    credentials = Credentials(account)
+    first = await credentials.current()
+    busy = Response(503, {"retry-after": "50"}, ServiceUnavailable("busy").status().encode())
+    network.intercept(lambda request: busy if request.path == TOKEN else None)
+    await asyncio.sleep(0.9 * LIFE)
+    began = wall_seconds()
+    assert await credentials.current() == first
+    assert wall_seconds() - began == DEADLINE
 
 
 def test_patience_grows_to_a_minute() -> None:

@@ -67,6 +67,15 @@ async def test_renewed_a_minute_before_the_end_or_in_the_last_quarter() -> None:
 
 
 @pytest.mark.virtual
+async def test_one_that_is_over_when_it_comes_is_used_once() -> None:
+    source = Source(-5.0)
+    credentials = Credentials(source)
+    async with asyncio.timeout(10):
+        assert (await credentials.current()).token == "t1"
+        assert (await credentials.current()).token == "t2"
+
+
+@pytest.mark.virtual
 async def test_the_old_one_serves_until_it_expires_while_renewal_fails() -> None:
     source = Source(3600.0)
     credentials = Credentials(source)
