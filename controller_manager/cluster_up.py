@@ -198,6 +198,7 @@ class Cluster:
                 f"--authorization-kubeconfig={kubeconfig}",
                 f"--secure-port={port}",
                 "--bind-address=127.0.0.1",
+                "--permit-address-sharing",
                 f"--cert-dir={folder / name}",
                 f"--client-ca-file={authority.certificate_file}",
             )

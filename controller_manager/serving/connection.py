@@ -4,7 +4,7 @@ import _ssl
 import asyncio
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader, web
@@ -67,15 +67,17 @@ class Roots:
 class Connection(RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
-    It ends when the head of a request is too long or takes too long, the wait for the first one included.
+    `arrived` is called when it begins. It ends when the head of a request is too long or takes too long, the wait for
+    the first one included.
     """
 
-    __slots__ = ("_body", "_head_bytes", "_head_timer", "_roots", "answering", "certificate")
+    __slots__ = ("_arrived", "_body", "_head_bytes", "_head_timer", "_roots", "answering", "certificate")
     answering: bool  # from the first byte of an answer to its last
     certificate: Certificate | None
 
-    def __init__(self, manager: web.Server, roots: Roots, **more: Any) -> None:
+    def __init__(self, manager: web.Server, roots: Roots, arrived: Callable[[], None], **more: Any) -> None:
         super().__init__(manager, **more)
+        self._arrived = arrived
         self.answering = False
         self.certificate = None
         self._roots = roots
@@ -85,6 +87,7 @@ class Connection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is over."""
+        self._arrived()
         if peer := transport.get_extra_info("peercert"):
             self.certificate = http.certificate_of(peer, self._roots.of(transport.get_extra_info("ssl_object")))
         super().connection_made(transport)

@@ -1,9 +1,11 @@
 """Lets connections in: takes them from a listening socket up to a limit, and secures each as its context says."""
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Callable
+from functools import partial
 
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
@@ -14,20 +16,22 @@ ContextChoice = Callable[[str], ssl.SSLContext | None]
 _HANDSHAKE = 15.0  # seconds a client has for it
 _GOODBYE = 5.0  # seconds a client has to agree that a connection ends
 _AT_ONCE = 100  # connections taken before others have a turn
+_TELL_EVERY = 60.0  # seconds between two complaints about too many
 _OUT_OF_FILES = 1.0  # seconds to wait when the process may open nothing more
 
 
 class Door:
     """Stands at `listener` while open. What comes above the limit, unfinished handshakes included, is closed at once.
 
-    `connect` makes the protocol of a connection; `inside` counts those connected. A connection that fails before it
+    `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected; `inside`
+    counts those that are. A connection that fails before it
     is one is nobody's problem but its client's: a debug line is all that remains of it.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        connect: Callable[[], asyncio.Protocol],
+        connect: Callable[[Callable[[], None]], asyncio.Protocol],
         choose: ContextChoice,
         inside: Callable[[], int],
         limit: int,
@@ -37,8 +41,8 @@ class Door:
         self._choose = choose
         self._inside = inside
         self._limit = limit
-        self._greeting = 0
-        self._full = False
+        self._greeting: set[socket.socket] = set()
+        self._told = -math.inf
         self._tasks = Tasks()
         self._log = get_logger("serving")
 
@@ -72,16 +76,17 @@ class Door:
                 asyncio.get_running_loop().call_later(_OUT_OF_FILES, self._watch)
                 return
             if self._has_room():
-                self._greeting += 1
+                self._greeting.add(client)
                 self._tasks.start(self._greet(client), name="handshake")
             else:
                 client.close()
 
     def _has_room(self) -> bool:
-        full = self._greeting + self._inside() >= self._limit
-        if full and not self._full:
+        full = len(self._greeting) + self._inside() >= self._limit
+        now = asyncio.get_running_loop().time()
+        if full and now - self._told > _TELL_EVERY:
+            self._told = now
             self._log.warning("too many connections: more are closed until others end", limit=self._limit)
-        self._full = full
         return not full
 
     async def _greet(self, client: socket.socket) -> None:
@@ -94,11 +99,12 @@ class Door:
         else:
             await self._shake_hands(client, context)
         finally:
-            self._greeting -= 1
+            self._greeting.discard(client)
 
     async def _shake_hands(self, client: socket.socket, context: ssl.SSLContext | None) -> None:
+        connect = partial(self._connect, partial(self._greeting.discard, client))
         bounds = {"ssl_handshake_timeout": _HANDSHAKE, "ssl_shutdown_timeout": _GOODBYE} if context else {}
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(self._connect, client, ssl=context, **bounds)
+            await asyncio.get_running_loop().connect_accepted_socket(connect, client, ssl=context, **bounds)
         except OSError as error:
             self._log.debug("a connection did not come about", problem=str(error))

@@ -113,11 +113,6 @@ def available_ciphers() -> frozenset[str]:
     return frozenset(one["name"] for one in context.get_ciphers())
 
 
-def server_context(cert_file: Path, key_file: Path, client_authorities: bytes = b"") -> ssl.SSLContext:
-    """`context_of` two files; raises OSError or ssl.SSLError for files that are missing or do not fit together."""
-    return context_of(Pair(cert_file.read_bytes(), key_file.read_bytes()), client_authorities)
-
-
 def _as_der(bundle: bytes) -> bytes:
     """All certificates of a bundle; `ssl` would stumble over comments in PEM that are not ASCII."""
     der = serialization.Encoding.DER

@@ -9,7 +9,8 @@ import yaml
 from cryptography import x509
 
 from apiserver_stub.credentials import ADMIN, Authority, Identity, server_hosts, server_url
-from controller_manager.serving.tls import issue, make_ca, server_context
+from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.tls import context_of, issue, make_ca
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 URL = "https://127.0.0.1:6443"
@@ -40,7 +41,7 @@ def test_secrets_are_their_owners(tmp_path: Path) -> None:
 
 def test_the_server_pair_serves(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    context = server_context(*authority.server_files(HOSTS), authority.certificate_file.read_bytes())
+    context = context_of(FilePair(*authority.server_files(HOSTS)).read(), authority.certificate_file.read_bytes())
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
 

@@ -1,66 +1,304 @@
-"""The site the flags describe: its certificate, kept or passing, and clear sentences about files of no use."""
+"""The site the flags describe: its addresses, certificates and terms, and clear sentences about what is of no use."""
 
+import asyncio
+import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
+import structlog.testing
+from cryptography import x509
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.authentication import AuthenticationOptions, believe_files
 from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.client import ConfigError
-from controller_manager.serving import Site, tls
+from controller_manager.options import FlagError, FlagSet
+from controller_manager.options.flag import flags_of
+from controller_manager.serving import CannotListen, Site, tls
 from controller_manager.serving.trust import Trust
+
+AES, CHACHA = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
+OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 
 
 async def handle(request: Request) -> Response:
     return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
 
 
-def site(client_ca_file: str = "", **serving) -> Site | None:
+def flags(*argv: str) -> ServingOptions:
+    return FlagSet(ServingOptions).parse(argv)[ServingOptions]
+
+
+def site(*argv: str, client_ca_file: str = "") -> Site | None:
     trust = Trust()
     believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
-    return secure_site(handle, ServingOptions(**serving), trust)
+    return secure_site(handle, flags(*argv), trust)
 
 
-def test_port_0_serves_nothing():
-    assert site(secure_port=0) is None
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
 
 
-def test_a_certificate_is_kept_in_the_folder_and_used_again(tmp_path):
-    for _ in range(2):
-        assert site(cert_dir=str(tmp_path / "certs")) is not None
-        made = (tmp_path / "certs" / "cluster-controller-manager.crt").read_bytes()
-    assert (tmp_path / "certs" / "cluster-controller-manager.crt").read_bytes() == made
-    assert site() is not None
-
-
-def test_given_files_are_shown(tmp_path):
-    pair = tls.issue(tls.make_ca("ca"), "me", hosts=("localhost",))
-    pair.write(tmp_path / "a.crt", tmp_path / "a.key")
-    made = site(tls_cert_file=str(tmp_path / "a.crt"), tls_private_key_file=str(tmp_path / "a.key"))
+@asynccontextmanager
+async def serving(*argv: str) -> AsyncIterator[Site]:
+    given = argv if any(one.startswith("--secure-port") for one in argv) else (*argv, f"--secure-port={free_port()}")
+    made = site(*given)
     assert made is not None
-    assert made._tls("127.0.0.1").verify_mode is ssl.CERT_NONE
-    made = site(str(tmp_path / "a.crt"))
-    assert made._tls("127.0.0.1").verify_mode is ssl.CERT_OPTIONAL
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.stop(1)
+
+
+async def visit(
+    site: Site,
+    version: ssl.TLSVersion | None = None,
+    name: str | None = None,
+    host: str = "127.0.0.1",
+    ciphers: str = "",
+) -> tuple[x509.Certificate, str, str]:
+    """What the site shows: its certificate, and the suite and the protocol it agreed to."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    if ciphers:
+        context.set_ciphers(ciphers)
+    if version is not None:
+        context.minimum_version = context.maximum_version = version
+    _, writer = await asyncio.open_connection(host, site.port, ssl=context, server_hostname=name or "")
+    inner = writer.get_extra_info("ssl_object")
+    shown = x509.load_der_x509_certificate(inner.getpeercert(binary_form=True))
+    writer.close()
+    return shown, inner.cipher()[0], inner.selected_alpn_protocol()
+
+
+def common_name(certificate: x509.Certificate) -> str:
+    return str(certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)[0].value)
+
+
+def write(folder: Path, name: str, *hosts: str) -> tuple[str, str]:
+    files = folder / f"{name}.crt", folder / f"{name}.key"
+    tls.issue(tls.make_ca("ca"), name, hosts=hosts).write(*files)
+    return str(files[0]), str(files[1])
+
+
+@pytest.mark.flag("secure-port")
+async def test_the_port_is_the_one_asked_for_and_0_serves_nothing():
+    port = free_port()
+    async with serving(f"--secure-port={port}") as made:
+        assert made.port == port
+        await visit(made)
+    assert site("--secure-port=0") is None
+
+
+@pytest.mark.flag("bind-address")
+@pytest.mark.parametrize(
+    ("given", "reached"),
+    [
+        ("127.0.0.1", {"127.0.0.1"}),
+        ("::1", {"::1"}),
+        ("", {"127.0.0.1", "::1"}),
+        ("0.0.0.0", {"127.0.0.1", "::1"}),
+        ("::", {"127.0.0.1", "::1"}),
+    ],
+)
+async def test_the_address_says_who_can_come(given, reached):
+    async with serving(f"--bind-address={given}") as made:
+        for host in ("127.0.0.1", "::1"):
+            if host in reached:
+                await visit(made, host=host)
+            else:
+                with pytest.raises(ConnectionRefusedError):
+                    await visit(made, host=host)
+
+
+@pytest.mark.flag("cert-dir")
+async def test_a_certificate_is_kept_in_the_folder_and_used_again(tmp_path):
+    folder = tmp_path / "certs"
+    shown = []
+    for where in (f"--cert-dir={folder}", f"--cert-dir={folder}", "--cert-dir="):
+        async with serving("--bind-address=127.0.0.1", where) as made:
+            shown.append((await visit(made))[0])
+    kept = x509.load_pem_x509_certificate((folder / "cluster-controller-manager.crt").read_bytes())
+    assert shown[:2] == [kept, kept]
+    assert shown[2] != kept
+    names = kept.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert {"localhost", "127.0.0.1", "::1", socket.gethostname()} == {str(one.value) for one in names}
+    assert sorted(one.name for one in folder.iterdir()) == [
+        "cluster-controller-manager.crt",
+        "cluster-controller-manager.key",
+    ]
+
+
+@pytest.mark.flag("tls-cert-file", "tls-private-key-file", "tls-sni-cert-key")
+async def test_given_files_are_shown_by_name(tmp_path):
+    cert, key = write(tmp_path, "main")
+    plain, wild = write(tmp_path, "plain", "plain.test"), write(tmp_path, "wild", "ignored.test")
+    sni = (f"--tls-sni-cert-key={','.join(plain)}", f"--tls-sni-cert-key= {' , '.join(wild)} : *.test , ::1 ")
+    async with serving(f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", *sni) as made:
+        asked = {"plain.test": "plain", "other.test": "wild", "ignored.example": "main"}
+        assert {name: common_name((await visit(made, name=name))[0]) for name in asked} == asked
+        assert common_name((await visit(made, host="::1"))[0]) == "wild"
+        assert common_name((await visit(made))[0]) == "main"
+
+
+def test_client_certificates_are_asked_for_once_there_is_an_authority(tmp_path):
+    cert, key = write(tmp_path, "a")
+    for authority, mode in (("", ssl.CERT_NONE), (cert, ssl.CERT_OPTIONAL)):
+        made = site(f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", client_ca_file=authority)
+        assert made is not None
+        assert made._choose("127.0.0.1").verify_mode is mode
+
+
+@pytest.mark.flag("tls-min-version")
+@pytest.mark.parametrize(("given", "oldest"), [("", OLD), ("VersionTLS12", OLD), ("VersionTLS13", NEW)])
+async def test_older_versions_are_refused(given, oldest):
+    async with serving(f"--tls-min-version={given}") as made:
+        await visit(made, NEW)
+        if oldest is OLD:
+            await visit(made, OLD)
+        else:
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await visit(made, OLD)
+
+
+@pytest.mark.flag("tls-cipher-suites")
+async def test_suites_are_agreed_on_by_their_standard_names():
+    both = "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256"
+    for given, agreed in ((AES, "ECDHE-ECDSA-AES128-GCM-SHA256"), (CHACHA, "ECDHE-ECDSA-CHACHA20-POLY1305")):
+        async with serving(f"--tls-cipher-suites={given},TLS_AES_128_GCM_SHA256") as made:
+            assert (await visit(made, OLD, ciphers=both))[1] == agreed
+            assert (await visit(made, NEW))[1] == "TLS_AES_256_GCM_SHA384"
+    async with serving("--tls-cipher-suites=TLS_AES_128_GCM_SHA256") as made:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await visit(made, OLD)
+
+
+def test_insecure_suites_are_warned_of():
+    with structlog.testing.capture_logs() as lines:
+        site(f"--tls-cipher-suites={AES}")
+        assert not lines
+        site(f"--tls-cipher-suites={AES},TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_RC4_128_SHA")
+    insecure, missing = (line["suites"] for line in lines)
+    assert insecure == ("TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_RC4_128_SHA")
+    assert missing == ("TLS_RSA_WITH_RC4_128_SHA",)
+
+
+@pytest.mark.flag("http2-max-streams-per-connection", "disable-http2-serving")
+@pytest.mark.parametrize(
+    ("argv", "warned"),
+    [
+        ((), False),
+        (("--http2-max-streams-per-connection=100",), True),
+        (("--http2-max-streams-per-connection=100", "--disable-http2-serving"), False),
+        (("--disable-http2-serving",), False),
+    ],
+)
+async def test_nobody_is_left_in_the_belief_that_http_2_is_served(argv, warned):
+    with structlog.testing.capture_logs() as lines:
+        async with serving(*argv) as made:
+            assert (await visit(made))[2] == "http/1.1"
+    assert [("--http2-max-streams-per-connection" in line["event"], line["log_level"]) for line in lines] == (
+        [(True, "warning")] if warned else []
+    )
+
+
+@pytest.mark.flag("permit-port-sharing")
+async def test_processes_share_a_port_only_if_all_of_them_want_to():
+    port = f"--secure-port={free_port()}"
+    async with serving(port, "--permit-port-sharing"), serving(port, "--permit-port-sharing"):
+        with pytest.raises(CannotListen, match="address already in use"):
+            async with serving(port):
+                pass
+
+
+@pytest.mark.virtual
+@pytest.mark.flag("permit-address-sharing")
+async def test_what_an_earlier_process_left_behind_is_waited_for_or_shared_with():
+    loop = asyncio.get_running_loop()
+    port = f"--secure-port={free_port()}"
+    async with serving(port, "--bind-address=127.0.0.1") as made:
+        lingering = await asyncio.open_connection("127.0.0.1", made.port)
+        await asyncio.sleep(1)
+    await lingering[0].read()
+    lingering[1].close()
+    before = loop.time()
+    async with serving(port, "--bind-address=127.0.0.1", "--permit-address-sharing"):
+        assert loop.time() == before
+    with structlog.testing.capture_logs() as lines, pytest.raises(CannotListen, match="address already in use"):
+        async with serving(port, "--bind-address=127.0.0.1"):
+            pass
+    assert loop.time() - before >= 75
+    assert ["--permit-address-sharing" in str(line) for line in lines] == [True]
 
 
 @pytest.mark.parametrize(
-    ("flags", "problem"),
+    ("argv", "problem"),
     [
         (
-            {"cert_dir": "{tmp}/file/below"},
+            ("--cert-dir={tmp}/file/below",),
             "--cert-dir: the self-signed certificate in {tmp}/file/below cannot be served",
         ),
-        ({"client_ca_file": "{tmp}/none"}, "--client-ca-file: {tmp}/none holds no certificates"),
-        ({"client_ca_file": "{tmp}/file"}, "--client-ca-file: {tmp}/file holds no certificates"),
         (
-            {"tls_cert_file": "{tmp}/file", "tls_private_key_file": "{tmp}/none"},
+            ("--tls-cert-file={tmp}/file", "--tls-private-key-file={tmp}/none"),
             "--tls-cert-file and --tls-private-key-file: {tmp}/file and {tmp}/none cannot be served: {tmp}/none: no ",
+        ),
+        (
+            ("--tls-sni-cert-key={tmp}/file,{tmp}/file",),
+            "--tls-sni-cert-key: {tmp}/file and {tmp}/file cannot be served: they are no pair in PEM",
         ),
     ],
 )
-def test_files_of_no_use_are_named_with_their_flag(tmp_path, flags, problem):
+def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(ConfigError) as caught:
-        site(**{name: value.format(tmp=tmp_path) for name, value in flags.items()})
+        site(*(one.format(tmp=tmp_path) for one in argv))
     assert str(caught.value).startswith(problem.format(tmp=tmp_path))
+
+
+@pytest.mark.parametrize("file", ["none", "file"])
+def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
+    (tmp_path / "file").write_text("hello")
+    with pytest.raises(ConfigError, match=f"--client-ca-file: {tmp_path}/{file} holds no certificates"):
+        site(client_ca_file=f"{tmp_path}/{file}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ("--bind-address=localhost", "--bind-address"),
+        ("--secure-port=65536", "--secure-port"),
+        ("--tls-cert-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
+        ("--tls-private-key-file=a", "--tls-cert-file and --tls-private-key-file must be given together"),
+        ("--tls-sni-cert-key=a", "--tls-sni-cert-key"),
+        ("--tls-sni-cert-key=a,b,c", "--tls-sni-cert-key"),
+        ("--tls-sni-cert-key=a,b:", "--tls-sni-cert-key"),
+        ("--tls-sni-cert-key=a,:b", "--tls-sni-cert-key"),
+        ("--tls-min-version=VersionTLS11", "VersionTLS11 is no longer served (RFC 8996): use VersionTLS12"),
+        ("--tls-min-version=1.2", "must be VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"),
+        ("--tls-cipher-suites=AES128-SHA", "AES128-SHA is no cipher suite: known are TLS_AES_128_GCM_SHA256, "),
+        ("--tls-cipher-suites=AES128-SHA", CHACHA),
+        ("--http2-max-streams-per-connection=-1", "--http2-max-streams-per-connection"),
+    ],
+)
+def test_values_of_no_use_are_one_sentence(argv, words):
+    with pytest.raises(FlagError) as caught:
+        flags(argv)
+    (problem,) = caught.value.problems
+    assert words in problem
+    assert argv.partition("=")[0] in problem
+    assert "\n" not in problem
+
+
+def test_sni_pairs_are_written_as_they_are_read():
+    given = ("--tls-sni-cert-key=a,b", "--tls-sni-cert-key=c,d:*.e,::1")
+    (flag,) = [one for one in flags_of(ServingOptions) if one.name == "tls-sni-cert-key"]
+    assert flag.type.format(flags(*given).tls_sni_cert_key) == "a,b;c,d:*.e,::1"
+    assert flag.type.format(()) == ""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 import uvloop
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving import CannotListen, Site, tls
@@ -82,7 +85,7 @@ class Handler:
 
 
 @contextlib.asynccontextmanager
-async def serving(handler: Handler, context: ssl.SSLContext | None = None, **more: Any) -> AsyncIterator[Site]:
+async def serving(handler: Handler, context: Any = None, **more: Any) -> AsyncIterator[Site]:
     site = Site(handler, "127.0.0.1", 0, context, **more)
     await site.start()
     try:
@@ -341,8 +344,7 @@ class Keys:
         self.ca_file.write_bytes(self.ca.certificate)
         self.folder = folder
         server = tls.issue(self.ca, "server", hosts=("127.0.0.1", "localhost"))
-        server.write(folder / "s.crt", folder / "s.key")
-        self.server = tls.server_context(folder / "s.crt", folder / "s.key", self.ca_file.read_bytes())
+        self.server = tls.context_of(server, self.ca.certificate)
 
     def client(self, pair: tls.Pair | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.ca_file))
@@ -393,3 +395,116 @@ async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
 
 def test_old_versions_of_tls_are_refused(keys):
     assert keys.server.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_an_authority_that_is_no_root_is_found_at_the_end_of_the_chain(keys, tmp_path):
+    middle = issue_authority(keys.ca)
+    pair = tls.issue(middle, "alice", client=True)
+    handler, server = Handler(), tls.issue(keys.ca, "server", hosts=("127.0.0.1",))
+    shown = keys.client(tls.Pair(pair.certificate + middle.certificate, pair.key))
+    for authority in (keys.ca, middle):
+        async with serving(handler, tls.context_of(server, authority.certificate)) as site:
+            assert await get(site.port, shown) == 200
+        certificate = handler.requests.pop().certificate
+        assert certificate is not None
+        found = x509.load_pem_x509_certificate(authority.certificate)
+        assert certificate.root == found.fingerprint(hashes.SHA256()).hex()
+
+
+async def test_a_resumed_session_tells_the_same_of_its_client(keys):
+    handler = Handler()
+    context = keys.client(tls.issue(keys.ca, "alice", client=True))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 nothing is resumed at all
+    async with serving(handler, keys.server) as site:
+
+        def visit(session: ssl.SSLSession | None) -> ssl.SSLSocket:
+            plain = socket.create_connection(("127.0.0.1", site.port), 5)
+            secured = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
+            secured.sendall(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert secured.recv(100).startswith(b"HTTP/1.1 200")
+            return secured
+
+        with await asyncio.to_thread(visit, None) as before, await asyncio.to_thread(visit, before.session) as after:
+            assert after.session_reused
+    first, again = handler.requests
+    assert first.certificate is not None
+    assert first.certificate.root
+    assert again.certificate == first.certificate
+
+
+async def test_the_context_of_each_new_connection_is_asked_for(keys):
+    asked: list[str] = []
+
+    def choose(address: str) -> ssl.SSLContext:
+        asked.append(address)
+        if len(asked) == 2:
+            raise ValueError("no certificate right now")
+        return keys.server
+
+    async with serving(Handler(), choose) as site:
+        assert await get(site.port, keys.client()) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await get(site.port, keys.client())
+        assert await get(site.port, keys.client()) == 200
+    assert asked == ["127.0.0.1"] * 3
+
+
+@pytest.mark.parametrize("secured", [True, False])
+async def test_connections_above_the_limit_are_closed_until_others_end(keys, secured):
+    context = keys.server if secured else None
+    async with serving(Handler(), context, limits=Limits(connections=2)) as site:
+        first, second, third = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(third[0].read(), 5) == b""
+        first[1].close()
+        scheme, ssl_context = ("https", keys.client()) if secured else ("http", False)
+        async with aiohttp.ClientSession() as session:
+            url = f"{scheme}://127.0.0.1:{site.port}/a"
+            async with asyncio.timeout(5):
+                while not await served(session, url, ssl_context):  # noqa: ASYNC110 - the server tells nobody
+                    await asyncio.sleep(0.01)
+        second[1].close()
+        third[1].close()
+
+
+async def served(session: aiohttp.ClientSession, url: str, context: ssl.SSLContext | bool) -> bool:
+    try:
+        async with session.get(url, ssl=context) as answer:
+            return answer.status == 200
+    except aiohttp.ClientError:
+        return False
+
+
+async def test_handshakes_that_fail_leave_nothing_behind(keys):
+    async with serving(Handler(), keys.server, limits=Limits(connections=2)) as site:
+        for _ in range(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert b"HTTP" not in await raw(site.port, b"GET / HTTP/1.1\r\n\r\n")
+        assert await get(site.port, keys.client()) == 200
+
+
+async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
+    handler = Handler()
+    async with serving(handler) as site:
+        groups = b"".join(b"x-remote-group: group-%d\r\n" % number for number in range(1000))
+        answer = await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + groups + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
+        long = b"".join(b"x-%d: %b\r\n" % (number, b"x" * 60_000) for number in range(20))
+        with contextlib.suppress(ConnectionResetError):
+            assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
+    assert len(handler.requests) == 1
+
+
+def issue_authority(ca: tls.Pair) -> tls.Pair:
+    """An authority below another."""
+    middle = tls.make_ca("middle")
+    made = x509.load_pem_x509_certificate(middle.certificate)
+    above = x509.load_pem_x509_certificate(ca.certificate)
+    builder = x509.CertificateBuilder(above.subject, made.subject, made.public_key(), made.serial_number + 1)
+    builder = builder.not_valid_before(made.not_valid_before_utc).not_valid_after(made.not_valid_after_utc)
+    for extension in made.extensions:
+        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
+            builder = builder.add_extension(extension.value, extension.critical)
+    key = load_pem_private_key(ca.key, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return tls.Pair(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM), middle.key)

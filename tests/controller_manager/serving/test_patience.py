@@ -1,0 +1,112 @@
+"""How long a site waits for its clients, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.serving import Site, tls
+
+HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
+
+
+async def answer_slowly(request: Request) -> Response:
+    await asyncio.sleep(float(request.path.removeprefix("/").removeprefix("a") or 0))
+    return Response(200, {}, b"hello")
+
+
+class Visit:
+    """A connection of a client that counts the seconds until it is ended."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.loop = asyncio.get_running_loop()
+        self.since = self.loop.time()
+
+    async def lives(self) -> tuple[float, bytes]:
+        """Seconds until the other side has closed, and what it said before."""
+        try:
+            said = await self.reader.read()
+        except ConnectionResetError:
+            said = b""
+        return round(self.loop.time() - self.since), said
+
+
+@asynccontextmanager
+async def visiting(*, secured: bool = False) -> AsyncIterator[Visit]:
+    context = tls.context_of(tls.issue(tls.make_ca("ca"), "server")) if secured else None
+    site = Site(answer_slowly, "127.0.0.1", 0, context)
+    await site.start()
+    visit = Visit(*await asyncio.open_connection("127.0.0.1", site.port))
+    try:
+        yield visit
+    finally:
+        visit.writer.close()
+        await site.stop(1)
+
+
+@pytest.mark.virtual
+async def test_a_handshake_that_does_not_begin_is_ended():
+    async with visiting(secured=True) as visit:
+        assert await visit.lives() == (15, b"")
+
+
+@pytest.mark.virtual
+async def test_a_client_that_says_nothing_at_first_is_let_go():
+    async with visiting() as visit:
+        assert await visit.lives() == (32, b"")
+
+
+@pytest.mark.virtual
+async def test_a_head_that_comes_byte_by_byte_is_not_waited_for():
+    async with visiting() as visit, asyncio.TaskGroup() as group:
+        dripping = group.create_task(drip(visit, HEAD + b"x-more: " + b"x" * 100))
+        assert await visit.lives() == (32, b"")
+        dripping.cancel()
+
+
+async def drip(visit: Visit, data: bytes) -> None:
+    for place in range(len(data)):
+        visit.writer.write(data[place : place + 1])
+        await asyncio.sleep(1)
+
+
+@pytest.mark.virtual
+async def test_a_later_head_has_as_long_from_its_first_byte():
+    async with visiting() as visit:
+        visit.writer.write(HEAD + b"\r\n")
+        assert (await visit.reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+        await asyncio.sleep(100)
+        visit.writer.write(HEAD)
+        assert await visit.lives() == (132, b"")
+
+
+@pytest.mark.virtual
+async def test_between_requests_a_client_may_be_silent_for_five_minutes():
+    async with visiting() as visit:
+        visit.writer.write(HEAD + b"\r\n")
+        seconds, said = await visit.lives()
+    assert seconds == 300
+    assert said.endswith(b"hello")
+
+
+@pytest.mark.virtual
+async def test_a_slow_answer_is_not_cut_by_the_begin_of_the_next_request():
+    async with visiting() as visit:
+        visit.writer.write(HEAD.replace(b"/a", b"/a100") + b"\r\n")
+        await asyncio.sleep(1)
+        visit.writer.write(HEAD)
+        seconds, said = await visit.lives()
+    assert said.endswith(b"hello")
+    assert 100 < seconds < 140
+
+
+@pytest.mark.virtual
+async def test_a_body_has_a_minute():
+    async with visiting() as visit:
+        visit.writer.write(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhello")
+        seconds, said = await visit.lives()
+    assert said.startswith(b"HTTP/1.1 400")
+    assert 60 <= seconds < 64

@@ -1,0 +1,105 @@
+"""TLS as another program sees it: certificates by name and renewed, versions, suites, sessions."""
+
+import asyncio
+import re
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.app.secure import ServingOptions, SniPair, secure_site
+from controller_manager.serving import Site, tls
+from controller_manager.serving.trust import CLIENTS, Trust
+
+pytestmark = pytest.mark.e2e
+
+CA = tls.make_ca("ca")
+
+
+async def who(request: Request) -> Response:
+    return Response(200, {}, request.certificate.common_name.encode() if request.certificate else b"nobody")
+
+
+def write(folder: Path, file: str, common_name: str, *, client: bool = False) -> tuple[str, str]:
+    files = folder / f"{file}.crt", folder / f"{file}.key"
+    tls.issue(CA, common_name, hosts=(f"{common_name}.test",), client=client).write(*files)
+    return str(files[0]), str(files[1])
+
+
+@pytest.fixture
+async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
+    cert, key = write(tmp_path, "main", "main")
+    other = SniPair(*write(tmp_path, "other", "other"))
+    trust = Trust()
+    trust.set(CLIENTS, CA.certificate)
+    options = ServingOptions(
+        bind_address="127.0.0.1",
+        secure_port=unused_tcp_port,
+        tls_cert_file=cert,
+        tls_private_key_file=key,
+        tls_sni_cert_key=(other,),
+    )
+    made = secure_site(who, options, trust)
+    assert made is not None
+    await made.start()
+    yield made
+    await made.stop(1)
+
+
+async def openssl(site: Site, *arguments: str) -> str:
+    """What openssl s_client says of a connection on which it asks for a page."""
+    program = shutil.which("openssl")
+    assert program, "these tests need openssl"
+    command = (program, "s_client", "-connect", f"127.0.0.1:{site.port}", "-ign_eof", *arguments)
+    pipe = asyncio.subprocess.PIPE
+    child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    out, _ = await asyncio.wait_for(child.communicate(b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"), 20)
+    return out.decode()
+
+
+def subject(said: str) -> str:
+    found = re.search(r"subject=CN\s*=\s*(\S+)", said)
+    return found[1] if found else ""
+
+
+async def test_names_choose_and_new_files_are_shown(site: Site, tmp_path: Path) -> None:
+    assert subject(await openssl(site, "-noservername")) == "main"
+    assert subject(await openssl(site, "-servername", "other.test")) == "other"
+    write(tmp_path, "main", "renewed")
+    async with asyncio.timeout(15):
+        while subject(await openssl(site, "-noservername")) != "renewed":  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.5)
+    assert subject(await openssl(site, "-servername", "other.test")) == "other"
+
+
+async def test_versions_and_protocols(site: Site) -> None:
+    assert "TLSv1.3" in await openssl(site, "-tls1_3")
+    assert "ALPN protocol: http/1.1" in await openssl(site, "-tls1_2", "-alpn", "h2,http/1.1")
+    for old in ("-tls1", "-tls1_1"):
+        assert "HTTP/1.1" not in await openssl(site, old, "-cipher", "ALL@SECLEVEL=0")
+    assert "HTTP/1.1" not in await openssl(site, "-tls1_2", "-cipher", "AES128-SHA")
+
+
+@pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
+async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
+    site: Site, tmp_path: Path, version: str
+) -> None:
+    cert, key = write(tmp_path, "alice", "alice", client=True)
+    kept = str(tmp_path / "session")
+    said = await openssl(site, version, "-cert", cert, "-key", key, "-sess_out", kept)
+    assert said.rstrip().endswith(("alice", "closed"))
+    assert "alice" in said.rpartition("\r\n\r\n")[2]
+    assert "TLS session ticket:" not in said
+    if version == "-tls1_2":
+        again = await openssl(site, version, "-cert", cert, "-key", key, "-sess_in", kept)
+        assert "alice" in again.rpartition("\r\n\r\n")[2]
+
+
+async def test_a_client_of_an_unknown_authority_is_turned_away_by_the_handshake(site: Site, tmp_path: Path) -> None:
+    files = tmp_path / "m.crt", tmp_path / "m.key"
+    tls.issue(tls.make_ca("other"), "mallory", client=True).write(*files)
+    said = await openssl(site, "-cert", str(files[0]), "-key", str(files[1]))
+    assert "HTTP/1.1" not in said
+    assert "unexpected eof" in said
