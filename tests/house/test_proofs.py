@@ -8,23 +8,11 @@ from controller_manager.app.catalog import installed
 from controller_manager.app.flags import flag_set
 
 # Flags whose proof is still to be written; nothing else may stand here.
-UNPROVED: set[str] = {
+UNPROVED = {
     "allow-metric-labels",
     "allow-metric-labels-manifest",
-    "bind-address",
-    "cert-dir",
-    "disable-http2-serving",
     "disabled-metrics",
-    "http2-max-streams-per-connection",
-    "permit-address-sharing",
-    "permit-port-sharing",
-    "secure-port",
     "show-hidden-metrics-for-version",
-    "tls-cert-file",
-    "tls-cipher-suites",
-    "tls-min-version",
-    "tls-private-key-file",
-    "tls-sni-cert-key",
 }
 
 
