@@ -16,8 +16,7 @@ from controller_manager.app.metrics import MetricsOptions
 from controller_manager.app.migration import MigrationOptions
 from controller_manager.app.profiling import ProfilingOptions
 from controller_manager.app.secure import ServingOptions
-from controller_manager.options import FlagSet, Options
-from controller_manager.options.parse import Check
+from controller_manager.options import Check, FlagSet, Options
 
 _PROCESS: tuple[type[Options], ...] = (
     CatalogOptions,
@@ -34,11 +33,10 @@ _PROCESS: tuple[type[Options], ...] = (
     FeatureOptions,
 )
 
-_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
+_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers, *AWAITED_CHECKS)
 
 
 def flag_set(specs: Sequence[AnySpec]) -> FlagSet:
     """The flags of a process with these controllers."""
-    return FlagSet(
-        *_PROCESS, *(spec.options for spec in specs), *AWAITED, checks=(*_CHECKS, *AWAITED_CHECKS, names_known(specs))
-    )
+    controllers = (spec.options for spec in specs)
+    return FlagSet(*_PROCESS, *controllers, *AWAITED, checks=(*_CHECKS, names_known(specs)))

@@ -30,6 +30,16 @@ def test_a_flag_has_its_documented_type_and_default(name):
     assert flag.declared.help
 
 
+# One prints help, and each mention of the other is a pair of files.
+@pytest.mark.parametrize("name", sorted(set(DECLARED) - {"help", "tls-sni-cert-key"}))
+def test_a_default_can_be_written_on_the_command_line_by_every_name(name):
+    flag = DECLARED[name]
+    text = "" if flag.default is None else flag.type.format(flag.default)
+    before = FLAGS.parse([])[flag.group]
+    for one in (name, name.replace("-", "_"), *flag.declared.aliases):
+        assert FLAGS.parse([f"--{one}={text}"])[flag.group] == before
+
+
 # The table "Limits" of the document, and the bounds that its meanings state.
 @pytest.mark.parametrize(
     ("argv", "problem"),
