@@ -1,4 +1,4 @@
-"""Reads a command line in the grammar of pflag and reports every problem at once."""
+"""From a command line to options: the groups of flags of a process, and every problem at once."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from controller_manager.options.flag import Flag, Options, flags_of
 from controller_manager.options.general import GeneralOptions
+from controller_manager.options.grammar import Reading
 
 G = TypeVar("G", bound=Options)
 _NOTHING: Mapping[str, str] = {}
@@ -46,19 +47,11 @@ class Parsed:
 
     def settings(self) -> dict[str, Any]:
         """Every flag by name with its value in effect, durations as text, fit for JSON."""
-        return {
-            flag.name: _plain(flag, getattr(options, flag.field))
-            for group, options in self._options.items()
-            for flag in flags_of(group)
-        }
+        return {flag.name: _plain(flag, value) for flag, value in self._values()}
 
     def texts(self) -> dict[str, str]:
         """Every flag by name with its value in effect, as one would write it on a command line; unset is empty."""
-        return {
-            flag.name: "" if (value := getattr(options, flag.field)) is None else flag.type.format(value)
-            for group, options in self._options.items()
-            for flag in flags_of(group)
-        }
+        return {flag.name: "" if value is None else flag.type.format(value) for flag, value in self._values()}
 
     def remarks(self) -> Iterator[str]:
         """Sentences for the log about what was given: outdated spellings, and flags without effect."""
@@ -66,12 +59,16 @@ class Parsed:
             if "_" in shown:
                 yield f"{shown} is accepted for --{name}"
         without: dict[str, list[str]] = {}
-        for group in self._options:
-            for flag in flags_of(group):
-                if flag.declared.inert and flag.name in self.given:
-                    without.setdefault(flag.declared.inert, []).append(self.given[flag.name])
+        for flag, _ in self._values():
+            if flag.declared.inert and flag.name in self.given:
+                without.setdefault(flag.declared.inert, []).append(self.given[flag.name])
         for why, names in without.items():
             yield f"{', '.join(names)} without effect: {why}, which is not built yet"
+
+    def _values(self) -> Iterator[tuple[Flag, Any]]:
+        for group, options in self._options.items():
+            for flag in flags_of(group):
+                yield flag, getattr(options, flag.field)
 
 
 Check = Callable[[Parsed], Iterable[str]]
@@ -101,7 +98,7 @@ class FlagSet:
 
     def parse(self, argv: Sequence[str]) -> Parsed:
         """The options a command line gives (without the program's name); raises FlagError."""
-        reading = _Reading(self._by_name, self._by_short)
+        reading = Reading(self._by_name, self._by_short)
         reading.read(list(argv))
         options = [one for group in self.groups if (one := self._build(group, reading)) is not None]
         refused = set(self.groups).difference(map(type, options))
@@ -119,7 +116,7 @@ class FlagSet:
         if flag.declared.short:
             self._by_short[flag.declared.short] = flag
 
-    def _build(self, group: type[Options], reading: "_Reading") -> Options | None:
+    def _build(self, group: type[Options], reading: Reading) -> Options | None:
         names = {flag.field: flag.name for flag in self.flags[group]}
         if reading.refused.intersection(names.values()):
             return None
@@ -134,99 +131,6 @@ class FlagSet:
 def _judge(check: Check, parsed: Parsed) -> Iterator[str]:
     with contextlib.suppress(_Refused):
         yield from check(parsed)
-
-
-class _Reading:
-    """One pass over a command line: the values by flag name, and the problems in order of appearance."""
-
-    def __init__(self, by_name: Mapping[str, Flag], by_short: Mapping[str, Flag]) -> None:
-        self._by_name = by_name
-        self._by_short = by_short
-        self.values: dict[str, Any] = {}
-        self.given: dict[str, str] = {}
-        self.refused: set[str] = set()
-        self.problems: list[str] = []
-
-    def read(self, argv: list[str]) -> None:
-        """Take every argument."""
-        position = 0
-        while position < len(argv):
-            word = argv[position]
-            following = argv[position + 1] if position + 1 < len(argv) else None
-            if word == "--":
-                self.problems.extend(f"unexpected argument {one!r}" for one in argv[position + 1 :])
-                return
-            if word.startswith("--"):
-                position += self._long(word[2:], following)
-            elif word.startswith("-") and word != "-":
-                position += self._shorts(word[1:], following)
-            else:
-                self._stray(word, argv[position - 1] if position else "")
-            position += 1
-
-    def _long(self, word: str, following: str | None) -> int:
-        name, equals, text = word.partition("=")
-        flag = self._by_name.get(name.replace("_", "-"))
-        if flag is None:
-            self.problems.append(f"--{name} is not a flag{_closest(name, self._by_name)}")
-            return 1 if not equals and following is not None and not following.startswith("-") else 0
-        return self._take(flag, f"--{name}", text if equals else None, following)
-
-    def _shorts(self, word: str, following: str | None) -> int:
-        """`-v2`, `-v=2`, `-v 2`; several truth values may share one dash."""
-        while word:
-            letter, word = word[0], word[1:]
-            flag = self._by_short.get(letter)
-            if flag is None:
-                self.problems.append(f"-{letter} is not a flag")
-                return 0
-            if flag.type.bare is not None and not word.startswith("="):
-                self._take(flag, f"-{letter}", flag.type.bare, None)
-                continue
-            text = word[1:] if word.startswith("=") else word or None
-            return self._take(flag, f"-{letter}", text, following)
-        return 0
-
-    def _take(self, flag: Flag, shown: str, text: str | None, following: str | None) -> int:
-        """Read one value; returns how many of the following words it used."""
-        used = 0
-        self.given[flag.name] = shown
-        if text is None:
-            text = flag.type.bare
-        if text is None and following is not None:
-            text, used = following, 1
-        if text is None:
-            self._refuse(flag, f"{shown} needs a value of type {flag.declared.metavar or flag.type.label}")
-            return 0
-        self._set(flag, shown, text)
-        return used
-
-    def _set(self, flag: Flag, shown: str, text: str) -> None:
-        try:
-            value = flag.type.parse(text)
-            flag.check(value)
-        except ValueError as error:
-            self._refuse(flag, f"{shown}: {error}, got {text!r}")
-            return
-        if flag.type.join is not None and flag.name in self.values:
-            value = flag.type.join(self.values[flag.name], value)
-        self.values[flag.name] = value
-
-    def _refuse(self, flag: Flag, problem: str) -> None:
-        self.refused.add(flag.name)
-        self.problems.append(problem)
-
-    def _stray(self, word: str, before: str) -> None:
-        flag = self._by_name.get(before.removeprefix("--").replace("_", "-")) if before.startswith("--") else None
-        hint = f"; write {before}={word}" if flag is not None and flag.type.bare is not None else ""
-        self.problems.append(f"unexpected argument {word!r}{hint}")
-
-
-def _closest(name: str, known: Mapping[str, Flag]) -> str:
-    import difflib  # only a mistake needs it
-
-    close = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-    return f"; did you mean --{close[0]}?" if close else ""
 
 
 def _sentence(error: Any, names: Mapping[str, str]) -> str:
