@@ -150,7 +150,8 @@ class Manager:
         if await first_of(self._guard.prepare(), self._stop.wait()):
             return Ending(0, self._why)
         if self._site is not None:
-            await self._site.start()
+            if await first_of(self._site.start(), self._stop.wait()):
+                return Ending(0, self._why)
             self._log.info("serving", port=self._site.port)
         try:
             async with Tasks() as tasks:

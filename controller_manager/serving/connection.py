@@ -104,7 +104,8 @@ class Connection(RequestHandler):
         super().data_received(data)
         if self._request_count != before:
             self._body = self._messages[-1][1]
-            self._head_complete()
+            if self._head_timer is not None:
+                self._head_complete()
         elif self._body.is_eof():
             self._head_bytes += len(data)
             if self._head_bytes > _HEAD_LIMIT:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -226,6 +227,21 @@ async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
         only = Replica(api, "only", group, "--authentication-kubeconfig=the server")
         only.network.cut()
         await asyncio.sleep(5)
+        only.manager.stop("never mind")
+        async with asyncio.timeout(1):
+            assert await only.life == Ending(0, "never mind")
+
+
+async def test_a_stop_does_not_wait_for_an_address_to_become_free():
+    with socket.create_server(("127.0.0.1", 0)) as before:
+        port = before.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        before.accept()[0].close()  # the connection lingers, and with it the address
+        client.close()
+    async with cluster() as (api, _, group):
+        only = Replica(api, "only", group, "--bind-address=127.0.0.1", f"--secure-port={port}")
+        await asyncio.sleep(5)
+        assert not only.life.done()
         only.manager.stop("never mind")
         async with asyncio.timeout(1):
             assert await only.life == Ending(0, "never mind")
