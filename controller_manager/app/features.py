@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, cached_property
 from importlib.resources import files
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from controller_manager.api.platform import API_VERSION
 from controller_manager.options import (
@@ -20,6 +20,7 @@ from controller_manager.options import (
     gates_at,
     resolve_gates,
 )
+from controller_manager.options.gates import Stage
 
 LOGGING_ALPHA = "LoggingAlphaOptions"
 LOGGING_BETA = "LoggingBetaOptions"
@@ -60,9 +61,27 @@ class FeatureOptions(Options):
         f"{API_VERSION} or at most {_OLDEST_STEP} minors older",
     )
 
+    @field_validator("feature_gates")
+    @classmethod
+    def _are_settings(cls, value: Mapping[str, tuple[str, ...]]) -> Mapping[str, tuple[str, ...]]:
+        _settings(value)
+        return value
+
+    @field_validator("emulated_version")
+    @classmethod
+    def _is_version(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        _emulated(value)
+        return value
+
     @model_validator(mode="after")
     def _can_be(self) -> Self:
-        resolve_gates(self._offered, self._said)
+        later = {gate.name for gate in known_gates()} - {gate.name for gate in self._offered}
+        if too_new := sorted(later.intersection(self._said)):
+            raise ValueError(f"--feature-gates: {too_new[0]} came later than --emulated-version")
+        try:
+            resolve_gates(self._offered, self._said)
+        except ValueError as error:
+            raise ValueError(f"--feature-gates: {error}") from None
         return self
 
     def enabled(self, gate: str) -> bool:
@@ -114,16 +133,16 @@ def _gate(name: str, step: str) -> Gate:
     """A gate from one step of its history, such as "1.34 GA on locked"."""
     since, stage, default, *locked = step.split()
     major, _, minor = since.partition(".")
-    return Gate(name, stage, default == "on", bool(locked), (int(major), int(minor)))  # type: ignore[arg-type]
+    return Gate(name, cast("Stage", stage), default == "on", bool(locked), (int(major), int(minor)))
 
 
 def _settings(gates: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
     for component in gates:
-        _check_component(component, "--feature-gates")
+        _check_component(component)
     pairs = [pair for component in _COMPONENTS for pair in gates.get(component, ())]
     wrong = [pair for pair in pairs if "=" not in pair]
     if wrong:
-        raise ValueError(f"--feature-gates: {wrong[0]} needs a value, as in {wrong[0]}=true")
+        raise ValueError(f"{wrong[0]} needs a value, as in {wrong[0]}=true")
     split = (pair.partition("=") for pair in pairs)
     return {name.strip(): value.strip() for name, _, value in split}
 
@@ -134,14 +153,14 @@ def _emulated(said: tuple[str, ...]) -> Version:
         return major, minor
     found = _VERSION.fullmatch(said[0])
     if len(said) > 1 or found is None:
-        raise ValueError(f"--emulated-version: one version such as {API_VERSION} or kube={API_VERSION} is needed")
-    _check_component(found["component"] or "", "--emulated-version")
+        raise ValueError(f"must be one version such as {API_VERSION} or kube={API_VERSION}")
+    _check_component(found["component"] or "")
     version = int(found["major"]), int(found["minor"])
     if not (major, minor - _OLDEST_STEP) <= version <= (major, minor):
-        raise ValueError(f"--emulated-version: must be from {major}.{minor - _OLDEST_STEP} to {API_VERSION}")
+        raise ValueError(f"must be from {major}.{minor - _OLDEST_STEP} to {API_VERSION}")
     return version
 
 
-def _check_component(name: str, where: str) -> None:
+def _check_component(name: str) -> None:
     if name not in _COMPONENTS:
-        raise ValueError(f"{where}: there is no component {name}, only kube")
+        raise ValueError(f"there is no component {name}, only kube")

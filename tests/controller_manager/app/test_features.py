@@ -3,8 +3,8 @@
 import pytest
 
 from controller_manager.app import features
-from controller_manager.app.features import FeatureOptions
-from controller_manager.options import FlagError, FlagSet
+from controller_manager.app.features import FeatureOptions, known_gates
+from controller_manager.options import FlagError, FlagSet, gates_at
 
 FLAGS = FlagSet(FeatureOptions)
 
@@ -39,15 +39,33 @@ def test_an_older_version_has_its_own_defaults():
 @pytest.mark.parametrize(
     ("argv", "problem"),
     [
-        (["--feature-gates=Nonsense=true"], "there is no feature gate Nonsense"),
-        (["--feature-gates=ComponentFlags=true"], "there is no feature gate ComponentFlags; did you mean ComponentFl"),
-        (["--feature-gates=ComponentFlagz=maybe"], "the feature gate ComponentFlagz is true or false, not 'maybe'"),
+        (["--feature-gates=Nonsense=true"], "--feature-gates: there is no feature gate Nonsense"),
+        (
+            ["--feature-gates=ComponentFlags=true"],
+            "--feature-gates: there is no feature gate ComponentFlags; did you mean ComponentFl",
+        ),
+        (
+            ["--feature-gates=ComponentFlagz=maybe"],
+            "--feature-gates: the feature gate ComponentFlagz is true or false, not 'maybe'",
+        ),
         (["--feature-gates=ComponentFlagz"], "--feature-gates: ComponentFlagz needs a value, as in ComponentFlagz=tru"),
         (["--feature-gates=wardle:Fish=true"], "--feature-gates: there is no component wardle, only kube"),
+        (
+            ["--feature-gates=WatchListClent=true"],
+            "--feature-gates: there is no feature gate WatchListClent; did you m",
+        ),
+        (
+            ["--feature-gates=SidecarContainers=false"],
+            "--feature-gates: the feature SidecarContainers can no longer be",
+        ),
+        (
+            ["--feature-gates=AtomicFIFO=true", "--emulated-version=1.35"],
+            "--feature-gates: AtomicFIFO came later than --emulated-version",
+        ),
         (["--emulated-version=1.37"], "--emulated-version: must be from 1.33 to 1.36"),
         (["--emulated-version=1.32"], "--emulated-version: must be from 1.33 to 1.36"),
-        (["--emulated-version=latest"], "--emulated-version: one version such as 1.36 or kube=1.36 is needed"),
-        (["--emulated-version=1.35,1.36"], "--emulated-version: one version such as 1.36 or kube=1.36 is needed"),
+        (["--emulated-version=latest"], "--emulated-version: must be one version such as 1.36 or kube=1.36"),
+        (["--emulated-version=1.35,1.36"], "--emulated-version: must be one version such as 1.36 or kube=1.36"),
         (["--emulated-version=wardle=1.2"], "--emulated-version: there is no component wardle, only kube"),
     ],
 )
@@ -61,6 +79,32 @@ def test_what_cannot_be_is_refused_in_one_sentence(argv, problem):
 def test_a_gate_nobody_declared_as_read_is_a_mistake_of_the_author():
     with pytest.raises(KeyError):
         parse().enabled("AllAlpha")
+
+
+def test_both_flags_are_told_about_at_once():
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(["--emulated-version=2.0", "--feature-gates=wardle:Fish=true"])
+    assert [problem.split(":")[0] for problem in caught.value.problems] == ["--feature-gates", "--emulated-version"]
+
+
+def test_gates_that_are_set_in_vain_or_for_the_last_time_are_remarked():
+    options = parse("--feature-gates=AllBeta=true,HPAScaleToZero=true,SidecarContainers=true,WatchListClient=true")
+    assert list(options.remarks()) == [
+        "the feature gate HPAScaleToZero has no effect here",
+        "the feature gate SidecarContainers has no effect here",
+    ]
+
+
+def test_a_gate_that_is_locked_in_an_older_version_may_be_said_as_it_is():
+    parse("--feature-gates=SidecarContainers=true,GitRepoVolumeDriver=false")
+
+
+@pytest.mark.parametrize("minor", [33, 34, 35, 36])
+def test_every_gate_of_a_version_can_be_said_as_it_is(minor):
+    gates = gates_at(known_gates(), (1, minor))
+    said = ",".join(f"{gate.name}={str(gate.default).lower()}" for gate in gates)
+    assert len(gates) > 150
+    parse(f"--emulated-version=1.{minor}", f"--feature-gates={said}")
 
 
 def test_every_gate_that_is_read_is_known():
