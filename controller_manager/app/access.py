@@ -11,7 +11,7 @@ from controller_manager.app.lookup import Lookup, Wanted
 from controller_manager.app.network import Network
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
-from controller_manager.client import Client, Transport
+from controller_manager.client import Client, ClientMetrics, Transport
 from controller_manager.options import Parsed
 from controller_manager.serving.access import Access, Authorize, Decision, Identity, OpenPaths
 from controller_manager.serving.callers import Callers, FindOwner
@@ -21,14 +21,22 @@ from controller_manager.serving.trust import Trust
 class Guard:
     """Checks each request; `trust` is what the site believes of client certificates.
 
-    Raises ConfigError for files that cannot be used.
+    `client_metrics` count what the API server is asked. Raises ConfigError for files that cannot be used.
     """
 
-    def __init__(self, parsed: Parsed, network: Network, trust: Trust, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        parsed: Parsed,
+        network: Network,
+        trust: Trust,
+        runtime: Runtime,
+        client_metrics: ClientMetrics | None = None,
+    ) -> None:
         who, may = parsed[AuthenticationOptions], parsed[AuthorizationOptions]
         self._log = runtime.log("access")
         self._name = f"{runtime.name}/access"
         self._network = network
+        self._client_metrics = client_metrics
         self._transports: list[Transport] = []
         self._who, self._trust = who, trust
         believe_files(who, trust)
@@ -67,7 +75,7 @@ class Guard:
             return None
         transport = self._network.connect(clusterconfig)
         self._transports.append(transport)
-        return Client(transport, user_agent=self._name)
+        return Client(transport, metrics=self._client_metrics, user_agent=self._name)
 
     def _find_owner(self, client: Client, runtime: Runtime) -> FindOwner:
         lifetime = self._who.authentication_token_webhook_cache_ttl

@@ -56,8 +56,8 @@ class Clients:
         self._name = runtime.name
         self._log = runtime.log("service-accounts")
         self._transport = network.connect(options.clusterconfig, options.master)
-        self._metrics = ClientMetrics(runtime.registry)
-        self.unlimited = Client(self._transport, metrics=self._metrics, user_agent=f"{runtime.name}/process")
+        self.metrics = ClientMetrics(runtime.registry)
+        self.unlimited = Client(self._transport, metrics=self.metrics, user_agent=f"{runtime.name}/process")
         self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=options.throttle())
         self._tokens = self.unlimited.derive(user_agent=f"{runtime.name}/tokens", throttle=options.throttle())
         # By the service account that acts through it.
@@ -71,7 +71,7 @@ class Clients:
         own = account if self._options.use_service_account_credentials else ""
         return Client(
             FencedTransport(self._acting_as(own) if own else self._transport, may_write),
-            metrics=self._metrics,
+            metrics=self.metrics,
             user_agent=f"{self._name}/{name}",
             throttle=self._options.throttle(qps_factor),
         )

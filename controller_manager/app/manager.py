@@ -90,7 +90,7 @@ class Manager:
         self._controllers = [controller for team in self._teams for controller in team.controllers]
         runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
-        self._guard = Guard(parsed, network, trust, runtime)
+        self._guard = Guard(parsed, network, trust, runtime, self._clients.metrics)
         self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
         self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust)

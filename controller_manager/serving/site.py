@@ -127,7 +127,8 @@ class Site:
             response = http.refusal(error)
         else:
             response = await self._handle(request)
-        keep = keep and not self._stopping
+        # Whoever is not believed shows its certificate, or another, on a connection of its own.
+        keep = keep and not self._stopping and response.status != 401
         connection.answering = True
         try:
             if isinstance(response.body, bytes):

@@ -58,6 +58,8 @@ class Handler:
                 await asyncio.sleep(0.2)
             case "/empty":
                 return Response(204)
+            case "/unknown":
+                return Response(401)
         return Response(200, TEXT, b"hello")
 
     async def _ticks(self, count: int | None) -> AsyncIterator[bytes]:
@@ -98,6 +100,13 @@ async def serving(handler: Handler, context: Any = None, **more: Any) -> AsyncIt
 async def visiting(handler: Handler, **more: Any) -> AsyncIterator[aiohttp.ClientSession]:
     async with serving(handler, **more) as site, aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
         yield session
+
+
+async def test_whoever_is_not_believed_comes_on_another_connection():
+    async with serving(Handler()) as site:
+        answer = await raw(site.port, b"GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in answer
 
 
 async def raw(port: int, text: bytes) -> bytes:
