@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from datetime import UTC, datetime
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry
 
 from controller_manager.api.core import EVENTS, Event, EventSource, reference_to
 from controller_manager.api.errors import ApiError, NotFound
@@ -14,6 +14,7 @@ from controller_manager.api.timestamps import format_micro, format_time
 from controller_manager.base.chance import chance
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
+from controller_manager.base.metrics import Counters, Family
 from controller_manager.client.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.correlate import Correlator, Occurrence, Record
 from controller_manager.client.transport import TransportError
@@ -22,6 +23,12 @@ _LONGEST_NAME = 253
 _LONGEST_NOTE = 1024
 _LONGEST_WORD = 128
 _ATTEMPTS = 4
+_EVENTS = Family(
+    "event_recorder_events_total",
+    "Events recorded, by what became of them: written, overflow, spam, refused or unreachable.",
+    "counter",
+    ("outcome",),
+)
 
 
 class EventWriter:
@@ -41,12 +48,7 @@ class EventWriter:
         self._idle.set()
         self._correlator = Correlator(_new_name)
         self._log = get_logger("events")
-        self._outcomes = Counter(
-            "event_recorder_events_total",
-            "Events recorded, by what became of them: written, overflow, spam, refused or unreachable.",
-            ["outcome"],
-            registry=registry,
-        )
+        self._outcomes = Counters(_EVENTS, registry)
 
     def recorder(self, component: str) -> "Recorder":
         """What one component records its events with."""
@@ -104,7 +106,7 @@ class EventWriter:
         await self._client.create(EVENTS, _event(it, record, self._instance))
 
     def _count(self, outcome: str, it: Occurrence) -> None:
-        self._outcomes.labels(outcome).inc()
+        self._outcomes.add(outcome)
         if outcome in ("overflow", "spam", "unreachable"):
             self._log.debug("an event was dropped", outcome=outcome, reason=it.reason, object=it.regarding.name)
 

@@ -52,8 +52,7 @@ class Elector:
         self._renewed: float | None = None
         # Set before the first write: from then on the lease may be ours even if no answer arrives.
         self._may_hold = False
-        self._status = metrics.status.labels(key.name)
-        self._slow = metrics.slow.labels(key.name)
+        self._metrics = metrics
 
     @property
     def holder(self) -> str:
@@ -84,11 +83,11 @@ class Elector:
             await self._lead(work)
         finally:
             self._renewed = None
-            self._status.set(0)
+            self._metrics.status.set(0, self.key.name)
             await self._release()
 
     async def _acquire(self) -> None:
-        self._status.set(0)
+        self._metrics.status.set(0, self.key.name)
         while True:
             if await self._try():
                 return
@@ -96,7 +95,7 @@ class Elector:
 
     async def _lead(self, work: Work) -> None:
         self._log.info("leading")
-        self._status.set(1)
+        self._metrics.status.set(1, self.key.name)
         async with Tasks() as tasks:
             working = tasks.start(work(), name="work of the leader")
             renewing = tasks.start(self._renew_while_possible(), name="renew the lease")
@@ -146,7 +145,7 @@ class Elector:
 
     async def _move(self) -> bool:
         if self._lease is None and self._renewed is not None:
-            self._slow.inc()
+            self._metrics.slow.add(self.key.name)
         lease = self._lease or await self._read()
         self._observe(lease)
         move = decide(self.me, self._seen, clock.monotonic())

@@ -4,15 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry
 
 from controller_manager.api.wire import Response
+from controller_manager.serving.exposition import PLAIN, pieces
 
 
 def metrics_page(registry: CollectorRegistry) -> Response:
     """Every metric in the Prometheus text format 0.0.4."""
-    return Response(200, {"content-type": CONTENT_TYPE_PLAIN_0_0_4}, generate_latest(registry))
+    return Response(200, {"content-type": PLAIN.content_type}, "".join(pieces(registry.collect(), PLAIN)).encode())
 
 
 def configz_page(name: str, settings: Mapping[str, Any]) -> Response:

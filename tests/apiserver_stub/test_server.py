@@ -236,7 +236,7 @@ async def test_requests_are_counted(api: ApiServer) -> None:
     _, page = await ask(api, "GET", "/metrics")
     counted = (
         'apiserver_request_total{code="200",group="",resource="pods",scope="namespace",subresource="",'
-        'verb="LIST",version="v1"} 1.0'
+        'verb="LIST",version="v1"} 1\n'
     )
     assert counted in page.decode()
     assert "gizmos" not in page.decode()

@@ -1,5 +1,6 @@
 """A real Prometheus scrapes the managers of a real cluster as users set it up, and finds what dashboards ask for."""
 
+import gzip
 import json
 import random
 import re
@@ -10,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import suppress
@@ -155,9 +157,9 @@ class Setup:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def page(self, **headers: str) -> tuple[int, bytes]:
+    def page(self, method: str = "GET", **headers: str) -> tuple[int, bytes]:
         """/metrics of the first manager, as the holder of the token unless `headers` say otherwise."""
-        request = urllib.request.Request(f"https://{self.targets[0]}/metrics")
+        request = urllib.request.Request(f"https://{self.targets[0]}/metrics", method=method)
         for name, value in {"authorization": f"Bearer {self.token}", **headers}.items():
             request.add_header(name, value)
         context = ssl.create_default_context(cafile=str(self.authority(0)))
@@ -226,8 +228,17 @@ def test_every_replica_is_scraped_and_one_leads(setup: Setup) -> None:
 
 
 def test_nobody_else_is_told(setup: Setup) -> None:
-    assert setup.page()[0] == 200
     assert setup.page(authorization="Bearer wrong")[0] == 401
+
+
+def test_the_page_can_be_asked_for_in_every_way(setup: Setup) -> None:
+    status, page = setup.page()
+    assert status == 200
+    assert b"\n# TYPE leader_election_master_status gauge\n" in page
+    assert setup.page(method="HEAD") == (200, b"")
+    assert setup.page(method="POST")[0] == 405
+    status, zipped = setup.page(**{"accept-encoding": "gzip"})
+    assert b"\n# TYPE leader_election_master_status gauge\n" in gzip.decompress(zipped)
 
 
 def test_what_dashboards_and_alerts_ask_is_answered(setup: Setup) -> None:
