@@ -8,10 +8,21 @@ import pytest
 from controller_manager.app.catalog import installed
 from controller_manager.app.flags import flag_set
 from controller_manager.options import FlagError
+from controller_manager.options.flag import Flag
 
 DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
 FLAGS = flag_set(installed())
 DECLARED = {flag.name: flag for flag in FLAGS}
+
+
+def takes_any_text(flag: Flag) -> bool:
+    """Whether any text is a value: of a name or a file, of which only use tells whether it is any good."""
+    try:
+        FLAGS.parse([f"--{flag.name}=x"])
+    except FlagError as error:
+        return "must be given together" in error.problems[0]
+    return flag.type.label in ("string", "strings")
+
 
 # Documented and not declared yet.
 UNDECLARED = {"cluster-api-content-type"}
@@ -28,6 +39,15 @@ def test_a_flag_has_its_documented_type_and_default(name):
     default = "" if flag.default is None else flag.type.format(flag.default)
     assert (flag.type.label, default, flag.declared.short) == (row["type"], row["default"], row.get("short"))
     assert flag.declared.help
+
+
+@pytest.mark.parametrize("name", sorted(name for name, flag in DECLARED.items() if not takes_any_text(flag)))
+def test_nonsense_is_refused_in_one_sentence_that_names_the_flag(name):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse([f"--{name}=?!"])
+    (told,) = caught.value.problems
+    assert told.startswith((f"--{name}: ", f"--{name} "))
+    assert "\n" not in told
 
 
 # One prints help, and each mention of the other is a pair of files.
