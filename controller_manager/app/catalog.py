@@ -28,9 +28,10 @@ class CatalogOptions(Options):
     )
 
 
-def installed() -> tuple[AnySpec, ...]:
-    """Every controller of every package that an entry point of our group names, in order of their names."""
+def installed(more: Iterable[AnySpec] = ()) -> tuple[AnySpec, ...]:
+    """Every controller of every package that an entry point of our group names, and `more`, in order of their names."""
     found = [spec for entry in entry_points(group=ENTRY_POINTS) for spec in discover(import_module(entry.value))]
+    found += more
     _check_names(found)
     return tuple(sorted(found, key=lambda spec: spec.name))
 

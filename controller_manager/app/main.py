@@ -20,9 +20,11 @@ _SUMMARY = (
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def main() -> None:
-    """Run until a signal comes or the lead is lost; status 0 only for the former."""
-    specs = catalog.installed()
+def main(more: Sequence[catalog.AnySpec] = ()) -> None:
+    """Run the controllers that are installed, and `more`, as the command line says, until a signal comes or the lead
+    is lost; status 0 only for the former.
+    """
+    specs = catalog.installed(more)
     parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:], catalog.notes(specs))
     chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
     raise SystemExit(_run(parsed, chosen, list(_remarks(parsed, specs))))
