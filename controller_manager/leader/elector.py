@@ -53,6 +53,7 @@ class Elector:
         # Set before the first write: from then on the lease may be ours even if no answer arrives.
         self._may_hold = False
         self._metrics = metrics
+        metrics.slow.add(key.name, by=0)
 
     @property
     def holder(self) -> str:
