@@ -10,7 +10,7 @@ from controller_manager.app.flags import flag_set
 from controller_manager.app.known import KNOWN
 from controller_manager.options import FlagSet, Gate, gates_at
 from controller_manager.options.flag import Flag, title_of
-from controller_manager.options.help import inert_flags, sentence
+from controller_manager.options.help import bounds, inert_flags, sentence
 
 _HEAD = """\
 # Flags of `cluster-controller-manager`
@@ -82,21 +82,9 @@ def _row(flag: Flag) -> str:
     short = f"`-{said.short}`, " if said.short else ""
     also = "".join(f"<br>`--{alias}`" for alias in said.aliases)
     default = "" if flag.default is None else flag.type.format(flag.default)
-    bounds = _bounds(flag)
-    meaning = f"{sentence(said.help)} {bounds}".strip().replace("|", "\\|").replace("*", "\\*")
+    limits = sentence(", ".join(bounds(flag))) if bounds(flag) else ""
+    meaning = f"{sentence(said.help)} {limits}".strip().replace("|", "\\|").replace("*", "\\*")
     return f"| {short}`--{flag.name}`{also} | {flag.type.label} | {_code(default)} | {meaning} |\n"
-
-
-def _bounds(flag: Flag) -> str:
-    said = flag.declared
-    if said.choices:
-        return f"One of {', '.join(map(_code, said.choices))}."
-    words = [
-        f"{word} {_code(flag.type.format(bound))}"
-        for word, bound in (("At least", said.minimum), ("at most", said.maximum))
-        if bound is not None
-    ]
-    return sentence(", ".join(words)) if words else ""
 
 
 def _gates() -> Iterator[str]:

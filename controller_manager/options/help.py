@@ -18,7 +18,7 @@ def help_text(program: str, summary: str, flags: FlagSet, width: int = 80, notes
         if acting := [flag for flag in members if not flag.declared.inert]:
             blocks += [f"{title_of(group)} flags:", "", *_entries(acting, width), ""]
     for why, members in inert_flags(flags).items():
-        blocks += [f"Flags accepted without effect, {why}:", "", *_entries(members, width), ""]
+        blocks += [f"Flags accepted without effect ({why}):", "", *_entries(members, width), ""]
     for heading, text in notes.items():
         blocks += [f"{heading}:", "", *_wrapped(text, width, 2), ""]
     return "\n".join(blocks[:-1]) + "\n"
@@ -33,10 +33,18 @@ def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
     return found
 
 
-def meaning(flag: Flag) -> str:
-    """What a flag does, as a sentence, with what limits it and its default."""
+def bounds(flag: Flag) -> list[str]:
+    """What limits the value of a flag, in words."""
     said = flag.declared
-    notes = [f"one of: {', '.join(said.choices)}"] if said.choices else []
+    found = [f"one of {', '.join(said.choices)}"] if said.choices else []
+    limits = (("at least", said.minimum), ("at most", said.maximum))
+    return found + [f"{word} {flag.type.format(limit)}" for word, limit in limits if limit is not None]
+
+
+def _meaning(flag: Flag) -> str:
+    """What a flag does, as a sentence, with what limits it, its other names and its default."""
+    said = flag.declared
+    notes = bounds(flag)
     notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []
     notes += [f"default {flag.type.format(flag.default)}"] if flag.default or flag.type.label == "duration" else []
     tail = f" ({'; '.join(notes)})" if notes else ""
@@ -44,7 +52,7 @@ def meaning(flag: Flag) -> str:
 
 
 def _entries(flags: Sequence[Flag], width: int) -> list[str]:
-    return [line for flag in flags for line in (_left(flag), *_wrapped(meaning(flag), width, _INDENT))]
+    return [line for flag in flags for line in (_left(flag), *_wrapped(_meaning(flag), width, _INDENT))]
 
 
 def _wrapped(text: str, width: int, columns: int) -> list[str]:

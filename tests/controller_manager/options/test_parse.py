@@ -256,7 +256,7 @@ Lease flags:
       --leader-elect
           Gain leadership before acting. (default true)
       --lease-duration duration
-          Wait of a standby. (default 15s)
+          Wait of a standby. (at least 1s; default 15s)
       --renew-deadline duration
           Longest time without a renewal. (default 10s)
 
@@ -269,11 +269,11 @@ Main flags:
       --labels stringToString
           Labels to add.
   -v, --v int
-          Verbosity of the log.
+          Verbosity of the log. (at least 0)
   -q, --quiet
           Say less.
       --mode string
-          How to run. (one of: fast, safe; default fast)
+          How to run. (one of fast, safe; default fast)
       --mask int
           Mask size.
 
@@ -286,7 +286,7 @@ General flags:
           of it; --version=v1.36.Z... sets the version that is reported.
           (default false)
 
-Flags accepted without effect, needs a cloud:
+Flags accepted without effect (needs a cloud):
 
       --old-thing
           Keep the cloud tidy.
