@@ -6,7 +6,7 @@ from typing import ClassVar
 from controller_manager.app.network import Network
 from controller_manager.app.service_accounts import Account
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import Client, ClientMetrics, Throttle, Transport
+from controller_manager.client import JSON, PROTOBUF, Bodies, Client, ClientMetrics, Throttle, Transport
 from controller_manager.leader import FencedTransport
 from controller_manager.options import Int32, Options, flag
 
@@ -36,6 +36,13 @@ class ClientOptions(Options):
         aliases=("kube-api-burst",),
         minimum=0,
     )
+    cluster_api_content_type: str = flag(
+        PROTOBUF,
+        "media type of the objects sent to the API server; those of custom kinds, and those protobuf has no place for "
+        "all of, are sent as JSON, and answers are asked for as JSON",
+        aliases=("kube-api-content-type",),
+        choices=(JSON, PROTOBUF),
+    )
     use_service_account_credentials: bool = flag(
         False,
         "each controller acts as a service account of its own, which is made when it is missing; otherwise all act as "
@@ -57,7 +64,10 @@ class Clients:
         self._log = runtime.log("service-accounts")
         self._transport = network.connect(options.clusterconfig, options.master)
         self.metrics = ClientMetrics(runtime.registry)
-        self.unlimited = Client(self._transport, metrics=self.metrics, user_agent=f"{runtime.name}/process")
+        self._bodies = Bodies(options.cluster_api_content_type)
+        self.unlimited = Client(
+            self._transport, metrics=self.metrics, user_agent=f"{runtime.name}/process", bodies=self._bodies
+        )
         self.reader = self.unlimited.derive(user_agent=f"{runtime.name}/informers", throttle=options.throttle())
         self._tokens = self.unlimited.derive(user_agent=f"{runtime.name}/tokens", throttle=options.throttle())
         # By the service account that acts through it.
@@ -74,6 +84,7 @@ class Clients:
             metrics=self.metrics,
             user_agent=f"{self._name}/{name}",
             throttle=self._options.throttle(qps_factor),
+            bodies=self._bodies,
         )
 
     async def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from controller_manager.client.bodies import JSON, PROTOBUF, Bodies
 from controller_manager.client.client import Client
 from controller_manager.client.codec import Listing, WatchEvent, Write
 from controller_manager.client.config import ClientConfig, ConfigError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from controller_manager.client.http import HttpTransport
 
 __all__ = [
+    "JSON",
+    "PROTOBUF",
+    "Bodies",
     "Client",
     "ClientConfig",
     "ClientMetrics",

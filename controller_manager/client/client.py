@@ -14,6 +14,7 @@ from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
+from controller_manager.client.bodies import JSON, Bodies
 from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, Write, deletion
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
@@ -24,7 +25,6 @@ T = TypeVar("T", bound=Object)
 OnWrite = Callable[[Write], None]
 Query = tuple[tuple[str, str], ...]
 
-JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -48,7 +48,8 @@ class Call:
 
 
 class Client:
-    """Talks to one API server through `transport`; `on_write` is told what it wrote (not by `delete_collection`).
+    """Talks to one API server through `transport`, in JSON unless `bodies` has another form for what it sends;
+    `on_write` is told what it wrote (not by `delete_collection`).
 
     Every method raises the `ApiError` the server answered with, or `TransportError` when no answer came. Answers
     that carry `Retry-After` (429 and 5xx) are waited for, up to ten times.
@@ -62,12 +63,14 @@ class Client:
         metrics: ClientMetrics | None = None,
         user_agent: str = USER_AGENT,
         on_write: OnWrite | None = None,
+        bodies: Bodies | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle or Throttle(0, 0)
         self._metrics = metrics or ClientMetrics(None)
         self._user_agent = user_agent
         self._on_write = on_write
+        self._bodies = bodies or Bodies()
         self._log = get_logger("client")
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
 
@@ -81,6 +84,7 @@ class Client:
             metrics=self._metrics,
             user_agent=user_agent or self._user_agent,
             on_write=on_write,
+            bodies=self._bodies,
         )
 
     async def close(self) -> None:
@@ -163,13 +167,11 @@ class Client:
         """Create `obj`; its name may be left to `generate_name`."""
         if resource.namespaced and not obj.metadata.namespace:
             raise errors.BadRequest(f"a {resource.kind} needs a namespace")
-        body = _body(resource, obj)
-        return await self._write(resource, Call("POST", resource.path(obj.metadata.namespace), body=body))
+        return await self._submit(resource, "POST", resource.path(obj.metadata.namespace), _body(resource, obj))
 
     async def update(self, resource: Resource[T], obj: T, *, subresource: str = "") -> T:
         """Replace an object, or one part of it; what the model does not know is sent back as it came."""
-        path = _path(resource, key_of(obj), subresource)
-        return await self._write(resource, Call("PUT", path, body=_body(resource, obj)))
+        return await self._submit(resource, "PUT", _path(resource, key_of(obj), subresource), _body(resource, obj))
 
     async def patch(
         self,
@@ -224,6 +226,17 @@ class Client:
         if codec is None:
             codec = self._codecs[resource] = Codec(resource)
         return codec
+
+    async def _submit(self, resource: Resource[T], method: str, path: str, data: bytes) -> T:
+        """Send the JSON of an object in the form that is wanted, and as it is if the server does not take that."""
+        body, content_type = self._bodies.make(resource, data)
+        try:
+            return await self._write(resource, Call(method, path, body=body, content_type=content_type))
+        except errors.UnsupportedMediaType:
+            if content_type == JSON:
+                raise
+        self._bodies.refused(resource)
+        return await self._write(resource, Call(method, path, body=data))
 
     async def _write(self, resource: Resource[T], call: Call) -> T:
         written = self._codec(resource).one(await self._answer(call))

@@ -18,7 +18,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.credentials import Credential
-from controller_manager.options import FlagSet
+from controller_manager.options import FlagError, FlagSet
 from controller_manager.testing import Cluster, FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
 
@@ -243,3 +243,43 @@ def token(text: str) -> Any:
         return Credential(token=text)
 
     return obtain
+
+
+@pytest.mark.virtual
+@pytest.mark.flag("cluster-api-content-type")
+@pytest.mark.parametrize(
+    ("argv", "beginning", "content_type"),
+    [
+        ((), b"k8s\0", "application/vnd.kubernetes.protobuf"),
+        (("--kube-api-content-type=application/json",), b'{"', "application/json"),
+    ],
+)
+async def test_the_content_type_is_that_of_what_is_sent(
+    argv: tuple[str, ...], beginning: bytes, content_type: str
+) -> None:
+    """And never of what is asked for."""
+    async with Cluster() as cluster:
+        sent: list[Request] = []
+
+        def listen(request: Request) -> None:
+            sent.append(request)
+
+        network = FaultyNetwork(lambda _: cluster.transport(ADMIN))
+        network.intercept(listen)
+        clients = Clients(options(*argv), network, Runtime("test"))
+        for client in (clients.unlimited, clients.writer("test", lambda: True)):
+            made = await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(generate_name="a-")))
+            await client.update(NAMESPACES, made)
+        await clients.reader.get(NAMESPACES, KEY)
+    assert len(sent) == 5
+    assert [request.headers["content-type"] for request in sent[:4]] == [content_type] * 4
+    assert all(request.body.startswith(beginning) for request in sent[:4])
+    assert {request.headers["accept"] for request in sent} == {"application/json"}
+
+
+@pytest.mark.parametrize("wrong", ["application/yaml", "application/json,application/vnd.kubernetes.protobuf", ""])
+def test_a_content_type_nobody_writes_is_refused(wrong: str) -> None:
+    with pytest.raises(FlagError) as caught:
+        options(f"--cluster-api-content-type={wrong}")
+    expected = "--cluster-api-content-type: must be application/json or application/vnd.kubernetes.protobuf, got"
+    assert caught.value.problems == (f"{expected} {wrong!r}",)
