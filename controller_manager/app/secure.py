@@ -17,6 +17,7 @@ from controller_manager.client import ConfigError
 from controller_manager.options import Options, StringList, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving import suites
+from controller_manager.serving.listening import ALL_INTERFACES, Sharing
 from controller_manager.serving.trust import Trust
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from controller_manager.serving.tls import Policy
 
 _NAME = "cluster-controller-manager"
-_ALL_INTERFACES = ("", "0.0.0.0", "::")  # noqa: S104 - these name no host a certificate could be for
 _CONNECTIONS = 1000
 _VERSIONS = {"": ssl.TLSVersion.TLSv1_2, "VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
@@ -151,8 +151,7 @@ def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: Servi
     """The site, or None with --secure-port=0; raises ConfigError naming the flags whose files cannot be used."""
     if not serving.secure_port:
         return None
-    from controller_manager.serving.listening import Sharing  # --help does without the HTTP library
-    from controller_manager.serving.site import Limits, Site
+    from controller_manager.serving.site import Limits, Site  # --help does without its HTTP library
 
     if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
         get_logger("serving").warning(
@@ -210,5 +209,5 @@ def _policy(serving: ServingOptions) -> Policy:
 
 
 def _hosts(bind_address: str) -> list[str]:
-    own = [] if bind_address in _ALL_INTERFACES else [bind_address]
+    own = [] if bind_address in ALL_INTERFACES else [bind_address.partition("%")[0]]  # no certificate has a zone
     return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname(), *own]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from controller_manager.base.log import get_logger
 
-_ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
+ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
 _BACKLOG = 1024
 _TRY_AGAIN = 1.0  # seconds
 _PATIENCE = 75  # tries; a connection that was closed lingers for 60 seconds
@@ -62,7 +62,7 @@ def _listen(host: str, port: int, sharing: Sharing) -> socket.socket:
 
 
 def _bind(host: str, port: int, sharing: Sharing) -> socket.socket:
-    everywhere = host in _ALL_INTERFACES
+    everywhere = host in ALL_INTERFACES
     both = everywhere and socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
     one = socket.socket(family, socket.SOCK_STREAM)

@@ -1,0 +1,48 @@
+"""Who is let in at a moment when the process can open nothing more."""
+
+import asyncio
+import errno
+import socket
+
+import pytest
+import structlog.testing
+
+from controller_manager.serving.door import Door
+
+
+class Tired(socket.socket):
+    """A listening socket that cannot accept for as long as somebody says."""
+
+    tired = True
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.tired:
+            raise OSError(errno.EMFILE, "too many open files")
+        return super().accept()
+
+
+class Greeting(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(b"welcome")
+        transport.close()
+
+
+@pytest.mark.virtual
+async def test_a_process_out_of_files_tries_again_and_loses_nobody():
+    loop = asyncio.get_running_loop()
+    with Tired() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.setblocking(False)
+        door = Door(listener, lambda arrived: Greeting(), lambda address: None, lambda: 0, 10)
+        await door.open()
+        with structlog.testing.capture_logs() as lines:
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await asyncio.sleep(3.5)
+            assert len(lines) == 4
+            listener.tired = False
+            assert await reader.read() == b"welcome"
+        assert 3.5 < loop.time() < 5
+        writer.close()
+        await door.close()
