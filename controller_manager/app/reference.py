@@ -42,8 +42,8 @@ _GATES = f"""
 |--|--|--|--|
 """
 _OTHER_GATES = f"""
-All other gates of {API_VERSION} are accepted, so that the command line of an existing control plane starts this one;
-the log says at the start that those given have no effect:
+All other gates that Kubernetes has in {API_VERSION}, or had shortly before, are accepted, so that the command line of
+an existing control plane starts this one; the log says at the start that those given have no effect:
 """
 _CONTROLLERS = """
 ## Controllers
