@@ -209,7 +209,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setup]:
         running.start()
         wait_until(lambda: running.health() == ["up", "up"], running)
         running.kubectl("create", "--validate=false", "-f", "-", stdin=SERVICE)
-        wait_until(lambda: bool(running.query('rate(workqueue_adds_total{name="endpoint"}[1m]) > 0'), running)
+        wait_until(lambda: running.query('rate(workqueue_adds_total{name="endpoint"}[1m]) > 0'), running)
         yield running
     finally:
         running.stop()
