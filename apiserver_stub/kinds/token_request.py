@@ -102,12 +102,12 @@ def life(spec: TokenSpec, *, extended: bool) -> tuple[int, int | None]:
     return (_EXTENDED, seconds) if extended and seconds == _PROJECTED else (seconds, None)
 
 
-def _wrong_life(seconds: int, why: str) -> Cause:
-    message = f"Invalid value: {seconds}: {why}"
-    return Cause(reason="FieldValueInvalid", message=message, field="spec.expirationSeconds")
-
-
 def answered(tree: Tree, spec: TokenSpec, status: dict[str, Any]) -> Tree:
     """The TokenRequest as it is answered: with what was granted."""
     granted = {"audiences": list(spec.audiences), "expirationSeconds": spec.expiration_seconds}
     return {**tree, "spec": {**tree.get("spec", {}), **granted}, "status": status}
+
+
+def _wrong_life(seconds: int, why: str) -> Cause:
+    message = f"Invalid value: {seconds}: {why}"
+    return Cause(reason="FieldValueInvalid", message=message, field="spec.expirationSeconds")

@@ -72,7 +72,7 @@ class TokenRequests:
         now = utc_now()
         claims = self._claims(spec, subject, int(now.timestamp()))
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
-        tree["metadata"] |= {"creationTimestamp": format_time(now)}
+        tree["metadata"]["creationTimestamp"] = format_time(now)
         told = answered(_typed(tree, part), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 
@@ -110,9 +110,7 @@ def _bind(tools: Tools, call: Call, ref: BoundTo | None, uid: str) -> Subject:
     if row is None:
         raise not_found("", of.storage, ref.name)
     if of.runs_as and row.field(of.runs_as) != call.name:
-        raise BadRequest(
-            f'cannot bind token for serviceaccount "{call.name}" to pod running with different serviceaccount name.'
-        )
+        raise BadRequest(f'the {ref.kind} "{ref.name}" does not run as the service account "{call.name}"')
     found = row.field("metadata.uid")
     if ref.uid not in ("", found):
         why = f"the UID in the bound object reference ({ref.uid}) is not the one it has; it may have been created anew"

@@ -238,6 +238,18 @@ def test_what_is_no_token_of_ours_is_left_to_others(tokens: ServiceAccountTokens
     assert tokens.find(token, [ISSUER]) is None
 
 
+@pytest.mark.parametrize("place", [0, 1])
+def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccountTokens, place: int) -> None:
+    for depth in range(800, 1020):
+        parts: list[Any] = [{"alg": "ES256"}, {"iss": ISSUER}]
+        head = json.dumps(parts[place])[:-1].encode()
+        parts[place] = head + b', "x": ' + b"[" * depth + b"]" * depth + b"}"
+        try:
+            assert tokens.find(f"{encoded(parts[0])}.{encoded(parts[1])}.AAAA", [ISSUER]) is None
+        except TokenRefused:
+            continue
+
+
 @settings(max_examples=200)
 @given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
 def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
