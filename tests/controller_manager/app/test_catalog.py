@@ -58,7 +58,7 @@ def test_a_name_nobody_has_is_refused_with_the_closest_there_is():
 
 
 def test_controllers_to_come_may_be_named():
-    wanted = ("*", "bootstrapsigner", "tokencleaner", "-deployment", "bootstrap-signer-controller")
+    wanted = ("*", "endpoint", "bootstrapsigner", "tokencleaner", "-deployment", "bootstrap-signer-controller")
     assert [spec.name for spec in catalog.select(SPECS, wanted)] == ["endpoints-controller", "namespace-controller"]
     assert catalog.not_built(SPECS, wanted) == ["bootstrap-signer-controller", "token-cleaner-controller"]
 
