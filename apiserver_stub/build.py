@@ -1,5 +1,6 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -54,6 +55,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
 
+_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _AUTHORIZERS: Mapping[str, Authorizer] = MappingProxyType({"AlwaysAllow": always_allow})
 
 
@@ -90,6 +92,12 @@ class ApiServer:
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         await Bootstrap(self.handle, address, authorities).run()
         self._progress.settled = True
+
+    async def keep_settled(self, port: int, authorities: bytes) -> None:
+        """Look after that again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_UPKEEP)
+            await self.settle(port, authorities)
 
     def unready(self) -> None:
         """From now on say that requests should go elsewhere."""

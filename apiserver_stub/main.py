@@ -26,7 +26,6 @@ from controller_manager.serving.site import Limits, Site
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 
 
 class CannotStart(Exception):
@@ -76,7 +75,7 @@ async def _serve_until_signal(
     collect_garbage_seldom()
     log.info("ready", url=url, kubeconfig=str(_kubeconfig(options)))
     async with Tasks() as tasks:
-        upkeep = partial(_keep_settled, api, site.port, authorities)
+        upkeep = partial(api.keep_settled, site.port, authorities)
         tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
         await stop.wait()
     for one in _SIGNALS:
@@ -84,12 +83,6 @@ async def _serve_until_signal(
     log.info("stopping because of a signal", delay=serving.shutdown_delay_duration)
     api.unready()
     await asyncio.sleep(serving.shutdown_delay_duration)
-
-
-async def _keep_settled(api: ApiServer, port: int, authorities: bytes) -> None:
-    while True:
-        await asyncio.sleep(_UPKEEP)
-        await api.settle(port, authorities)
 
 
 def _on_signals() -> asyncio.Event:

@@ -1,5 +1,6 @@
 """What every cluster has after the start, however often the server starts."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -89,6 +90,19 @@ async def test_authorities_are_published_and_put_right(api: ApiServer) -> None:
     await api.handle(Request("DELETE", path, certificate=Certificate("test")))
     await api.settle(6443, b"OTHER")
     assert (await get(api, path))["data"] == {"client-ca-file": "OTHER"}
+
+
+@pytest.mark.virtual
+async def test_what_is_published_is_looked_after(api: ApiServer) -> None:
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    await api.settle(6443, b"PEM")
+    async with asyncio.TaskGroup() as group:
+        upkeep = group.create_task(api.keep_settled(6443, b"PEM"))
+        for _ in range(2):
+            await api.handle(Request("DELETE", path, certificate=Certificate("test")))
+            await asyncio.sleep(61)
+            assert (await get(api, path))["data"] == {"client-ca-file": "PEM"}
+        upkeep.cancel()
 
 
 async def test_a_role_may_read_them(api: ApiServer) -> None:
