@@ -75,7 +75,7 @@ class Up:
         """Which manager says that it leads."""
         logs = {name: (self.folder / f"{name}.log").read_text() for name in ("manager-0", "manager-1")}
         holder = self.kubectl("get", "lease", "-n", "kube-system", "-o", "jsonpath={.items[0].spec.holderIdentity}")
-        return next(name for name, log in logs.items() if f"me={holder}" in log)
+        return next(name for name, log in logs.items() if f'me="{holder}"' in log)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
