@@ -2,7 +2,6 @@
 
 import asyncio
 import gzip
-import time
 from pathlib import Path
 
 import pytest
@@ -146,19 +145,19 @@ async def test_a_large_page_holds_nobody_up() -> None:
     took = Histograms(Family("took", "Time.", "histogram", ("x",), (0.1, 0.5, 1.0)), registry)
     for number in range(9000):
         took.observe(0.3, f"label-{number}")
-    longest, done = 0.0, False
+    turns, done = 0, False
 
-    async def watch() -> None:
-        nonlocal longest
+    async def take_turns() -> None:
+        nonlocal turns
         while not done:
-            before = time.perf_counter()
+            turns += 1
             await asyncio.sleep(0)
-            longest = max(longest, time.perf_counter() - before)
 
     async with asyncio.TaskGroup() as group:
-        group.create_task(watch())
+        group.create_task(take_turns())
         answer = await page(registry, accept_encoding="gzip")
         done = True
     assert isinstance(answer.body, bytes)
-    assert gzip.decompress(answer.body).count(b"\n") > 50_000
-    assert longest < 0.1  # a page made in one go takes several times that
+    lines = gzip.decompress(answer.body).count(b"\n")
+    assert lines > 50_000
+    assert turns >= lines // 550

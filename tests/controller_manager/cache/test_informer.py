@@ -245,6 +245,14 @@ async def test_metrics_tell_the_state_of_each_informer(api: Any) -> None:
         assert runtime.registry.get_sample_value("informer_synced", labels) == 1
         assert runtime.registry.get_sample_value("informer_age_seconds", labels) == 5
         assert runtime.registry.get_sample_value("informer_lists_total", labels) == 1
+        kind = {"name": "test", "group": "", "version": "v1", "resource": "pods"}
+        before = runtime.registry.get_sample_value("informer_processing_latency_seconds_count", kind)
+        api.put(path("two"))
+        await asyncio.sleep(1)
+        assert before is not None
+        after = runtime.registry.get_sample_value("informer_processing_latency_seconds_count", kind)
+        assert after == before + 1
+        assert runtime.registry.get_sample_value("informer_queued_items", kind) == 0
 
 
 async def misfortune(api: Any, chance: random.Random) -> None:
