@@ -38,7 +38,8 @@ clean:
 	@touch .venv/runtime $@
 
 # Clients in other languages that tests speak to the server with. Helm's library asks for a newer Python than it uses.
-.venv/clients: .venv/dev tests/e2e/node/package-lock.json
+.venv/clients: .venv/dev tests/e2e/node/package-lock.json tests/e2e/pprof_tool.py
 	$(BIN)/pip install --quiet --disable-pip-version-check --ignore-requires-python 'helm-sdkpy==0.1.32'
 	npm ci --silent --no-audit --no-fund --prefix tests/e2e/node
+	$(BIN)/python tests/e2e/pprof_tool.py $(BIN)/pprof
 	@touch $@

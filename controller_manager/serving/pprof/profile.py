@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import CodeType
 from typing import NamedTuple
 
-# A stack as it is found: code and line of each frame, the innermost first.
-RawStack = tuple[tuple[CodeType, int], ...]
+# A stack as it is found, the innermost frame first: name of the function without its module, file, line, first line.
+# (Code objects would do, but to compare and to hash them takes long.)
+RawStack = tuple[tuple[str, str, int, int], ...]
 # Sorted by name; a number is in nanoseconds.
 Labels = tuple[tuple[str, str | int], ...]
 

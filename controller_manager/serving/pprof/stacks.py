@@ -19,9 +19,9 @@ _MOST_STEPS = 4
 
 def running_stack(frame: FrameType | None, *, within: FrameType | None = None) -> RawStack:
     """The stack that ends in `frame`; with `within`, only down to that frame."""
-    found: list[tuple[CodeType, int]] = []
+    found: list[tuple[str, str, int, int]] = []
     while frame is not None and len(found) < DEEPEST:
-        found.append((frame.f_code, frame.f_lineno))
+        found.append(_place(frame))
         if frame is within:
             break
         frame = frame.f_back
@@ -30,8 +30,13 @@ def running_stack(frame: FrameType | None, *, within: FrameType | None = None) -
 
 def waiting_stack(work: Any) -> RawStack:
     """The stack of a suspended coroutine: each coroutine waits for the next; innermost first, as all stacks are."""
-    found = [(frame.f_code, frame.f_lineno) for frame in _await_chain(work)]
+    found = [_place(frame) for frame in _await_chain(work)]
     return tuple(reversed(found[-DEEPEST:]))
+
+
+def _place(frame: FrameType) -> tuple[str, str, int, int]:
+    code = frame.f_code
+    return code.co_qualname, code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_firstlineno
 
 
 def _await_chain(work: Any) -> Iterator[FrameType]:
@@ -78,13 +83,12 @@ class Places:
 
     def __init__(self) -> None:
         self._modules = dict(_files_of_modules())
-        self._names: dict[CodeType, tuple[str, str, int]] = {}
         # By file: first line, last line and name of its functions.
         self._functions: dict[str, list[tuple[int, int, str]]] = {}
 
     def stack(self, raw: RawStack) -> Stack:
         """A stack with names."""
-        return tuple(self._frame(code, line) for code, line in raw)
+        return tuple(Frame(f"{self.module(file)}.{function}", file, line, first) for function, file, line, first in raw)
 
     def line(self, file: str, line: int) -> Frame:
         """The function that a line of a file belongs to."""
@@ -99,14 +103,6 @@ class Places:
     def module(self, file: str) -> str:
         """The module that a file holds; for one that is no module's, the name of the file."""
         return self._modules.get(file) or PurePath(file).stem
-
-    def _frame(self, code: CodeType, line: int) -> Frame:
-        known = self._names.get(code)
-        if known is None:
-            name = f"{self.module(code.co_filename)}.{code.co_qualname}"
-            known = self._names[code] = (name, code.co_filename, code.co_firstlineno)
-        name, file, first = known
-        return Frame(name, file, line or first, first)
 
 
 def _functions_of(module: Any, file: str) -> Iterator[tuple[int, int, str]]:

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.pprof import contention
 from controller_manager.serving.pprof.contention import ContentionWatch, Hold, Look, mutex_profile
+from controller_manager.serving.pprof.profile import RawStack
 
-A, B = (((lambda: None).__code__, 1),), (((lambda: None).__code__, 2),)
+A, B = (("a", "file", 2, 1),), (("b", "file", 4, 3),)
 MS = 1_000_000
 
 
-def look(time: int, stack: object = A) -> Look:
-    return Look(time, stack, ())  # type: ignore[arg-type]
+def look(time: int, stack: RawStack = A) -> Look:
+    return Look(time, stack, ())
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ async def test_every_task_says_what_it_does():
         assert found["second"].waits_for == "first"
         assert {found[name].state for name in ("first", "third", "new")} == {"ready"}
         assert found[me.get_name()].state == "running"
-        own = [code.co_name for code, _ in found[me.get_name()].stack]
+        own = [function for function, *_ in found[me.get_name()].stack]
         assert own[-1] == "test_every_task_says_what_it_does"
         text = tasks_as_text(found.values())
     block = next(block for block in text.split("\n\n") if "second" in block)

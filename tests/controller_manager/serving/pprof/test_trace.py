@@ -37,7 +37,7 @@ async def test_stretches_come_in_order_with_what_each_task_did():
 
     (ready, waits) = [(labels, one) for labels, one in samples if labels.get("task") == "rests"]
     assert (ready[0]["state"], waits[0]["state"], waits[0]["waits_for"]) == ("ready", "waiting", "Future")
-    assert 300 * MS < waits[1].values[1] <= 700 * MS
+    assert 100 * MS < waits[1].values[1] <= 700 * MS
     assert waits[1].stack[-1].function.endswith("test_trace.rest")
 
     states = [str(labels["state"]) for labels, _ in samples if labels.get("task") == "alternates"]
