@@ -55,18 +55,18 @@ class Correlator:
     """Remembers the events of the last ten minutes and how much each source has said about each object.
 
     A source may say 25 things about one object at once and one more every five minutes. Both memories keep the
-    4,096 latest entries.
+    4,096 latest entries, and none that makes no difference any more.
     """
 
     def __init__(self, new_name: Callable[[str], str]) -> None:
         self._new_name = new_name
-        self._records: _Latest[tuple[str, ...], Record] = _Latest(_REMEMBERED)
-        self._buckets: _Latest[tuple[str, ...], TokenBucket] = _Latest(_REMEMBERED)
+        self._records: _Latest[tuple[str, ...], Record] = _Latest(_REMEMBERED, _SAME_WITHIN)
+        self._buckets: _Latest[tuple[str, ...], TokenBucket] = _Latest(_REMEMBERED, _BURST / _REFILL)
 
     def admit(self, it: Occurrence) -> Record | None:
         """What to write for one more occurrence (a `count` of 1 is a new event); None when the source says too much."""
         bucket = self._buckets.get(it.source) or TokenBucket(_REFILL, _BURST)
-        self._buckets.put(it.source, bucket)
+        self._buckets.put(it.source, bucket, it.at)
         if not bucket.try_take(it.at):
             return None
         known = self._records.get(it.same)
@@ -74,7 +74,7 @@ class Correlator:
             record = Record(self._new_name(it.regarding.name), 1, it.at, it.at)
         else:
             record = replace(known, count=known.count + 1, last=max(known.last, it.at))
-        self._records.put(it.same, record)
+        self._records.put(it.same, record, it.at)
         return record
 
     def forget(self, it: Occurrence) -> None:
@@ -83,19 +83,21 @@ class Correlator:
 
 
 class _Latest(Generic[K, V]):
-    """A mapping that keeps its latest entries."""
+    """A mapping that keeps its latest entries, for so many seconds at most."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, seconds: float) -> None:
         self._size = size
-        self._entries: OrderedDict[K, V] = OrderedDict()
+        self._seconds = seconds
+        self._entries: OrderedDict[K, tuple[float, V]] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        return self._entries.get(key)
+        found = self._entries.get(key)
+        return found[1] if found else None
 
-    def put(self, key: K, value: V) -> None:
-        self._entries[key] = value
+    def put(self, key: K, value: V, at: float) -> None:
+        self._entries[key] = (at, value)
         self._entries.move_to_end(key)
-        if len(self._entries) > self._size:
+        while len(self._entries) > self._size or next(iter(self._entries.values()))[0] < at - self._seconds:
             self._entries.popitem(last=False)
 
     def drop(self, key: K) -> None:
