@@ -224,7 +224,7 @@ values = st.recursive(
 
 
 @settings(max_examples=200)
-@given(st.dictionaries(texts, values, max_size=4))
+@given(st.dictionaries(texts.filter(lambda name: name not in ("apiVersion", "kind")), values, max_size=4))
 def test_an_object_is_the_same_in_every_medium(tree: dict[str, Any]) -> None:
     spelt = plain_json.dumps(tree)
     for media, write in {"json": bytes, "yaml": yaml.dump, "cbor": cbor.dump, "apply-patch+yaml": yaml.dump}.items():
