@@ -89,6 +89,7 @@ def test_probes_that_exclude_what_fails_do_not_fill_the_log():
         for number in range(5):
             assert ask(health, "/readyz")[0] == 500
             assert ask(health, "/readyz", ("exclude", "leader"), ("exclude", f"{number}"))[0] == 200
+        assert ask(health, "/readyz", ("exclude", "ping"))[0] == 500
     assert len(lines) == 1
 
 
