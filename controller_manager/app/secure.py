@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from controller_manager.serving.tls import Policy
 
 _NAME = "cluster-controller-manager"
-_CONNECTIONS = 1000
+# Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
+_HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
 _VERSIONS = {"": ssl.TLSVersion.TLSv1_2, "VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
 _FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
@@ -163,7 +164,7 @@ def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: Servi
         serving.bind_address,
         serving.secure_port,
         _contexts(serving, trust),
-        limits=Limits(connections=_CONNECTIONS),
+        limits=Limits(_HEAD, _BODY, _CONNECTIONS),
         sharing=Sharing(serving.permit_address_sharing, serving.permit_port_sharing, advice),
     )
 

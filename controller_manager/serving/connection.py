@@ -15,10 +15,10 @@ from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
+from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.trust import digest
 
 _PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
-_HEAD_LIMIT = 1024 * 1024  # bytes of the head of a request
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
 _ROOTS = 1000  # certificates of clients whose authority is remembered
 
@@ -67,17 +67,30 @@ class Roots:
 class Connection(RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
-    `arrived` is called when it begins. It ends when the head of a request is too long or takes too long, the wait for
-    the first one included.
+    `arrived` is called when it begins; from then on it is one of the `crowd`. It ends when the head of a request has
+    more than `head_limit` bytes or takes too long, the wait for the first one included.
     """
 
-    __slots__ = ("_arrived", "_body", "_head_bytes", "_head_timer", "_roots", "answering", "certificate")
+    __slots__ = (
+        *("_arrived", "_body", "_crowd", "_head_bytes", "_head_limit", "_head_timer", "_roots"),
+        *("answering", "certificate"),
+    )
     answering: bool  # from the first byte of an answer to its last
     certificate: Certificate | None
 
-    def __init__(self, manager: web.Server, roots: Roots, arrived: Callable[[], None], **more: Any) -> None:
+    def __init__(
+        self,
+        manager: web.Server,
+        roots: Roots,
+        crowd: Crowd,
+        head_limit: int,
+        arrived: Callable[[], None],
+        **more: Any,
+    ) -> None:
         super().__init__(manager, **more)
         self._arrived = arrived
+        self._crowd = crowd
+        self._head_limit = head_limit
         self.answering = False
         self.certificate = None
         self._roots = roots
@@ -88,6 +101,7 @@ class Connection(RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is over."""
         self._arrived()
+        self._crowd.enter(self, cast("asyncio.Transport", transport).abort)
         if peer := transport.get_extra_info("peercert"):
             self.certificate = http.certificate_of(peer, self._roots.of(transport.get_extra_info("ssl_object")))
         super().connection_made(transport)
@@ -95,6 +109,7 @@ class Connection(RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End, whoever wanted it."""
+        self._crowd.leave(self)
         self._head_complete()
         super().connection_lost(exc)
 
@@ -108,7 +123,7 @@ class Connection(RequestHandler):
                 self._head_complete()
         elif self._body.is_eof():
             self._head_bytes += len(data)
-            if self._head_bytes > _HEAD_LIMIT:
+            if self._head_bytes > self._head_limit:
                 self.force_close()
             elif self._head_timer is None:
                 self._await_head()

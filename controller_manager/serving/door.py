@@ -1,6 +1,7 @@
 """Lets connections in: takes them from a listening socket up to a limit, and secures each as its context says."""
 
 import asyncio
+import contextlib
 import math
 import socket
 import ssl
@@ -9,6 +10,7 @@ from functools import partial
 
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
+from controller_manager.serving.crowd import Crowd
 
 ContextChoice = Callable[[str], ssl.SSLContext | None]
 """The TLS context for a connection to this local address; None for one that is not secured."""
@@ -21,11 +23,12 @@ _OUT_OF_FILES = 1.0  # seconds to wait when the process may open nothing more
 
 
 class Door:
-    """Stands at `listener` while open. What comes above the limit, unfinished handshakes included, is closed at once.
+    """Stands at `listener` while open. Whoever comes is one of the `crowd`, unfinished handshakes included; while there
+    is no room in it, what comes is closed at once.
 
-    `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected; `inside`
-    counts those that are. A connection that fails before it
-    is one is nobody's problem but its client's: a debug line is all that remains of it.
+    `connect` makes the protocol of a connection, which calls what it is given as soon as it is connected and then
+    counts by itself. A connection that fails before it is one is nobody's problem but its client's: a debug line is
+    all that remains of it.
     """
 
     def __init__(
@@ -33,15 +36,12 @@ class Door:
         listener: socket.socket,
         connect: Callable[[Callable[[], None]], asyncio.Protocol],
         choose: ContextChoice,
-        inside: Callable[[], int],
-        limit: int,
+        crowd: Crowd,
     ) -> None:
         self._listener = listener
         self._connect = connect
         self._choose = choose
-        self._inside = inside
-        self._limit = limit
-        self._greeting: set[socket.socket] = set()
+        self._crowd = crowd
         self._told = -math.inf
         self._tasks = Tasks()
         self._log = get_logger("serving")
@@ -76,18 +76,19 @@ class Door:
                 asyncio.get_running_loop().call_later(_OUT_OF_FILES, self._watch)
                 return
             if self._has_room():
-                self._greeting.add(client)
+                self._crowd.enter(client, partial(_hang_up, client))
                 self._tasks.start(self._greet(client), name="handshake")
             else:
                 client.close()
 
     def _has_room(self) -> bool:
-        full = len(self._greeting) + self._inside() >= self._limit
         now = asyncio.get_running_loop().time()
-        if full and now - self._told > _TELL_EVERY:
+        if self._crowd.is_full and now - self._told > _TELL_EVERY:
             self._told = now
-            self._log.warning("too many connections: more are closed until others end", limit=self._limit)
-        return not full
+            self._log.warning(
+                "too many connections: for each that comes, one is closed that does nothing", limit=self._crowd.limit
+            )
+        return self._crowd.make_room()
 
     async def _greet(self, client: socket.socket) -> None:
         try:
@@ -99,12 +100,17 @@ class Door:
         else:
             await self._shake_hands(client, context)
         finally:
-            self._greeting.discard(client)
+            self._crowd.leave(client)
 
     async def _shake_hands(self, client: socket.socket, context: ssl.SSLContext | None) -> None:
-        connect = partial(self._connect, partial(self._greeting.discard, client))
+        connect = partial(self._connect, partial(self._crowd.leave, client))
         bounds = {"ssl_handshake_timeout": _HANDSHAKE, "ssl_shutdown_timeout": _GOODBYE} if context else {}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(connect, client, ssl=context, **bounds)
         except OSError as error:
             self._log.debug("a connection did not come about", problem=str(error))
+
+
+def _hang_up(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)

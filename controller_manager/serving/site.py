@@ -27,6 +27,7 @@ from controller_manager.serving.connection import (
     write_chunks,
     write_whole,
 )
+from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.door import ContextChoice, Door
 from controller_manager.serving.listening import CannotListen, Sharing, listen
 
@@ -40,8 +41,9 @@ __all__ = ["CannotListen", "Limits", "Site"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may ask of a site: bytes in the body of a request, connections of all clients together."""
+    """What a client may ask of a site: bytes in the head and the body of a request, connections of all together."""
 
+    head: int = 1024 * 1024
     body: int = 3 * 1024 * 1024
     connections: int = 10_000
 
@@ -74,6 +76,7 @@ class Site:
         self._host = host
         self._tls = tls
         self._limits = limits
+        self._crowd = Crowd(limits.connections)
         self._sharing = sharing
         self._door: Door | None = None
         self._web: web.Server | None = None
@@ -90,6 +93,8 @@ class Site:
             Connection,
             manager,
             Roots(),
+            self._crowd,
+            self._limits.head,
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=_IDLE_TIMEOUT,
@@ -98,8 +103,7 @@ class Site:
             max_field_size=_LINE_LIMIT,
             max_headers=_HEADERS,
         )
-        inside = partial(len, manager._connections)
-        self._door = Door(listener, connect, self._choose, inside, self._limits.connections)
+        self._door = Door(listener, connect, self._choose, self._crowd)
         await self._door.open()
 
     async def stop(self, grace: float = 10.0) -> None:
@@ -123,12 +127,17 @@ class Site:
         try:
             request = await self._understand(incoming, connection.certificate)
         except errors.ApiError as error:
-            keep = False  # what is left of the body is not worth reading
-            response = http.refusal(error)
-        else:
+            # What is left of the body is not worth reading.
+            return await self._answer(incoming, connection, http.refusal(error), keep=False)
+        with self._crowd.busy_with(connection):
             response = await self._handle(request)
-        # Whoever is not believed shows its certificate, or another, on a connection of its own.
-        keep = keep and not self._stopping and response.status != 401
+            # Whoever is not believed shows its certificate, or another, on a connection of its own.
+            keep = keep and not self._stopping and response.status != 401
+            return await self._answer(incoming, connection, response, keep=keep)
+
+    async def _answer(
+        self, incoming: web.BaseRequest, connection: Connection, response: Response, *, keep: bool
+    ) -> web.StreamResponse:
         connection.answering = True
         try:
             if isinstance(response.body, bytes):

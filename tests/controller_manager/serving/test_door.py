@@ -7,6 +7,7 @@ import socket
 import pytest
 import structlog.testing
 
+from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.door import Door
 
 
@@ -35,7 +36,7 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
-        door = Door(listener, lambda arrived: Greeting(), lambda address: None, lambda: 0, 10)
+        door = Door(listener, lambda arrived: Greeting(), lambda address: None, Crowd(10))
         await door.open()
         with structlog.testing.capture_logs() as lines:
             reader, writer = await asyncio.open_connection(*listener.getsockname())

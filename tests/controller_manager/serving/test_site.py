@@ -459,29 +459,34 @@ async def test_the_context_of_each_new_connection_is_asked_for(keys):
 
 
 @pytest.mark.parametrize("secured", [True, False])
-async def test_connections_above_the_limit_are_closed_until_others_end(keys, secured):
+async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
     context = keys.server if secured else None
     async with serving(Handler(), context, limits=Limits(connections=2)) as site:
-        first, second, third = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(3)]
-        with contextlib.suppress(ConnectionResetError):
-            assert await asyncio.wait_for(third[0].read(), 5) == b""
-        first[1].close()
+        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
         scheme, ssl_context = ("https", keys.client()) if secured else ("http", False)
         async with aiohttp.ClientSession() as session:
-            url = f"{scheme}://127.0.0.1:{site.port}/a"
+            async with session.get(f"{scheme}://127.0.0.1:{site.port}/a", ssl=ssl_context) as answer:
+                assert answer.status == 200
             async with asyncio.timeout(5):
-                while not await served(session, url, ssl_context):  # noqa: ASYNC110 - the server tells nobody
-                    await asyncio.sleep(0.01)
-        second[1].close()
-        third[1].close()
+                for reader, _ in silent[:4]:
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
 
 
-async def served(session: aiohttp.ClientSession, url: str, context: ssl.SSLContext | bool) -> bool:
-    try:
-        async with session.get(url, ssl=context) as answer:
-            return answer.status == 200
-    except aiohttp.ClientError:
-        return False
+async def test_connections_above_the_limit_are_closed_while_all_others_are_answered():
+    handler = Handler()
+    async with serving(handler, limits=Limits(connections=1)) as site, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{site.port}"
+        async with session.get(f"{url}/endless") as endless:
+            with contextlib.suppress(ConnectionResetError):
+                assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n") == b""
+            assert await endless.content.readline() == b"tick\n"
+            endless.close()
+        await asyncio.wait_for(handler.closed.wait(), 5)
+        async with session.get(f"{url}/a") as answer:
+            assert answer.status == 200
 
 
 async def test_handshakes_that_fail_leave_nothing_behind(keys):
@@ -501,7 +506,10 @@ async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
         long = b"".join(b"x-%d: %b\r\n" % (number, b"x" * 60_000) for number in range(20))
         with contextlib.suppress(ConnectionResetError):
             assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
-    assert len(handler.requests) == 1
+        assert len(handler.requests) == 1
+    async with serving(handler, limits=Limits(head=1000)) as site:
+        with contextlib.suppress(ConnectionResetError):
+            assert await raw(site.port, b"GET /a HTTP/1.1\r\nx: " + b"x" * 2000) == b""
 
 
 def issue_authority(ca: tls.Pair) -> tls.Pair:

@@ -1,0 +1,55 @@
+"""Who makes room when a site is full."""
+
+from functools import partial
+
+from controller_manager.serving.crowd import Crowd
+
+
+class Dropped(list[str]):
+    """Those who were dropped, in order."""
+
+    def crowd(self, limit: int, *members: str) -> Crowd:
+        crowd = Crowd(limit)
+        for member in members:
+            crowd.enter(member, partial(self.append, member))
+        return crowd
+
+
+def test_nobody_goes_while_there_is_room():
+    dropped = Dropped()
+    crowd = dropped.crowd(3, "a", "b")
+    assert crowd.make_room()
+    assert dropped == []
+
+
+def test_whoever_was_waited_for_longest_goes():
+    dropped = Dropped()
+    crowd = dropped.crowd(3, "a", "b", "c")
+    with crowd.busy_with("a"):
+        pass
+    assert crowd.make_room()
+    crowd.enter("d", partial(dropped.append, "d"))
+    assert crowd.make_room()
+    assert dropped == ["b", "c"]
+
+
+def test_who_is_being_answered_stays():
+    dropped = Dropped()
+    crowd = dropped.crowd(2, "a", "b")
+    with crowd.busy_with("a"), crowd.busy_with("b"):
+        assert not crowd.make_room()
+    assert crowd.make_room()
+    assert dropped == ["b"]
+
+
+def test_who_leaves_counts_no_more():
+    dropped = Dropped()
+    crowd = dropped.crowd(2, "a", "b")
+    with crowd.busy_with("a"):
+        crowd.leave("a")
+        crowd.leave("b")
+        crowd.leave("b")
+    assert not crowd.is_full
+    with crowd.busy_with("a"):
+        assert not crowd.is_full
+    assert dropped == []
