@@ -4,7 +4,12 @@ Versions of one resource are compared as the numbers they are; one that is no nu
 """
 
 import heapq
+from collections import OrderedDict
 from collections.abc import Callable
+
+# Nobody can tell whether a version that is no number was passed over: of so many that are waited for, the oldest is
+# forgotten. Whoever waits goes on after a while anyway.
+_MOST_OPAQUE = 1000
 
 
 class Progress:
@@ -15,7 +20,7 @@ class Progress:
         self._number = -1
         # Waiting for a number, as a heap, with a count that keeps callables from being compared.
         self._numbered: list[tuple[int, int, Callable[[], None]]] = []
-        self._opaque: dict[str, list[Callable[[], None]]] = {}
+        self._opaque: OrderedDict[str, list[Callable[[], None]]] = OrderedDict()
         self._count = 0
 
     def reached(self, version: str) -> bool:
@@ -23,7 +28,7 @@ class Progress:
         return int(version) <= self._number if version.isdecimal() else version == self.revision
 
     def when_reached(self, version: str, call: Callable[[], None]) -> None:
-        """Call `call` once, when `version` is reached: at once if it is."""
+        """Call `call` once, when `version` is reached: at once if it is; never if it is passed over unrecognized."""
         if self.reached(version):
             call()
         elif version.isdecimal():
@@ -31,6 +36,8 @@ class Progress:
             heapq.heappush(self._numbered, (int(version), self._count, call))
         else:
             self._opaque.setdefault(version, []).append(call)
+            if len(self._opaque) > _MOST_OPAQUE:
+                self._opaque.popitem(last=False)
 
     def advance(self, revision: str) -> None:
         """Everything up to `revision` is known now."""

@@ -141,13 +141,14 @@ class Elector:
             self._log.debug("another was faster", error=str(refusal))
         except (errors.ApiError, OSError) as error:
             self._log.warning("can't reach the lease", error=str(error) or type(error).__name__)
-        self._lease = None
         return False
 
     async def _move(self) -> bool:
         if self._lease is None and self._renewed is not None:
             self._metrics.slow.add(self.key.name)
-        lease = self._lease or await self._read()
+        # Whoever is cancelled while it writes, or gets no answer, does not know any more what the lease says.
+        lease, self._lease = self._lease, None
+        lease = lease or await self._read()
         self._observe(lease)
         move = decide(self.me, self._seen, clock.monotonic())
         if move is Move.WAIT:

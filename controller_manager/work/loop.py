@@ -70,7 +70,6 @@ class ControlLoop(Generic[K]):
         self.workers = workers
         self._handle = handle
         self._log = log
-        self.workers = workers
         self._settle = settle
         self._queue: WorkQueue[K] = WorkQueue()
         # A key that the queue calls running is in _running, and then, if need be, in _settling with its timer.
@@ -157,10 +156,12 @@ class ControlLoop(Generic[K]):
         """Until something was added or finished, or a delayed key is due."""
         due = self._queue.next_deadline() if len(self._running) < self.workers else None
         timer = asyncio.get_running_loop().call_at(due, self._wake.set) if due is not None else None
-        await self._wake.wait()
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
         self._wake.clear()
-        if timer is not None:
-            timer.cancel()
 
     async def _drain(self, grace: float) -> None:
         try:

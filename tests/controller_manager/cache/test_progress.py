@@ -33,3 +33,12 @@ def test_opaque_versions_are_equal_or_not() -> None:
     progress.advance("abc")
     assert progress.reached("abc")
     assert called == ["abc"]
+
+
+def test_opaque_versions_that_are_passed_over_are_not_waited_for_without_end() -> None:
+    progress, called = Progress(), []
+    for number in range(5000):
+        progress.when_reached(f"v{number}", lambda number=number: called.append(number))
+    for number in (0, 4000, 4999):
+        progress.advance(f"v{number}")
+    assert called == [4000, 4999]

@@ -115,6 +115,23 @@ async def test_a_clean_stop_hands_over_within_the_retry_period(api: Any, pair: t
         assert (a.status(), b.status()) == (0, 1)
 
 
+async def test_a_stop_while_a_renewal_is_under_way_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:
+    a, _ = pair
+
+    async def answer_late(request: Request) -> Response:
+        response = await api.handle(request)
+        await asyncio.sleep(0.5 if request.method == "PUT" else 0)
+        return response
+
+    a.handle = answer_late
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(2.2)  # the server has renewed the lease, and nobody here knows
+        a.finish.set()
+        await leading
+        assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
+
+
 async def test_being_cancelled_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:
     a, b = pair
     a.slow_to_stop = 3.0
