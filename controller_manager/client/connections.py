@@ -91,6 +91,7 @@ def _session(connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.Client
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=("Accept-Encoding", "User-Agent", "Content-Type"),
+        auto_decompress=False,  # nothing compressed is asked for: a few bytes must not become a gigabyte
         read_bufsize=_READ_BUFFER,
         trust_env=False,
     )

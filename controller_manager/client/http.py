@@ -73,9 +73,7 @@ class HttpTransport:
 
     async def _ask(self, request: Request, credential: Credential) -> Response:
         async with self._shared.for_requests().request(**self._arguments(request, credential)) as answer:
-            if (answer.content_length or 0) > LARGEST_BODY:
-                raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
-            return Response(answer.status, _lower(answer), await answer.read())
+            return Response(answer.status, _lower(answer), await _body(answer))
 
     async def _open(self, request: Request, credential: Credential, origin: str) -> Response:
         async with asyncio.timeout(self._shared.limits.silence):
@@ -83,7 +81,7 @@ class HttpTransport:
             if answer.status == 200:
                 return Response(200, _lower(answer), _Chunks(answer, origin))
             async with answer:
-                return Response(answer.status, _lower(answer), await answer.read())
+                return Response(answer.status, _lower(answer), await _body(answer))
 
     def _arguments(self, request: Request, credential: Credential) -> dict[str, Any]:
         headers = dict(request.headers)
@@ -129,6 +127,18 @@ class _Chunks:
 
     async def aclose(self) -> None:
         self._answer.close()
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """All of it; one that is too large is given up as soon as that is known."""
+    parts, size, known = [], 0, answer.content_length or 0
+    while known <= LARGEST_BODY and (part := await answer.content.readany()):
+        parts.append(part)
+        size += len(part)
+        known = max(known, size)
+    if known > LARGEST_BODY:
+        raise TransportError(f"the answer is larger than {LARGEST_BODY} bytes")
+    return b"".join(parts)
 
 
 def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The HTTP transport against a real server with TLS on loopback."""
 
 import asyncio
+import gzip
 import stat
 import sys
 from collections.abc import AsyncIterator
@@ -13,9 +14,10 @@ import pytest
 from aiohttp import web
 
 from controller_manager.api.core import PODS
+from controller_manager.api.errors import InternalError
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
-from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError
+from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError, http
 from controller_manager.client.config import ExecPlugin, Identity
 from controller_manager.client.credentials import Credential
 from controller_manager.client.kubeconfig import in_cluster
@@ -309,6 +311,39 @@ async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config:
     async with transport(config) as sender:
         with pytest.raises(TransportError):
             await sender.send(GET)
+
+
+@pytest.mark.parametrize("status", [200, 500])
+@pytest.mark.parametrize("query", [(), (("watch", "1"), ("fails", "1"))])
+async def test_an_endless_body_is_given_up(
+    backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
+) -> None:
+    monkeypatch.setattr(http, "LARGEST_BODY", 1_000_000)
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(status=500 if query else status)
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 100_000)
+            await asyncio.sleep(0)
+
+    backend.handler = endless
+    async with transport(config) as sender:
+        with pytest.raises(TransportError, match="larger than 1000000 bytes"):
+            await sender.send(Request("GET", GET.path, query))
+
+
+async def test_what_comes_compressed_unasked_is_not_unpacked(backend: Any, config: ClientConfig) -> None:
+    packed = gzip.compress(b" " * 1_000_000)
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=packed, headers={"Content-Encoding": "gzip"})
+
+    backend.handler = handler
+    async with transport(config) as sender:
+        assert (await sender.send(GET)).body == packed
+        with pytest.raises(InternalError, match="unreadable"):
+            await Client(sender).get(PODS, KEY)
 
 
 def test_secrets_stay_out_of_representations() -> None:
