@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import NoReturn
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
@@ -24,10 +26,18 @@ def main(more: Sequence[catalog.AnySpec] = ()) -> None:
     """Run the controllers that are installed, and `more`, as the command line says, until a signal comes or the lead
     is lost; status 0 only for the former.
     """
+    for number in _SIGNALS:  # process 1 of a container ignores what it has no handler for
+        signal.signal(number, _leave)
     specs = catalog.installed(more)
     parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:], catalog.notes(specs))
     chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
     raise SystemExit(_run(parsed, chosen, list(_remarks(parsed, specs))))
+
+
+def _leave(number: int, _: FrameType | None) -> NoReturn:
+    """End while nothing has been started."""
+    sys.stderr.write(f"{PROGRAM}: received {signal.Signals(number).name} before anything was started\n")
+    os._exit(0)
 
 
 def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:

@@ -25,6 +25,15 @@ def test_help_loads_no_http_library():
     assert done.stdout.endswith("\nFalse False\n")
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_before_anything_was_started_ends_it_well(name):
+    code = "import os, signal; from controller_manager.app import catalog, main\n"
+    code += f"catalog.installed = lambda more: os.kill(os.getpid(), signal.{name})\nmain.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    said = f"cluster-controller-manager: received {name} before anything was started\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+
+
 @pytest.mark.parametrize(
     ("argv", "lines"),
     [
