@@ -75,11 +75,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._thread_done)
         return future
 
-    async def shutdown_default_executor(self) -> None:
+    async def shutdown_default_executor(self, *timeout: float | None) -> None:  # Python 3.12 brought the timeout
         """As in asyncio; joining the threads is work outside the loop too."""
         self.threads_busy += 1
         try:
-            await super().shutdown_default_executor()
+            await super().shutdown_default_executor(*timeout)
         finally:
             self.threads_busy -= 1
 
