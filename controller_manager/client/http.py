@@ -41,7 +41,7 @@ class HttpTransport:
         self._config = config
         self._root = f"{url.scheme}://{self.host}{url.path.rstrip('/')}"
         self._shared = lent or Connections(config, Limits(connections, connect, silence))
-        self._credentials = Credentials(obtain or _obtain(config, self._shared.metrics))
+        self._credentials = Credentials(_usable(obtain or _obtain(config, self._shared.metrics), self._shared))
         self._shared.context((b"", b"") if obtain else (config.identity.certificate, config.identity.key))
         self._shared.join()
         self._closed = False
@@ -103,6 +103,17 @@ class HttpTransport:
 def _obtain(config: ClientConfig, metrics: TransportMetrics) -> Obtain:
     plugin = config.identity.plugin
     return from_plugin(config, plugin, metrics) if plugin else from_identity(config.identity)
+
+
+def _usable(obtain: Obtain, connections: Connections) -> Obtain:
+    """Refuses a certificate without its key, so that while files are renewed the pair before them stays in use."""
+
+    async def obtain_usable(now: float) -> Credential:
+        found = await obtain(now)
+        connections.context((found.certificate, found.key))
+        return found
+
+    return obtain_usable
 
 
 class _Chunks:

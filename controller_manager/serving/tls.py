@@ -1,11 +1,8 @@
 """Certificates and TLS contexts: a small certificate authority, leaves for servers and clients, how a pair is shown."""
 
 import ipaddress
-import os
 import ssl
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
+from controller_manager.base.memory_file import memory_file
 from controller_manager.serving.files import write_atomically
 
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
@@ -97,7 +95,7 @@ def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEF
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
-    with _as_files(pair) as (cert_file, key_file):
+    with memory_file(pair.certificate) as cert_file, memory_file(pair.key) as key_file:
         context.load_cert_chain(cert_file, key_file, password=_NO_PASSWORD)
     if client_authorities:
         context.load_verify_locations(cadata=_as_der(client_authorities))
@@ -120,30 +118,6 @@ def _as_der(bundle: bytes) -> bytes:
         return b"".join(one.public_bytes(der) for one in x509.load_pem_x509_certificates(bundle))
     except ValueError as error:
         raise ValueError("the authorities of clients are no certificates in PEM") from error
-
-
-@contextmanager
-def _as_files(pair: Pair) -> Iterator[tuple[str, str]]:
-    """The pair as paths, since `ssl` takes nothing else. Where Linux is beneath, the key touches no disk and a file
-    system nobody may write to is no obstacle.
-    """
-    if hasattr(os, "memfd_create"):
-        with _in_memory(pair.certificate) as cert_file, _in_memory(pair.key) as key_file:
-            yield cert_file, key_file
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            files = Path(folder) / "tls.crt", Path(folder) / "tls.key"
-            pair.write(*files)
-            yield str(files[0]), str(files[1])
-
-
-@contextmanager
-def _in_memory(data: bytes) -> Iterator[str]:
-    handle = os.memfd_create("pair")
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        yield f"/proc/self/fd/{handle}"
 
 
 def _builder(

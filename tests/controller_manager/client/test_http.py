@@ -113,6 +113,33 @@ async def test_the_client_certificate_is_shown_and_followed(
         assert (await sender.send(GET)).body == b"third"
 
 
+async def test_a_pair_that_is_half_renewed_is_not_used(
+    backend: Any, config: ClientConfig, authority: Any, tmp_path: Path
+) -> None:
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        return web.Response(text=str(request.transport.get_extra_info("peercert")["subject"]), status=401)
+
+    backend.handler = handler
+    certificate, key = tmp_path / "client.crt", tmp_path / "client.key"
+    first, second = authority.issue("first"), authority.issue("second")
+    certificate.write_bytes(first[0])
+    key.write_bytes(first[1])
+    identity = Identity(certificate_file=str(certificate), key_file=str(key))
+    async with transport(replace(config, identity=identity)) as sender:
+        await sender.send(GET)
+        certificate.write_bytes(second[0])
+        assert b"first" in (await sender.send(GET)).body
+        key.write_bytes(second[1])
+        assert b"second" in (await sender.send(GET)).body
+
+
+async def test_a_comment_among_authorities_may_be_in_any_language(backend: Any, config: ClientConfig) -> None:
+    noted = "# Authorité\n".encode() + config.ca
+    async with transport(replace(config, ca=noted)) as sender:
+        assert (await sender.send(GET)).status == 404
+
+
 async def test_unusable_authorities_and_pairs_are_refused_at_once(authority: Any) -> None:
     with pytest.raises(ConfigError, match="certificate-authority"):
         HttpTransport(ClientConfig(server="https://x", ca=b"no certificate"))

@@ -1,0 +1,13 @@
+"""Bytes under a path, and on no disk."""
+
+import tempfile
+from pathlib import Path
+
+from controller_manager.base.memory_file import memory_file
+
+
+def test_the_bytes_are_there_for_a_while_and_need_no_place_to_write_to(monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
+    with memory_file(b"one") as one, memory_file(b"two") as two:
+        assert (Path(one).read_bytes(), Path(two).read_bytes()) == (b"one", b"two")
+    assert not Path(one).exists()
