@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller_manager.base.log import get_logger
 
@@ -39,14 +39,23 @@ async def listen(host: str, port: int, sharing: Sharing) -> socket.socket:
         try:
             return _listen(host, port, sharing)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE or tried == _PATIENCE or not _only_leftovers(host, port):
+            if error.errno != errno.EADDRINUSE or tried == _PATIENCE:
                 raise _refusal(host, port, error) from error
+            check(host, port, sharing)
         if not tried:
             get_logger("serving").warning(
                 "waiting for connections of an earlier process to be forgotten", port=port, advice=sharing.advice
             )
         await asyncio.sleep(_TRY_AGAIN)
     raise AssertionError("the last try returns or raises")
+
+
+def check(host: str, port: int, sharing: Sharing) -> None:
+    """Return if `listen` has but leftovers to wait for, if anything. Raises CannotListen."""
+    try:
+        _bind(host, port, replace(sharing, leftovers=True)).close()  # it could not beside one that listens
+    except OSError as error:
+        raise _refusal(host, port, error) from error
 
 
 def _listen(host: str, port: int, sharing: Sharing) -> socket.socket:
@@ -79,15 +88,6 @@ def _bind(host: str, port: int, sharing: Sharing) -> socket.socket:
         one.close()
         raise
     return one
-
-
-def _only_leftovers(host: str, port: int) -> bool:
-    """Whether a socket that shares with leftovers could be bound: it could not beside one that listens."""
-    try:
-        _bind(host, port, Sharing()).close()
-    except OSError:
-        return False
-    return True
 
 
 def _refusal(host: str, port: int, error: OSError) -> CannotListen:

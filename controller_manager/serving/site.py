@@ -29,7 +29,7 @@ from controller_manager.serving.connection import (
 )
 from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.door import ContextChoice, Door
-from controller_manager.serving.listening import CannotListen, Sharing, listen
+from controller_manager.serving.listening import CannotListen, Sharing, check, listen
 
 _BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
@@ -83,6 +83,10 @@ class Site:
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._date = (0, "")
+
+    def check(self) -> None:
+        """Return if `start` will succeed, maybe once others are forgotten who used the address. Raises CannotListen."""
+        check(self._host, self.port, self._sharing)
 
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""

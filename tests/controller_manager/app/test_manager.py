@@ -24,6 +24,7 @@ from controller_manager.client import Client, InProcessTransport
 from controller_manager.controller import Context, For, Requeue, Spec
 from controller_manager.controller.state import Phase
 from controller_manager.options import Int32, Options, flag
+from controller_manager.serving.listening import CannotListen
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.virtual
@@ -232,19 +233,49 @@ async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
             assert await only.life == Ending(0, "never mind")
 
 
-async def test_a_stop_does_not_wait_for_an_address_to_become_free():
+def address_left_behind() -> tuple[str, str]:
+    """Flags of an address on which a connection lingers."""
     with socket.create_server(("127.0.0.1", 0)) as before:
         port = before.getsockname()[1]
         client = socket.create_connection(("127.0.0.1", port))
-        before.accept()[0].close()  # the connection lingers, and with it the address
+        before.accept()[0].close()
         client.close()
-    async with cluster() as (api, _, group):
-        only = Replica(api, "only", group, "--bind-address=127.0.0.1", f"--secure-port={port}")
+    return "--bind-address=127.0.0.1", f"--secure-port={port}"
+
+
+async def test_while_an_address_is_not_free_yet_the_controllers_work_and_a_stop_is_not_held_up():
+    async with cluster() as (api, client, group):
+        only = Replica(api, "only", group, *address_left_behind())
+        await create_pod(client, "a")
         await asyncio.sleep(5)
+        assert await seen_by(client, "a") == "only"
         assert not only.life.done()
         only.manager.stop("never mind")
         async with asyncio.timeout(1):
             assert await only.life == Ending(0, "never mind")
+
+
+async def test_an_address_that_never_becomes_free_ends_it_in_order_with_the_reason():
+    async with cluster() as (api, client, group):
+        flags = address_left_behind()
+        only = Replica(api, "only", group, *flags)
+        ending = await only.life
+        assert asyncio.get_running_loop().time() == pytest.approx(75, abs=1)
+        port = flags[1].partition("=")[2]
+        assert ending == Ending(1, f"cannot listen on 127.0.0.1:{port}: address already in use")
+        assert await holder(client) == ""
+
+
+async def test_an_address_that_another_process_listens_on_ends_it_before_anything_runs():
+    async with cluster() as (api, client, _):
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            flags = ("--bind-address=127.0.0.1", f"--secure-port={other.getsockname()[1]}")
+            manager = Manager(flag_set(SPECS).parse(flags), SPECS, network_of(api), Runtime("late"))
+            with pytest.raises(CannotListen, match="address already in use"):
+                await manager.run()
+        with pytest.raises(NotFound):
+            await holder(client)
+        assert all(one.lists == 0 for one in manager.state().informers)
 
 
 async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
