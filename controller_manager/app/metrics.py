@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from prometheus_client import CollectorRegistry
 from pydantic import PrivateAttr, model_validator
@@ -13,6 +13,7 @@ from controller_manager.api.platform import API_VERSION
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages import Handler
 from controller_manager.base.metric_rules import Allowed, Rules
+from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.options import Options, StringList, StringMap, flag
 from controller_manager.serving.exposition import chosen, pieces, takes_gzip
 
@@ -114,15 +115,12 @@ def metrics_handler(registry: CollectorRegistry) -> Handler:
 
 
 def _read(where: str, path: Path) -> dict[str, str]:
-    import yaml  # only this flag needs it
-
     try:
-        found: Any = yaml.safe_load(path.read_bytes())
+        found = read_yaml(path.read_bytes())
     except OSError as error:
         raise ValueError(f"{where} can't be read: {error.strerror}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"{where} is not YAML{f', line {mark.line + 1}' if mark else ''}") from None
+    except NotPlain as error:
+        raise ValueError(f"{where} is not YAML: {error}") from None
     if isinstance(found, dict) and set(found) == {_IN_MANIFEST}:
         found = found[_IN_MANIFEST]
     if not isinstance(found, dict) or not all(isinstance(one, str) for pair in found.items() for one in pair):

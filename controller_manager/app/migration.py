@@ -6,17 +6,17 @@ to this component, or to `*`     runs it under the lock of the migration
 to another component             does not run it
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import yaml
 from msgspec import Struct, ValidationError, convert
 
 from controller_manager.api.platform import GROUP_DOMAIN, MANAGER_NAME
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.election import ElectionOptions
+from controller_manager.base.plain_yaml import read_yaml
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import ConfigError
 from controller_manager.options import Options, Parsed, flag
@@ -114,30 +114,13 @@ def parts(migration: Migration, specs: Sequence[AnySpec], component: str) -> Par
 
 def _read(path: Path) -> Migration:
     try:
-        tree = yaml.load(path.read_text("utf-8"), _StrictLoader)  # noqa: S506 - it is a SafeLoader
-        return _checked(convert(tree, _File))
+        return _checked(convert(read_yaml(path.read_text("utf-8"), unique_keys=True), _File))
     except OSError as error:
         raise ConfigError(f"--leader-migration-config: {path} can't be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"--leader-migration-config: {path} is no text in UTF-8") from None
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"--leader-migration-config: {path}, line {line}: {error.problem}") from None
-    except (yaml.YAMLError, ValidationError, ValueError) as error:
+    except (ValidationError, ValueError) as error:
         raise ConfigError(f"--leader-migration-config: {path}: {error}") from None
-
-
-class _StrictLoader(yaml.SafeLoader):
-    """A key that is there twice is an error, not a choice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """See PyYAML."""
-        keys: set[str] = set()
-        for key, _ in node.value:
-            if key.value in keys:
-                raise yaml.MarkedYAMLError(problem=f"{key.value} is there twice", problem_mark=key.start_mark)
-            keys.add(key.value)
-        return super().construct_mapping(node, deep)
 
 
 def _checked(file: _File) -> Migration:

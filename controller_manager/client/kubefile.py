@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
-import yaml
 
 from controller_manager.api.model import Model
+from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.client.config import ConfigError
 
 T = TypeVar("T")
@@ -131,15 +131,11 @@ def read(paths: Sequence[Path]) -> Merged:
 
 def _parse(path: Path) -> _File:
     try:
-        tree = yaml.safe_load(path.read_bytes())
-        return msgspec.convert(_without_nulls(tree or {}), _File)
+        return msgspec.convert(_without_nulls(read_yaml(path.read_bytes()) or {}), _File)
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:  # its own text quotes the file, secrets included
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{path} is no YAML: line {line}: {error.problem}") from None
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ConfigError(f"{path} is no YAML text") from None
+    except NotPlain as error:
+        raise ConfigError(f"{path} is no YAML: {error}") from None
     except msgspec.ValidationError as error:
         raise ConfigError(f"{path} is no kubeconfig: {error}") from None
 

@@ -113,7 +113,7 @@ WRONG = {
         HEAD + "leaderName: x\ncontrollerLeaders: [{name: a, component: b}, {name: a, component: c}]",
         "controllerLeaders[1].name: 'a' is there already",
     ),
-    "a key twice": (HEAD + "leaderName: x\nleaderName: y", "line 4: leaderName is there twice"),
+    "a key twice": (HEAD + "leaderName: x\nleaderName: y", "line 4: a key is there twice"),
     "no YAML": (HEAD + "leaderName: [", "line 3: expected the node content"),
     "two documents": (HEAD + "leaderName: x\n---\n" + HEAD, "line 4"),
     "no object": ("- 1", "Expected `object`"),

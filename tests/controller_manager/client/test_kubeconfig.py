@@ -105,6 +105,7 @@ BAD_EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "x"}
     [
         ("a: [secret", "is no YAML: line 1"),
         ("\x00", "is no YAML"),
+        ("clusters: &secret [*secret]", "is no YAML: it stands for more"),
         ("- a", "is no kubeconfig: Expected `object`"),
         ({"clusters": [{"name": 3}]}, r"Expected `str`, got `int` - at `\$\.clusters\[0\]\.name`"),
         ({}, "current-context is not set"),
