@@ -187,6 +187,6 @@ async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *,
     """Write each chunk as it comes, no faster than the client takes them."""
     async for chunk in body:
         if chunk:
-            framed = (http.chunk_size(len(chunk)), chunk, b"\r\n") if chunked else (chunk,)
-            open_transport(incoming).writelines(framed)
+            # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
+            open_transport(incoming).write(http.framed(chunk) if chunked else chunk)
             await incoming.writer.drain()

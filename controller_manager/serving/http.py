@@ -88,9 +88,9 @@ def date_line(seconds: float) -> str:
     return f"date: {formatdate(seconds, usegmt=True)}\r\n"
 
 
-def chunk_size(size: int) -> bytes:
-    """The line before a chunk."""
-    return b"%x\r\n" % size
+def framed(chunk: bytes) -> bytes:
+    """A chunk as it is sent (RFC 9112, section 7.1)."""
+    return b"%x\r\n%b\r\n" % (len(chunk), chunk)
 
 
 def refusal(error: ApiError) -> Response:
