@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
 
@@ -20,6 +20,7 @@ _SUMMARY = (
     "one leads, the others stand by."
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LONGEST_STOP = 25.0  # seconds; as a rule a pod is killed after 30
 
 
 def main(more: Sequence[catalog.AnySpec] = ()) -> None:
@@ -38,6 +39,22 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
     """End while nothing has been started."""
     sys.stderr.write(f"{PROGRAM}: received {signal.Signals(number).name} before anything was started\n")
     os._exit(0)
+
+
+def obey_signals(stop: Callable[[str], None], end_at_once: Callable[[str], None]) -> None:
+    """From now on a signal asks to `stop`; another one, or a stop that takes too long, is the end. Both say why."""
+    loop = asyncio.get_running_loop()
+
+    def obey(number: signal.Signals) -> None:
+        stop(f"received {number.name}")
+        for one in _SIGNALS:
+            loop.add_signal_handler(one, end_at_once, f"received {one.name} while stopping")
+        loop.call_later(
+            _LONGEST_STOP, end_at_once, f"received {number.name}, and something did not end in {_LONGEST_STOP:g} s"
+        )
+
+    for one in _SIGNALS:
+        loop.add_signal_handler(one, obey, one)
 
 
 def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
@@ -67,18 +84,12 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
     async def serve() -> int:
         runtime = Runtime(PROGRAM)
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, _stop, manager, number)
+        obey_signals(manager.stop, end_at_once)
         collect_garbage_seldom()
         return (await manager.run()).status
 
-    def _stop(manager: Manager, number: signal.Signals) -> None:
-        manager.stop(f"received {number.name}")
-        for one in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(one, _end_at_once, one)
-
-    def _end_at_once(number: signal.Signals) -> None:
-        get_logger("main").error("stopped", reason=f"received {number.name} while stopping", status=1)
+    def end_at_once(why: str) -> None:
+        get_logger("main").error("stopped", reason=why, status=1)
         os._exit(1)
 
     try:

@@ -131,6 +131,7 @@ class Manager:
         The first who asks says why, and with which exit status.
         """
         if not self._stop.is_set():
+            self._log.info("stopping", reason=why)
             self._why, self._status = why, status
             self._stop.set()
 

@@ -1,9 +1,13 @@
 """The process from outside: help, refusals and exit statuses."""
 
+import asyncio
+import signal
 import subprocess
 import sys
 
 import pytest
+
+from controller_manager.app.main import obey_signals
 
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -65,3 +69,22 @@ def test_a_signal_before_anything_was_started_ends_it_well(name):
 def test_what_cannot_start_says_why_and_fails(argv, lines):
     done = run(*argv)
     assert (done.returncode, done.stdout, done.stderr.splitlines()) == (1, "", lines)
+
+
+@pytest.mark.virtual
+async def test_a_stop_that_takes_too_long_is_ended_before_somebody_kills_the_process():
+    loop, stops, ends = asyncio.get_running_loop(), [], []
+    obey_signals(stops.append, ends.append)
+    try:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.sleep(1)
+        assert (stops, ends) == (["received SIGTERM"], [])
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(1)
+        assert ends == ["received SIGINT while stopping"]
+        await asyncio.sleep(24)
+        assert ends[1:] == ["received SIGTERM, and something did not end in 25 s"]
+        assert len(stops) == 1
+    finally:
+        for one in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(one)

@@ -1,0 +1,78 @@
+"""A manager with a controller that does not end, and the signals it is sent."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+STUBBORN = """
+import asyncio
+from controller_manager.api.core import PODS
+from controller_manager.app.main import main
+from controller_manager.controller import For, Spec
+from controller_manager.options import Options
+
+class Stubborn:
+    def __init__(self, context, options):
+        self._log = context.log
+
+    async def reconcile(self, key):
+        self._log.info(f"hold on to {key}")
+        while True:
+            try:
+                await asyncio.sleep(3600)
+            except asyncio.CancelledError:
+                self._log.info(f"never let go of {key}")
+
+main((Spec(name="stubborn-controller", reconciler=Stubborn, options=Options, watches=(For(PODS),)),))
+"""
+
+
+class Process:
+    """The manager; what it says is kept."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        (folder / "stubborn.py").write_text(STUBBORN)
+        self.log = folder / "log"
+        command = [sys.executable, "stubborn.py", "--secure-port=0", "--controllers=stubborn-controller", *flags]
+        with self.log.open("w") as log:
+            self.child = subprocess.Popen(command, cwd=folder, stderr=log)
+
+    def until(self, text: str) -> None:
+        """Wait until it says that."""
+        deadline = time.monotonic() + 30
+        while text not in self.log.read_text():
+            assert self.child.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def process(server: Any, tmp_path: Path) -> Iterator[Process]:
+    started = Process(tmp_path, f"--kubeconfig={server.kubeconfig}", "--leader-elect=false")
+    yield started
+    started.child.kill()
+    started.child.wait()
+
+
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_at_once_whoever_does_not(
+    second: signal.Signals, process: Process, namespace: str, kubectl: Callable[..., str]
+) -> None:
+    kubectl("run", "a", "--image=a", "-n", namespace)
+    process.until("hold on to")  # this pod, or one of another test
+    process.child.send_signal(signal.SIGTERM)
+    process.until('"stopping"')
+    assert process.child.poll() is None
+    process.child.send_signal(second)
+    assert process.child.wait(5) == 1
+    last = process.log.read_text().splitlines()[-1]
+    assert last.startswith("E")
+    assert f'reason="received {second.name} while stopping" status=1' in last
