@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from controller_manager.app.known import KNOWN, known_names
 from controller_manager.controller import Spec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
+from controller_manager.options.closest import did_you_mean
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
 
@@ -58,7 +59,8 @@ def names_known(specs: Sequence[AnySpec]) -> Check:
     def check(parsed: Parsed) -> Iterator[str]:
         for name in parsed[CatalogOptions].controllers:
             if name != "*" and name.removeprefix("-") not in names:
-                yield f"--controllers: there is no controller {name!r}{_closest(name, names)}"
+                closest = did_you_mean(name.removeprefix("-"), names) or "; --help names all there are"
+                yield f"--controllers: there is no controller {name!r}{closest}"
 
     return check
 
@@ -84,13 +86,6 @@ def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
 def _names(specs: Iterable[AnySpec]) -> dict[str, str]:
     """The name of each controller by all the names it goes by; what is installed outranks what is only known."""
     return {**known_names(), **{name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}}
-
-
-def _closest(name: str, known: Iterable[str]) -> str:
-    import difflib  # only a mistake needs it
-
-    close = difflib.get_close_matches(name.removeprefix("-"), known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else "; --help names all there are"
 
 
 def _check_names(specs: Iterable[AnySpec]) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from controller_manager.options.closest import did_you_mean
+
 Version = tuple[int, int]
 """Major and minor."""
 
@@ -38,18 +40,11 @@ def resolve_gates(known: Iterable[Gate], said: Mapping[str, str]) -> dict[str, b
     wanted = {name: _truth(name, value) for name, value in said.items()}
     for name, value in wanted.items():
         if name not in gates and name not in _ALL:
-            raise ValueError(_unknown(name, gates))
+            raise ValueError(f"there is no feature gate {name}{did_you_mean(name, gates)}")
         if name in gates and gates[name].locked and gates[name].default != value:
             raise ValueError(f"the feature {name} can no longer be switched {'on' if value else 'off'}")
     by_stage = {stage: wanted[name] for name, stage in _ALL.items() if name in wanted}
     return {name: wanted.get(name, by_stage.get(gate.stage, gate.default)) for name, gate in gates.items()}
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    import difflib  # only a mistake needs it
-
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"there is no feature gate {name}" + (f"; did you mean {close[0]}?" if close else "")
 
 
 def _truth(name: str, value: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from controller_manager.options.closest import did_you_mean
 from controller_manager.options.flag import Flag
 
 
@@ -38,7 +39,8 @@ class Reading:
         name, equals, text = word.partition("=")
         flag = self._by_name.get(name.replace("_", "-"))
         if flag is None:
-            self.problems.append(f"--{name} is not a flag{_closest(name, self._by_name)}")
+            closest = did_you_mean(name.replace("_", "-"), self._by_name, "--")
+            self.problems.append(f"--{name} is not a flag{closest}")
             return 1 if not equals and following is not None and not following.startswith("-") else 0
         return self._take(flag, f"--{name}", text if equals else None, following)
 
@@ -90,10 +92,3 @@ class Reading:
         flag = self._by_name.get(before.removeprefix("--").replace("_", "-")) if before.startswith("--") else None
         hint = f"; write {before}={word}" if flag is not None and flag.type.bare is not None else ""
         self.problems.append(f"unexpected argument {word!r}{hint}")
-
-
-def _closest(name: str, known: Mapping[str, Flag]) -> str:
-    import difflib  # only a mistake needs it
-
-    close = difflib.get_close_matches(name.replace("_", "-"), known, n=1, cutoff=0.6)
-    return f"; did you mean --{close[0]}?" if close else ""
