@@ -20,7 +20,7 @@ def debugging_routes(name: str, parsed: Parsed, others: Iterable[str] = ()) -> M
 
     routes: dict[str, Handler] = {"/configz": configz}
     if features.enabled(FLAGZ):
-        routes["/flagz"] = flagz_handler(about, settings)
+        routes["/flagz"] = flagz_handler(about, parsed.texts())
     if features.enabled(STATUSZ):
         routes["/statusz"] = statusz_handler(about, sorted({*routes, *others, "/statusz"}))
     return routes

@@ -25,11 +25,6 @@ _PROCESS = (
     Rule(("authentication.k8s.io",), ("tokenreviews",), ("create",)),
     Rule(("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
 )
-# With credentials of its own for each controller: find or make the account, and ask for its tokens.
-_ACCOUNTS = (
-    Rule(("",), ("serviceaccounts",), ("create", "get")),
-    Rule(("",), ("serviceaccounts/token",), ("create",)),
-)
 _LEASES = ("coordination.k8s.io",), ("leases",)
 
 
@@ -40,7 +35,7 @@ def chart_roles(specs: Sequence[catalog.AnySpec]) -> str:
     """
     process = _cluster(_NAME, [*_PROCESS, *_reads(specs)], _MANAGER)
     together = _cluster(f"{_NAME}-controllers", [rule for spec in specs for rule in spec.rbac], _MANAGER)
-    apart = _local(f"{_NAME}-accounts", SYSTEM_NAMESPACE, map(_rule, _ACCOUNTS))
+    apart = _local(f"{_NAME}-accounts", SYSTEM_NAMESPACE, _account_rules(specs))
     for spec in specs:
         apart += _cluster(f"{_NAME}:{spec.name}", spec.rbac, _account(spec))
     always = [*process, *_local(_NAME, _HOME, _lease_rules()), _authorities()]
@@ -69,6 +64,13 @@ def _lease_rules() -> list[Tree]:
     groups, resources = _LEASES
     named = _rule(Rule(groups, resources, ("get", "update")))
     return [_rule(Rule(groups, resources, ("create",))), {**named, "resourceNames": [_LEASE]}]
+
+
+def _account_rules(specs: Iterable[catalog.AnySpec]) -> list[Tree]:
+    """To make the accounts of controllers, and to ask for tokens of these and of no others."""
+    made = _rule(Rule(("",), ("serviceaccounts",), ("create",)))
+    tokens = _rule(Rule(("",), ("serviceaccounts/token",), ("create",)))
+    return [made, {**tokens, "resourceNames": sorted({spec.account for spec in specs})}]
 
 
 def _authorities() -> Tree:

@@ -38,9 +38,9 @@ class About:
     emulates: str
 
 
-def flagz_handler(about: About, settings: Mapping[str, Any]) -> Handler:
-    """Answers /flagz: every flag with its value in effect."""
-    flags = {name: _plain(value) for name, value in sorted(settings.items())}
+def flagz_handler(about: About, values: Mapping[str, str]) -> Handler:
+    """Answers /flagz: every flag with its value in effect, as one would write it on a command line."""
+    flags = dict(sorted(values.items()))
 
     async def answer(request: Request) -> Response:
         medium = _medium(request, "Flagz")
@@ -117,17 +117,3 @@ def _medium(request: Request, kind: str) -> _Medium | None:
 def _text(name: str, kind: str, lines: list[str]) -> Response:
     head = [f"{name} {kind.lower()}", _WARNING.format(kind=kind, group=_GROUP), ""]
     return Response(200, _TEXT, "".join(f"{line}\n" for line in ("", *head, *lines)).encode())
-
-
-def _plain(value: Any) -> str:
-    """A value as one writes it on a command line."""
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case list():
-            return ",".join(map(str, value))
-        case dict():
-            return ",".join(f"{key}={_plain(one)}" for key, one in value.items())
-    return str(value)

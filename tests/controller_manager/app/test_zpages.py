@@ -9,13 +9,14 @@ import yaml
 
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request
+from controller_manager.app.debugging import debugging_routes
+from controller_manager.app.flags import flag_set
 from controller_manager.app.zpages import About, flagz_handler, statusz_handler
 
 pytestmark = pytest.mark.virtual
 
 ABOUT = About("manager", "1.2.3", "1.36")
-SETTINGS = {"v": 2, "leader-elect": True, "controllers": ["*", "-a"], "feature-gates": {"A": True}, "token": None}
-
+VALUES = {"v": "2", "leader-elect": "true", "controllers": "*,-a", "feature-gates": "kube:A=true", "token": ""}
 
 TEXT = ("", "*/*", "text/plain", "text/html, */*;q=0.8", "application/json;v=v9;as=Flagz, text/*")
 
@@ -29,23 +30,31 @@ async def ask(handler, accept: str = "") -> tuple[str, str]:
 
 @pytest.mark.parametrize("accept", TEXT)
 async def test_whoever_asks_for_nothing_special_gets_text(accept):
-    kind, text = await ask(flagz_handler(ABOUT, SETTINGS), accept)
+    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept)
     assert kind.startswith("text/plain")
     head, flags = text.strip().split("\n\n")
     assert head.startswith("manager flagz\nWarning: ")
-    assert flags.split("\n") == ["controllers=*,-a", "feature-gates=A=true", "leader-elect=true", "token=", "v=2"]
+    assert flags.split("\n") == ["controllers=*,-a", "feature-gates=kube:A=true", "leader-elect=true", "token=", "v=2"]
+
+
+async def test_values_are_those_one_would_write_on_a_command_line():
+    gates = "--feature-gates=kube:AllAlpha=false,AllBeta=true"
+    routes = debugging_routes("manager", flag_set(()).parse([gates, "--leader-elect-lease-duration=90s"]))
+    _, text = await ask(routes["/flagz"])
+    shown = text.splitlines()
+    assert {"feature-gates=AllBeta=true,kube:AllAlpha=false", "leader-elect-lease-duration=1m30s"} <= set(shown)
 
 
 @pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
 async def test_flags_as_an_object(version):
     accept = f"application/json;v={version};g=config.k8s.io;as=Flagz"
-    kind, text = await ask(flagz_handler(ABOUT, SETTINGS), accept)
+    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept)
     assert kind == "application/json"
     found = json.loads(text)
     assert (found["kind"], found["apiVersion"]) == ("Flagz", f"config.k8s.io/{version}")
     assert found["metadata"] == {"name": "manager"}
     assert found["flags"]["leader-elect"] == "true"
-    kind, text = await ask(flagz_handler(ABOUT, SETTINGS), accept.replace("json", "yaml"))
+    kind, text = await ask(flagz_handler(ABOUT, VALUES), accept.replace("json", "yaml"))
     assert (kind, yaml.safe_load(text)) == ("application/yaml", found)
 
 
@@ -74,5 +83,5 @@ async def test_the_status_as_text_and_as_an_object():
 )
 async def test_other_objects_are_refused_with_those_there_are(accept):
     with pytest.raises(NotAcceptable) as caught:
-        await flagz_handler(ABOUT, SETTINGS)(Request("GET", "/flagz", headers={"accept": accept}))
+        await flagz_handler(ABOUT, VALUES)(Request("GET", "/flagz", headers={"accept": accept}))
     assert "application/json;g=config.k8s.io;v=v1beta1;as=Flagz" in str(caught.value)
