@@ -119,6 +119,8 @@ def _identity(found: Found[User]) -> Identity:
         raise found.error("username", "asks for basic authentication, which is not supported")
     if user.auth_provider is not None:
         raise found.error("auth-provider", "is not supported; an exec plugin does the same")
+    if not user.token.isprintable():
+        raise found.error("token", "does not hold one line of text")
     identity = Identity(
         token=user.token,
         token_file=_path(found, user.token_file),

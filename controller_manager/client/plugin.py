@@ -55,6 +55,8 @@ def read_output(plugin: ExecPlugin, output: bytes, now: float) -> Credential:
         raise ConfigError(f"{name} printed only one of status.clientCertificateData and status.clientKeyData")
     if not status.token and not status.client_certificate_data:
         raise ConfigError(f"{name} printed neither status.token nor status.clientCertificateData")
+    if not status.token.isprintable():
+        raise ConfigError(f"{name} printed a status.token that is not one line of text")
     return Credential.until(
         _expiry(name, status.expiration_timestamp),
         now,

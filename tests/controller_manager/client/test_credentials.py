@@ -156,6 +156,7 @@ def test_what_a_plugin_prints() -> None:
         (b'{"apiVersion":"other/v1","kind":"ExecCredential","status":{"token":"secret"}}', "no ExecCredential of"),
         (printed(), "neither"),
         (printed(clientCertificateData="secret"), "only one"),
+        (printed(token="secret\r\nx: y"), "one line"),
         (printed(token="secret", expirationTimestamp="secret"), "expirationTimestamp"),
         (b'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":"secret"}', "status"),
     ],

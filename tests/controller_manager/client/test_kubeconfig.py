@@ -124,6 +124,7 @@ BAD_EXEC = {"apiVersion": "client.authentication.k8s.io/v1", "command": "x"}
         (document(user={"client-certificate-data": b64("secret")}), "client-key must be given together"),
         (document(user={"client-key-data": "secret!"}), "client-key-data is not base64"),
         (document(user={"token": ["secret"]}), r"got `array` - at `\$\.users\[0\]\.user\.token`"),
+        (document(user={"token": "secret\n"}), r"users\[main\]\.user\.token does not hold one line"),
         (document(user={"exec": {**BAD_EXEC, "apiVersion": "v0"}}), "exec.apiVersion is not one of"),
         (document(user={"exec": {**BAD_EXEC, "interactiveMode": "Always"}}), "exec.interactiveMode"),
         ({**document(), "clusters": []}, r"contexts\[main\]\.context\.cluster names no cluster: 'main'"),
