@@ -50,6 +50,7 @@ class Buffered:
         self._seconds = seconds
         self._held: list[str] = []
         self._size = 0
+        self._is_due = False
 
     def write(self, text: str) -> None:
         """Keep it, or write it with all that was kept."""
@@ -74,8 +75,13 @@ class Buffered:
 
     def _drain_later(self) -> None:
         loop = asyncio._get_running_loop()
-        if loop is not None:
-            loop.call_later(self._seconds, self.drain)
+        if loop is not None and not self._is_due:
+            self._is_due = True
+            loop.call_later(self._seconds, self._drain_at_last)
+
+    def _drain_at_last(self) -> None:
+        self._is_due = False
+        self.drain()
 
 
 class CurrentStderr:

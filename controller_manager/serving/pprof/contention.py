@@ -13,25 +13,14 @@ from typing import Any, NamedTuple
 
 from controller_manager.base import measure
 from controller_manager.serving.pprof.cpu import Describe
-from controller_manager.serving.pprof.profile import (
-    COUNT,
-    NANOSECONDS,
-    Frame,
-    Labels,
-    Profile,
-    RawStack,
-    Sums,
-    Unit,
-    labels_of,
-)
-from controller_manager.serving.pprof.stacks import Places, running_stack
+from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Labels, Profile, RawStack, Unit, labels_of
+from controller_manager.serving.pprof.stacks import Tally, running_stack
 
 PAUSE = 0.01  # seconds between an answer and the next question
 PATIENCE = 0.02  # seconds an answer may take
 _LOOK = 0.005  # seconds between two looks at what the loop is doing instead
 _MOST_LOOKS = 2_000  # kept of one stretch, the last
 _MOST_STACKS = 5_000
-_REST = (Frame("(more stacks than are kept apart)"),)
 UNITS = (Unit("contentions", COUNT), Unit("delay", NANOSECONDS))
 _OFF = "Nothing is recorded: start with --contention-profiling."
 _ON = (
@@ -71,8 +60,7 @@ class ContentionWatch:
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self._on = False
-        self._delays: dict[tuple[RawStack, Labels], list[int]] = {}
-        self._rest = [0, 0]
+        self._delays = Tally(len(UNITS), _MOST_STACKS)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -88,26 +76,16 @@ class ContentionWatch:
     def record(self, hold: Hold) -> None:
         """Add what one stretch has cost; it counts once, for the stack that was seen first."""
         for place, (look, nanoseconds) in enumerate(hold.delays()):
-            key = (look.stack, look.labels)
-            sums = self._delays.get(key)
-            if sums is None:
-                full = len(self._delays) >= _MOST_STACKS
-                sums = self._rest if full else self._delays.setdefault(key, [0, 0])
-            sums[0] += place == 0
-            sums[1] += nanoseconds
+            self._delays.add(look.stack, look.labels, int(place == 0), nanoseconds)
 
     def profile(self) -> Profile:
         """What was recorded so far."""
-        places, sums = Places(), Sums(2)
-        for (stack, labels), values in self._delays.items():
-            sums.add(places.stack(stack), labels, *values)
-        if self._rest[1]:
-            sums.add(_REST, (), *self._rest)
-        return Profile(UNITS, tuple(sums.samples()), (_ON if self._on else _OFF,), "delay", UNITS[0], 1)
+        samples = tuple(self._delays.sums().samples())
+        return Profile(UNITS, samples, (_ON if self._on else _OFF,), "delay", UNITS[0], 1)
 
     def __len__(self) -> int:
         """How often the loop was held."""
-        return self._rest[0] + sum(count for count, _ in self._delays.values())
+        return self._delays.total(0)
 
 
 def mutex_profile() -> Profile:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import FrameType
 
 from controller_manager.api.errors import Conflict, ServiceUnavailable
@@ -21,17 +22,15 @@ from controller_manager.serving.pprof.profile import (
     Labels,
     Profile,
     RawStack,
-    Sums,
     Unit,
     labels_of,
 )
-from controller_manager.serving.pprof.stacks import Places, running_stack
+from controller_manager.serving.pprof.stacks import Tally, running_stack
 
 PERIOD = 10_000_000  # nanoseconds of CPU time between two ticks
 UNITS = (Unit("samples", COUNT), Unit("cpu", NANOSECONDS))
 _LEAST = PERIOD // 10  # what a thread has spent since it was last seen is kept for later if it is less
 _MOST_STACKS = 20_000  # with their labels; ticks beyond are counted together
-_REST = (Frame("(more stacks than are kept apart)"),)
 _OUTSIDE = (Frame("(threads that run no Python)"),)
 C_CODE = (
     "C code has no frames of its own here: what it cost is found at the Python line that called it, or, if the event "
@@ -112,38 +111,18 @@ class CpuMeter:
         return labels_of(self._describe(task.get_name())) if task is not None else ()
 
 
-class _Counted:
-    """Ticks and nanoseconds by stack and labels, of a bounded number of them."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[RawStack, Labels], list[int]] = {}
-        self._rest = [0, 0]
-
-    def note(self, stack: RawStack, labels: Labels, nanoseconds: int) -> None:
-        sums = self._found.get((stack, labels))
-        if sums is None:
-            full = len(self._found) >= _MOST_STACKS
-            sums = self._rest if full else self._found.setdefault((stack, labels), [0, 0])
-        sums[0] += 1
-        sums[1] += nanoseconds
-
-    def sums(self) -> Sums:
-        places, sums = Places(), Sums(2)
-        for (stack, labels), values in self._found.items():
-            sums.add(places.stack(stack), labels, *values)
-        if self._rest[0]:
-            sums.add(_REST, (), *self._rest)
-        return sums
-
-
 async def cpu_profile(seconds: float, describe: Describe) -> Profile:
     """What computes during the next seconds; `describe` makes labels of the name of a task. Raises as `ticking`."""
-    counted = _Counted()
-    meter = CpuMeter(describe, counted.note)
+    ticks = Tally(len(UNITS), _MOST_STACKS)
+    meter = CpuMeter(describe, partial(_note, ticks))
     with ticking(meter.tick):
         await asyncio.sleep(seconds)
     outside = meter.outside()
-    sums = await asyncio.to_thread(counted.sums)
+    sums = await asyncio.to_thread(ticks.sums)
     if outside:
         sums.add(_OUTSIDE, (), outside // PERIOD, outside)
     return Profile(UNITS, tuple(sums.samples()), (C_CODE,), "cpu", Unit("cpu", NANOSECONDS), PERIOD)
+
+
+def _note(ticks: Tally, stack: RawStack, labels: Labels, nanoseconds: int) -> None:
+    ticks.add(stack, labels, 1, nanoseconds)

@@ -7,9 +7,10 @@ from pathlib import PurePath
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from controller_manager.serving.pprof.profile import Frame, RawStack, Stack
+from controller_manager.serving.pprof.profile import Frame, Labels, RawStack, Stack, Sums
 
 DEEPEST = 256  # frames kept of a stack, the innermost
+_REST = (Frame("(more stacks than are kept apart)"),)
 
 # Where a suspended coroutine, generator or asynchronous generator keeps its frame and what it waits for.
 _SUSPENDED = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
@@ -103,6 +104,37 @@ class Places:
     def module(self, file: str) -> str:
         """The module that a file holds; for one that is no module's, the name of the file."""
         return self._modules.get(file) or PurePath(file).stem
+
+
+class Tally:
+    """Adds up `columns` values by stack and labels, of at most `most` of them; what else comes is added up together."""
+
+    def __init__(self, columns: int, most: int) -> None:
+        self._most = most
+        self._found: dict[tuple[RawStack, Labels], list[int]] = {}
+        self._rest = [0] * columns
+
+    def add(self, stack: RawStack, labels: Labels, *values: int) -> None:
+        """Add one value for each column."""
+        sums = self._found.get((stack, labels))
+        if sums is None:
+            full = len(self._found) >= self._most
+            sums = self._rest if full else self._found.setdefault((stack, labels), [0] * len(self._rest))
+        for column, value in enumerate(values):
+            sums[column] += value
+
+    def total(self, column: int) -> int:
+        """The sum of one column."""
+        return self._rest[column] + sum(sums[column] for sums in self._found.values())
+
+    def sums(self) -> Sums:
+        """The same with names, which takes a while."""
+        places, sums = Places(), Sums(len(self._rest))
+        for (stack, labels), values in self._found.items():
+            sums.add(places.stack(stack), labels, *values)
+        if any(self._rest):
+            sums.add(_REST, (), *self._rest)
+        return sums
 
 
 def _functions_of(module: Any, file: str) -> Iterator[tuple[int, int, str]]:

@@ -57,6 +57,18 @@ async def test_information_waits_until_the_buffer_is_full_or_the_time_has_come()
     assert out.getvalue().endswith("last\n")
 
 
+@pytest.mark.virtual
+async def test_a_flood_does_not_set_a_timer_for_each_time_the_buffer_is_full():
+    out = io.StringIO()
+    streams = Streams(io.StringIO(), Buffered(out, 10, 5.0))
+    before = len(asyncio.get_running_loop()._scheduled)
+    for _ in range(1001):
+        streams.write("I", "seven\n")
+    assert len(asyncio.get_running_loop()._scheduled) - before == 1
+    await asyncio.sleep(5.1)
+    assert out.getvalue() == 1001 * "seven\n"
+
+
 def test_without_a_loop_nothing_waits():
     out = io.StringIO()
     Streams(io.StringIO(), Buffered(out, 10, 5.0)).write("I", "at once\n")
