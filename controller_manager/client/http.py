@@ -15,6 +15,7 @@ from controller_manager.client.plugin import from_plugin
 from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
 from controller_manager.client.transport_metrics import TransportMetrics
 
+_MOST_WORDS = 500  # characters of a reason
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -157,6 +158,11 @@ def _lower(answer: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _reason(error: BaseException) -> str:
+    """In words; aiohttp's own would name the host once more, and the object that secures the connection."""
     if isinstance(error, TimeoutError):
         return "timed out"
-    return str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        error = error.certificate_error
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        error = error.os_error
+    return (str(error) or type(error).__name__)[:_MOST_WORDS]  # what is no HTTP is quoted at length
