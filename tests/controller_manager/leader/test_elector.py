@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller_manager.api import errors
+from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import PODS
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
@@ -130,6 +132,45 @@ async def test_a_stop_while_a_renewal_is_under_way_releases_too(api: Any, pair: 
         a.finish.set()
         await leading
         assert api.objects[PATH]["spec"].get("holderIdentity", "") == ""
+
+
+async def test_the_lead_lasts_from_when_a_renewal_was_sent_not_from_its_answer(
+    api: Any, pair: tuple[Candidate, Candidate]
+) -> None:
+    a, _ = pair
+
+    async def answer_late(request: Request) -> Response:
+        response = await api.handle(request)
+        await asyncio.sleep(4 if request.method == "PUT" else 0)
+        return response
+
+    a.handle = answer_late
+    async with Tasks() as tasks:
+        tasks.start(a.run(), name="a")
+        await asyncio.sleep(6.1)  # renewed at 2 s, answered at 6 s
+        a.cut = True
+        await asyncio.sleep(11.9 - now())
+        assert a.elector.leads()
+        await asyncio.sleep(12.1 - now())
+        assert not a.elector.leads()
+
+
+async def test_who_finds_its_lease_taken_does_not_lead_while_its_work_ends(
+    api: Any, pair: tuple[Candidate, Candidate]
+) -> None:
+    a, _ = pair
+    a.slow_to_stop = 5.0
+    others = Client(InProcessTransport(api.handle))
+    async with Tasks() as tasks:
+        leading = tasks.start(a.run(), name="a")
+        await asyncio.sleep(3)
+        lease = await others.get(LEASES, KEY)
+        await others.update(LEASES, replace(lease, spec=replace(lease.spec, holder_identity="thief")))
+        await asyncio.sleep(4.5)
+        assert a.acting == {"a"}
+        assert not a.elector.leads()
+        await leading
+        assert a.lost == "the lease kube-system/manager was taken: its holder is thief"
 
 
 async def test_being_cancelled_releases_too(api: Any, pair: tuple[Candidate, Candidate]) -> None:

@@ -82,6 +82,14 @@ async def test_outcomes_are_called_as_controller_runtime_calls_them(
     assert bench.of_controller("active_workers") == 0
 
 
+async def test_every_count_begins_at_zero_so_that_rates_see_the_first_error() -> None:
+    bench = Bench()
+    for result in ("success", "requeue_after", "requeue", "error"):
+        assert bench.of_controller("reconcile_total", result=result) == 0
+    assert bench.of_controller("reconcile_errors_total") == 0
+    assert bench.of_controller("terminal_reconcile_errors_total") == 0
+
+
 async def test_the_former_names_are_hidden() -> None:
     bench = Bench()
     await bench.work_on("done")
