@@ -83,7 +83,6 @@ class ControlLoop(Generic[K]):
         self._worked = metrics.worked.of(self.queue)
         self._took = metrics.took.of(name)
         self._metrics = metrics
-        metrics.unsettled[name] += 0
         metrics.follow(self)
 
     def add(self, key: K, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:

@@ -137,8 +137,11 @@ class WorkMetrics(Collector):
             registry.register(self)
 
     def follow(self, source: Source) -> None:
-        """Report `source` from now on."""
+        """Report `source` from now on; its counts begin at zero, since a rate does not see the first of a series."""
         self._sources[source.name] = source
+        for outcome in _RESULT_OF:
+            self.outcomes[source.name, outcome] += 0
+        self.unsettled[source.name] += 0
 
     def collect(self) -> Iterable[Metric]:
         """What is not observed but read; called by the registry."""

@@ -1,0 +1,60 @@
+"""What the chart's alerts and dashboard ask for is what a manager that runs tells."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller_manager.api.wire import Request
+from controller_manager.testing import Cluster
+
+pytestmark = pytest.mark.virtual
+
+CHART = Path(__file__).parents[2] / "charts" / "cluster-controller-manager"
+# A name before `{` selects series; everything else in an expression is a function or a label.
+SELECTED = re.compile(r"\b([a-zA-Z_:][\w:]*)\{")
+# Prometheus itself says of each target whether it is there.
+OF_PROMETHEUS = {"up"}
+
+
+def in_alerts() -> Iterator[str]:
+    for group in yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"]:
+        yield from (rule["expr"] for rule in group["rules"])
+
+
+def in_panels(panels: list[dict[str, Any]]) -> Iterator[str]:
+    for panel in panels:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+        yield from in_panels(panel.get("panels", []))
+
+
+def asked(expressions: Iterator[str]) -> set[str]:
+    return {name for one in expressions for name in SELECTED.findall(one)} - OF_PROMETHEUS
+
+
+async def series() -> set[str]:
+    """The names of all series of a manager, that leads and has had something to do, on its page."""
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
+        await cluster.settle()
+        answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        assert isinstance(answer.body, bytes)
+        return set(re.findall(r"^(\w+)(?:\{|\s)", answer.body.decode(), re.MULTILINE))
+
+
+async def test_every_series_of_an_alert_is_told() -> None:
+    names = asked(in_alerts())
+    assert len(names) >= 6
+    assert names - await series() == set()
+
+
+async def test_every_series_of_the_dashboard_is_told() -> None:
+    dashboard = json.loads((CHART / "dashboard.json").read_text())
+    variables = [one["query"] for one in dashboard["templating"]["list"] if one["type"] == "query"]
+    names = asked(in_panels(dashboard["panels"])) | set(re.findall(r"label_values\((\w+)", " ".join(variables)))
+    assert len(names) >= 15
+    assert names - OF_PROMETHEUS - await series() == set()
