@@ -14,7 +14,7 @@ class Crowd:
     is busy with all of its members has none.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: float) -> None:
         self.limit = limit
         self._waited_for: dict[Hashable, Drop] = {}  # the longest first
         self._busy_with: dict[Hashable, Drop] = {}

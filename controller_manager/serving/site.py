@@ -4,6 +4,8 @@ aiohttp parses requests and keeps connections; answers are written as bytes, wit
 """
 
 import asyncio
+import math
+import resource
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -76,7 +78,7 @@ class Site:
         self._host = host
         self._tls = tls
         self._limits = limits
-        self._crowd = Crowd(limits.connections)
+        self._crowd = Crowd(min(limits.connections, _files_for_clients()))
         self._sharing = sharing
         self._door: Door | None = None
         self._web: web.Server | None = None
@@ -225,6 +227,12 @@ class Site:
         if second != self._date[0]:
             self._date = (second, http.date_line(second))
         return self._date[1]
+
+
+def _files_for_clients() -> float:
+    """How many connections a site may have so that the process has files left for what else it does."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4
 
 
 def _target(incoming: web.BaseRequest) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -471,6 +472,19 @@ async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
                 for reader, _ in silent[:4]:
                     with contextlib.suppress(ConnectionResetError):
                         assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
+    async with serving(Handler()) as site:
+        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(4)]
+        async with asyncio.timeout(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert await silent[0][0].read() == b""
+        silent[1][1].write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await asyncio.wait_for(silent[1][0].readline(), 5) == b"HTTP/1.1 200 OK\r\n"
         for _, writer in silent:
             writer.close()
 
