@@ -175,7 +175,7 @@ def _published(authorities: bytes) -> Tree:
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": _AUTHENTICATION},
-        "data": {"client-ca-file": authorities.decode("ascii")},
+        "data": {"client-ca-file": authorities.decode("utf-8", "replace")},
     }
 
 

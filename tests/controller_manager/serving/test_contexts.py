@@ -245,3 +245,28 @@ def test_only_http_1_is_spoken_of(files):
     eager = client()
     eager.set_alpn_protocols(["h2", "http/1.1"])
     assert Talk(Contexts(files.source)(HOME), eager).client.selected_alpn_protocol() == "http/1.1"
+
+
+class Counted:
+    """A pair that counts how often it is read."""
+
+    name = "counted"
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self._pair = tls.issue(CA, "one", hosts=["one"])
+
+    def read(self) -> tls.Pair:
+        self.reads += 1
+        return self._pair
+
+
+@pytest.mark.virtual
+async def test_a_flood_of_connections_does_not_read_files_each_time() -> None:
+    source = Counted()
+    contexts = Contexts(source)
+    for _ in range(5):
+        await asyncio.sleep(6)
+        for _ in range(100):
+            contexts(HOME)
+    assert source.reads == 1 + 5
