@@ -233,6 +233,32 @@ async def test_a_stop_does_not_wait_for_what_is_looked_up_at_the_start():
             assert await only.life == Ending(0, "never mind")
 
 
+class Talkative:
+    """Has two things to say about each pod."""
+
+    def __init__(self, context: Context, options: Options) -> None:
+        self._context = context
+
+    async def reconcile(self, key: Key) -> None:
+        if (pod := self._context.informers.get(PODS).get(key)) is not None:
+            self._context.events.normal(pod, "First", "there is a pod")
+            self._context.events.normal(pod, "Last", "nothing more to say")
+
+
+async def test_the_last_events_are_written_at_a_stop():
+    talkative = Spec(name="talkative-controller", reconciler=Talkative, options=Options, watches=(For(PODS),))
+    async with cluster() as (api, client, group):
+        flags = ("--leader-elect=false", "--kube-api-qps=1", "--kube-api-burst=1")
+        only = Replica(api, "only", group, *flags, specs=(talkative,))
+        await asyncio.sleep(3)
+        await create_pod(client, "a")
+        await asyncio.sleep(0.5)
+        assert [one.reason for one in (await client.list(EVENTS)).items] == ["First"]
+        only.manager.stop("enough")
+        await only.life
+        assert {one.reason for one in (await client.list(EVENTS)).items} == {"First", "Last"}
+
+
 def address_left_behind() -> tuple[str, str]:
     """Flags of an address on which a connection lingers."""
     with socket.create_server(("127.0.0.1", 0)) as before:
