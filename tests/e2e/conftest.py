@@ -42,6 +42,7 @@ class ApiProcess:
     def start(self) -> None:
         """Start it and wait for the line that says where it is."""
         command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={self.folder}", f"--secure-port={self.port}"]
+        command.append("--service-cluster-ip-range=10.0.0.0/16")
         with self.log.open("a") as log:
             self.child = subprocess.Popen(
                 [*command, "--bind-address=127.0.0.1"], stderr=subprocess.PIPE, stdout=log, text=True

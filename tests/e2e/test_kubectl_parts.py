@@ -45,7 +45,7 @@ def deployment(kubectl: Kubectl, namespace: str) -> str:
 def test_expose_gives_an_address_and_a_port(kubectl: Kubectl, namespace: str, deployment: str) -> None:
     kubectl("-n", namespace, "expose", deployment, "--type=NodePort")
     spec = json.loads(kubectl("-n", namespace, "get", "service", "web", "-o", "json"))["spec"]
-    assert spec["clusterIP"].startswith("10.0.0.")
+    assert spec["clusterIP"].startswith("10.0.")
     assert 30000 <= spec["ports"][0]["nodePort"] <= 32767
     shown = kubectl("-n", namespace, "describe", "service", "web")
     assert spec["clusterIP"] in shown
@@ -151,7 +151,6 @@ def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespa
         ("attach", "POD"),
         ("port-forward", "POD", "8080:80"),
         ("cp", "POD:/a", "/nowhere"),
-        ("create", "token", "default"),
         ("get", "--raw", "/api/v1/nodes/POD/proxy/metrics"),
         ("get", "--raw", "/api/v1/namespaces/NS/pods/POD:80/proxy/"),
     ],
@@ -160,8 +159,6 @@ def test_a_pod_is_resized(kubectl: Kubectl, refused: Callable[..., str], namespa
 def test_what_a_node_would_answer_is_told_in_one_sentence(
     kubectl: Kubectl, refused: Callable[..., str], namespace: str, pod: str, arguments: tuple[str, ...]
 ) -> None:
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-    kubectl("-n", namespace, "create", "-f", "-", stdin=account)
     named = [word.replace("POD", pod).replace("NS", namespace) for word in arguments]
     assert "is not served by this server" in refused("-n", namespace, *named)
     absent = [word.replace(pod, "nobody").replace("default", "nobody") for word in named]
