@@ -23,7 +23,7 @@ class Network(Protocol):
 
 
 class HttpNetwork:
-    """The network there is outside of tests; those who use one configuration share its connections."""
+    """The network there is outside of tests; who brings credentials shares the connections of a configuration."""
 
     def __init__(self, metrics: TransportMetrics | None = None) -> None:
         self._metrics = metrics or TransportMetrics()
