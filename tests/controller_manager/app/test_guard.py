@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+import structlog.testing
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
@@ -196,7 +197,10 @@ async def test_files_of_authorities_are_followed(server, tmp_path):
         assert [spec["user"] for spec in server.users] == ["jane", "alice"]
         clients.write_bytes(OTHER_CA.certificate)
         proxies.write_bytes(b"")
-        await asyncio.sleep(61)
+        with structlog.testing.capture_logs() as lines:
+            await asyncio.sleep(181)
+        told = f"--requestheader-client-ca-file: {proxies} holds no certificates that can be read: it is empty"
+        assert [line["error"] for line in lines] == [told]
         assert [await judge(guard, one) for one in (jane, alice)] == [401, 200]
         proxies.write_bytes(OTHER_CA.certificate)
         clients.unlink()

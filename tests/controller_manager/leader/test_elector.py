@@ -297,6 +297,21 @@ async def test_only_the_leader_writes_through_the_fence(api: Any) -> None:
     await client.get(PODS, Key("a", "x"))
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_no_method_that_changes_anything_passes_the_fence(method: str) -> None:
+    sent: list[str] = []
+
+    async def note(request: Request) -> Response:
+        sent.append(request.method)
+        return Response(200)
+
+    fence = FencedTransport(InProcessTransport(note), lambda: False)
+    with pytest.raises(errors.Forbidden, match=f"^{method} /api/v1/pods: this process does not lead$"):
+        await fence.send(Request(method, "/api/v1/pods"))
+    await fence.send(Request("GET", "/api/v1/pods"))
+    assert sent == ["GET"]
+
+
 async def test_a_process_that_was_blocked_writes_nothing_once_another_leads(
     api: Any, pair: tuple[Candidate, Candidate]
 ) -> None:
