@@ -26,9 +26,14 @@ class Crowd:
 
     def make_room(self) -> bool:
         """Drop one if need be; whether there is room then."""
-        if self.is_full and self._waited_for:
-            self._waited_for.pop(next(iter(self._waited_for)))()
+        if self.is_full:
+            self.drop_one()
         return not self.is_full
+
+    def drop_one(self) -> None:
+        """Drop whoever was waited for longest, if anybody is."""
+        if self._waited_for:
+            self._waited_for.pop(next(iter(self._waited_for)))()
 
     def enter(self, member: Hashable, drop: Drop) -> None:
         """Count somebody who is to be waited for."""

@@ -72,6 +72,7 @@ class Door:
                 return
             except OSError as error:
                 self._log.error("no connection can be accepted for a moment", problem=error.strerror)
+                self._crowd.drop_one()
                 self._unwatch()
                 asyncio.get_running_loop().call_later(_OUT_OF_FILES, self._watch)
                 return

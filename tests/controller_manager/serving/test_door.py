@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import socket
+from functools import partial
 
 import pytest
 import structlog.testing
@@ -36,12 +37,16 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
-        door = Door(listener, lambda arrived: Greeting(), lambda address: None, Crowd(10))
+        crowd, dropped = Crowd(10), list[str]()
+        for number in range(3):
+            crowd.enter(number, partial(dropped.append, f"{number} for its file"))
+        door = Door(listener, lambda arrived: Greeting(), lambda address: None, crowd)
         await door.open()
         with structlog.testing.capture_logs() as lines:
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             await asyncio.sleep(3.5)
             assert len(lines) == 4
+            assert dropped == ["0 for its file", "1 for its file", "2 for its file"]
             listener.tired = False
             assert await reader.read() == b"welcome"
         assert 3.5 < loop.time() < 5
