@@ -109,7 +109,7 @@ class Door:
         try:
             await asyncio.get_running_loop().connect_accepted_socket(connect, client, ssl=context, **bounds)
         except OSError as error:
-            self._log.debug("a connection did not come about", problem=str(error))
+            self._log.debug("a connection did not come about", problem=str(error) or "the client left")
 
 
 def _hang_up(client: socket.socket) -> None:

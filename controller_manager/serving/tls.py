@@ -14,6 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
 from controller_manager.base.memory_file import memory_file
+from controller_manager.serving.candid import CandidSSLObject
 from controller_manager.serving.files import write_atomically
 
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
@@ -89,6 +90,7 @@ def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEF
     Raises ssl.SSLError for what is no certificate and its key, ValueError for authorities that are none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.sslobject_class = CandidSSLObject
     context.minimum_version = policy.minimum_version
     if policy.ciphers:
         context.set_ciphers(policy.ciphers)
