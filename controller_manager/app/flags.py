@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from controller_manager.app.authentication import AuthenticationOptions, check_uid_headers
-from controller_manager.app.authorization import AuthorizationOptions
+from controller_manager.app.access.authentication import AuthenticationOptions, check_uid_headers
+from controller_manager.app.access.authorization import AuthorizationOptions
 from controller_manager.app.awaited import AWAITED
 from controller_manager.app.awaited import CHECKS as AWAITED_CHECKS
 from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
@@ -12,9 +12,9 @@ from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.logs import LogOptions, logs_allowed
 from controller_manager.app.manager import ManagerOptions
-from controller_manager.app.metrics import MetricsOptions
 from controller_manager.app.migration import MigrationOptions
-from controller_manager.app.profiling import ProfilingOptions
+from controller_manager.app.pages.metrics import MetricsOptions
+from controller_manager.app.pages.profiling import ProfilingOptions
 from controller_manager.app.secure import ServingOptions
 from controller_manager.options import Check, FlagSet, Options
 

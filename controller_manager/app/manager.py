@@ -8,18 +8,18 @@ from typing import ClassVar
 
 from controller_manager.api.timestamps import format_time
 from controller_manager.app.about import tell_about
-from controller_manager.app.access import Guard
+from controller_manager.app.access.guard import Guard
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
-from controller_manager.app.controllers_page import controllers_handler
-from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.election import Election, ElectionOptions
 from controller_manager.app.features import WATCH_LIST, FeatureOptions
-from controller_manager.app.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
-from controller_manager.app.pages import Handler, Pages
-from controller_manager.app.profiling import Profiling, ProfilingOptions
+from controller_manager.app.pages.controllers import controllers_handler
+from controller_manager.app.pages.debugging import debugging_routes
+from controller_manager.app.pages.metrics import MetricsOptions, metrics_handler
+from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
+from controller_manager.app.pages.routes import Handler, Pages
 from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.app.state import ManagerState
 from controller_manager.app.team import Team

@@ -12,7 +12,7 @@ import structlog.testing
 from cryptography import x509
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.authentication import AuthenticationOptions, believe_files
+from controller_manager.app.access.authentication import AuthenticationOptions, believe_files
 from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.client import ConfigError
 from controller_manager.options import FlagError, FlagSet

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 
 from controller_manager.api.wire import Request
-from controller_manager.app.access_metrics import AccessMetrics, TokenCacheMetrics
-from controller_manager.app.authentication import RULE_NAMES, AuthenticationOptions, believe_files, follow_files
-from controller_manager.app.authorization import AuthorizationOptions
-from controller_manager.app.delegated import Asker, Decisions, Owners
-from controller_manager.app.lookup import Lookup, Wanted
+from controller_manager.app.access.authentication import RULE_NAMES, AuthenticationOptions, believe_files, follow_files
+from controller_manager.app.access.authorization import AuthorizationOptions
+from controller_manager.app.access.delegated import Asker, Decisions, Owners
+from controller_manager.app.access.lookup import Lookup, Wanted
+from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.app.network import Network
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of

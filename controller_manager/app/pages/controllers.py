@@ -6,7 +6,7 @@ from html import escape
 import msgspec
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages import Handler
+from controller_manager.app.pages.routes import Handler
 from controller_manager.app.state import LockState, ManagerState
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.app.lookup import Found, read_published
+from controller_manager.app.access.lookup import Found, read_published
 from controller_manager.serving.proxy import ProxyRules
 from controller_manager.serving.tls import make_ca
 

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.access_metrics import TokenCacheMetrics
-from controller_manager.app.delegated import Asker, Decisions, Owners
+from controller_manager.app.access.delegated import Asker, Decisions, Owners
+from controller_manager.app.access.metrics import TokenCacheMetrics
 from controller_manager.base.log import get_logger
 from controller_manager.client import Client, InProcessTransport, TransportError
 from controller_manager.serving.access import Decision, Identity

@@ -9,7 +9,7 @@ import pytest
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.manager import Manager
-from controller_manager.app.profiling import Profiling, ProfilingOptions
+from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
 from controller_manager.base.tasks import Tasks
 from controller_manager.testing import Cluster
 

@@ -21,8 +21,8 @@ from controller_manager.api.reviews import (
     TokenReviewSpec,
     TokenReviewStatus,
 )
-from controller_manager.app.access_metrics import TokenCacheMetrics
-from controller_manager.app.answers import Answers
+from controller_manager.app.access.answers import Answers
+from controller_manager.app.access.metrics import TokenCacheMetrics
 from controller_manager.base.chance import chance
 from controller_manager.base.log import Logger
 from controller_manager.client import Client, TransportError

@@ -9,9 +9,9 @@ import yaml
 
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request
-from controller_manager.app.debugging import debugging_routes
 from controller_manager.app.flags import flag_set
-from controller_manager.app.zpages import About, flagz_handler, statusz_handler
+from controller_manager.app.pages.debugging import debugging_routes
+from controller_manager.app.pages.zpages import About, flagz_handler, statusz_handler
 
 pytestmark = pytest.mark.virtual
 

@@ -15,7 +15,7 @@ from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages import Handler
+from controller_manager.app.pages.routes import Handler
 from controller_manager.base.clock import utc_now
 
 _GROUP = f"config.{GROUP_DOMAIN}"

@@ -6,11 +6,11 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from controller_manager.api.wire import Certificate, Request, Response
-from controller_manager.app.access_metrics import AccessMetrics
-from controller_manager.app.debugging import debugging_routes
+from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.app.flags import flag_set
-from controller_manager.app.metrics import metrics_handler
-from controller_manager.app.pages import Pages
+from controller_manager.app.pages.debugging import debugging_routes
+from controller_manager.app.pages.metrics import metrics_handler
+from controller_manager.app.pages.routes import Pages
 from controller_manager.base.log import get_logger
 from controller_manager.serving import Health
 from controller_manager.serving.access import ANONYMOUS, Access, Decision, Identity, OpenPaths

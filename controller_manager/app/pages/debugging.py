@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.features import FLAGZ, STATUSZ, FeatureOptions
-from controller_manager.app.pages import Handler
-from controller_manager.app.zpages import About, flagz_handler, statusz_handler
+from controller_manager.app.pages.routes import Handler
+from controller_manager.app.pages.zpages import About, flagz_handler, statusz_handler
 from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.pages import configz_page
 

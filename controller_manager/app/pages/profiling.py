@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages import Handler
+from controller_manager.app.pages.routes import Handler
 from controller_manager.options import Options, flag
 
 

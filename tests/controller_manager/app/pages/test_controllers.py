@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 
 from controller_manager.api.wire import Request
-from controller_manager.app.controllers_page import controllers_handler, page
+from controller_manager.app.pages.controllers import controllers_handler, page
 from controller_manager.app.state import LockState, ManagerState
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase

@@ -11,7 +11,7 @@ from pydantic import PrivateAttr, model_validator
 
 from controller_manager.api.platform import API_VERSION
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages import Handler
+from controller_manager.app.pages.routes import Handler
 from controller_manager.base.metric_rules import Allowed, Rules
 from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.options import Options, StringList, StringMap, flag
