@@ -78,3 +78,21 @@ def test_a_released_lease_is_nobodys_for_a_second() -> None:
     free = released(held(Lease(), "a", 15, NOON), NOON)
     assert (free.spec.holder_identity, free.spec.lease_duration_seconds) == ("", 1)
     assert held(free, "b", 15, NOON).spec.lease_transitions == 1
+
+
+def test_leases_as_client_go_leaves_them_are_understood() -> None:
+    spec = (
+        b'{"acquireTime":"2026-11-20T20:26:57.539148Z","holderIdentity":"go1","leaseDurationSeconds":15,'
+        b'"leaseTransitions":1,"renewTime":"2026-11-20T20:27:03.568953Z"}'
+    )
+    kept = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
+    assert read(kept).holder == "go1"
+    assert held(kept, "b", 15, NOON).spec.lease_transitions == 2
+    # It leaves out the holder of a lease it gave back.
+    spec = (
+        b'{"acquireTime":"2026-11-20T20:27:54.531000Z","leaseDurationSeconds":1,"leaseTransitions":4,'
+        b'"renewTime":"2026-11-20T20:27:54.531000Z"}'
+    )
+    free = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
+    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is Move.TAKE
+    assert held(free, "b", 15, NOON).spec.lease_transitions == 5
