@@ -12,6 +12,7 @@ from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.flags import flag_set
+from controller_manager.base.clock import monotonic
 from controller_manager.options import Parsed, command_line
 
 PROGRAM = "cluster-controller-manager"
@@ -20,6 +21,7 @@ _SUMMARY = (
     "one leads, the others stand by."
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME_SIGNAL = 1.0  # seconds
 _LONGEST_STOP = 25.0  # seconds; as a rule a pod is killed after 30
 
 
@@ -42,16 +44,22 @@ def _leave(number: int, _: FrameType | None) -> NoReturn:
 
 
 def obey_signals(stop: Callable[[str], None], end_at_once: Callable[[str], None]) -> None:
-    """From now on a signal asks to `stop`; another one, or a stop that takes too long, is the end. Both say why."""
+    """From now on a signal asks to `stop`; another one, or a stop that takes too long, is the end. Both say why.
+
+    Within a second it is no other one: whoever signals a process may signal its group too.
+    """
     loop = asyncio.get_running_loop()
+    asked: float | None = None
 
     def obey(number: signal.Signals) -> None:
-        stop(f"received {number.name}")
-        for one in _SIGNALS:
-            loop.add_signal_handler(one, end_at_once, f"received {one.name} while stopping")
-        loop.call_later(
-            _LONGEST_STOP, end_at_once, f"received {number.name}, and something did not end in {_LONGEST_STOP:g} s"
-        )
+        nonlocal asked
+        if asked is None:
+            asked = monotonic()
+            stop(f"received {number.name}")
+            late = f"received {number.name}, and something did not end in {_LONGEST_STOP:g} s"
+            loop.call_later(_LONGEST_STOP, end_at_once, late)
+        elif monotonic() >= asked + _SAME_SIGNAL:
+            end_at_once(f"received {number.name} while stopping")
 
     for one in _SIGNALS:
         loop.add_signal_handler(one, obey, one)

@@ -70,6 +70,7 @@ def test_a_second_signal_ends_at_once_whoever_does_not(
     process.until("hold on to")  # this pod, or one of another test
     process.child.send_signal(signal.SIGTERM)
     process.until('"stopping"')
+    time.sleep(1.1)  # sooner it would be taken for the same signal
     assert process.child.poll() is None
     process.child.send_signal(second)
     assert process.child.wait(5) == 1

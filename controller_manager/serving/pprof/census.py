@@ -21,10 +21,13 @@ class Census:
     The garbage collector lists only containers made after the start, and no object that it need not track. So the
     walk begins at those, at the modules, the tasks and the threads, and follows what they refer to. What has but one
     owner can be met only once, and need not be remembered: that is most of what informers hold.
+
+    The walk ends early when `most` objects have to be remembered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_REMEMBERED) -> None:
         self.cut = False
+        self._most = most
         self._sums: dict[type, list[int]] = {}
         self._remembered: set[int] = set()
         # Counted, but not looked into yet.
@@ -44,7 +47,7 @@ class Census:
                     self._meet(_referents(self._left.pop()))
                 elif roots:
                     self._meet([roots.pop()], root=True)
-            self.cut = len(self._remembered) >= _MOST_REMEMBERED
+            self.cut = len(self._remembered) >= self._most
             await asyncio.sleep(0)
         self._left.clear()
 

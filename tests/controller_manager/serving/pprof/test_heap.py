@@ -34,7 +34,7 @@ class Owned:
 
 
 async def census() -> dict[str, tuple[int, int]]:
-    found = Census()
+    found = Census(most=50_000_000)  # whatever the tests before have left
     await found.take()
     assert not found.cut
     return {name: counts for (_, name), counts in found.by_type().items()}
