@@ -5,6 +5,7 @@ import gc
 import sys
 import tracemalloc
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -101,7 +102,7 @@ async def test_objects_that_hold_raw_bytes_have_a_believable_size():
 
 
 async def test_a_census_ends_at_its_bound(monkeypatch):
-    monkeypatch.setattr("controller_manager.serving.pprof.census._MOST_REMEMBERED", 2_000)
+    monkeypatch.setattr(heap, "Census", partial(Census, most=2_000))
     profile = await heap.heap_profile(heap.IN_USE)
     assert any("ended early" in comment for comment in profile.comments)
 
