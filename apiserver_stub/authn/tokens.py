@@ -71,13 +71,18 @@ class StaticTokens:
     """
 
     def __init__(self, users: Mapping[str, User], audiences: Sequence[str]) -> None:
-        self._users = {_digest(token): authenticated(user) for token, user in users.items()}
         self._audiences = tuple(audiences)
+        self._known = {
+            _digest(token): Recognized(authenticated(user), self._audiences) for token, user in users.items()
+        }
 
     def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
         """See `FindToken`."""
-        user, meant = self._users.get(_digest(token)), shared(audiences, self._audiences)
-        return Recognized(user, meant) if user and meant else None
+        known = self._known.get(_digest(token))
+        if known is None or audiences == self._audiences:
+            return known
+        meant = shared(audiences, self._audiences)
+        return Recognized(known.user, meant) if meant else None
 
 
 def bearer_token(request: Request) -> str:

@@ -1,7 +1,6 @@
 """Whom a site deals with, up to a limit: when it is full, whoever it has waited for longest makes room."""
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 
 Drop = Callable[[], None]
 """Ends the connection of a member at once."""
@@ -44,15 +43,14 @@ class Crowd:
         self._waited_for.pop(member, None)
         self._busy_with.pop(member, None)
 
-    @contextmanager
-    def busy_with(self, member: Hashable) -> Iterator[None]:
-        """Keep a member while its answer is made; afterwards it is waited for anew, unless it has left."""
+    def keep(self, member: Hashable) -> None:
+        """Be busy with a member from now on: its answer is being made."""
         drop = self._waited_for.pop(member, None)
         if drop is not None:
             self._busy_with[member] = drop
-        try:
-            yield
-        finally:
-            drop = self._busy_with.pop(member, None)
-            if drop is not None:
-                self._waited_for[member] = drop
+
+    def wait_for(self, member: Hashable) -> None:
+        """Wait for a member anew, unless it has left."""
+        drop = self._busy_with.pop(member, None)
+        if drop is not None:
+            self._waited_for[member] = drop

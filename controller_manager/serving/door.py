@@ -94,6 +94,7 @@ class Door:
     async def _greet(self, client: socket.socket) -> None:
         try:
             client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # not every event loop does
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:
             client.close()

@@ -131,29 +131,27 @@ class Site:
         connection = cast("Connection", incoming.protocol)
         keep = incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
         try:
-            request = await self._understand(incoming, connection.certificate)
-        except errors.ApiError as error:
-            # What is left of the body is not worth reading.
-            return await self._answer(incoming, connection, http.refusal(error), keep=False)
-        with self._crowd.busy_with(connection):
-            response = await self._handle(request)
-            # Whoever is not believed shows its certificate, or another, on a connection of its own.
-            keep = keep and not self._stopping and response.status != 401
-            return await self._answer(incoming, connection, response, keep=keep)
-
-    async def _answer(
-        self, incoming: web.BaseRequest, connection: Connection, response: Response, *, keep: bool
-    ) -> web.StreamResponse:
-        connection.answering = True
-        try:
-            if isinstance(response.body, bytes):
-                await self._send(incoming, response, response.body, keep=keep)
+            try:
+                request = await self._understand(incoming, connection.certificate)
+            except errors.ApiError as error:
+                response, keep = http.refusal(error), False  # what is left of the body is not worth reading
             else:
-                await self._send_stream(incoming, response, response.body, keep=keep)
-        except ConnectionError:
-            return CLOSE
-        connection.answering = False
-        return KEEP if keep else CLOSE
+                self._crowd.keep(connection)
+                response = await self._handle(request)
+                # Whoever is not believed shows its certificate, or another, on a connection of its own.
+                keep = keep and not self._stopping and response.status != 401
+            connection.answering = True
+            try:
+                if isinstance(response.body, bytes):
+                    await self._send(incoming, response, response.body, keep=keep)
+                else:
+                    await self._send_stream(incoming, response, response.body, keep=keep)
+            except ConnectionError:
+                return CLOSE
+            connection.answering = False
+            return KEEP if keep else CLOSE
+        finally:
+            self._crowd.wait_for(connection)
 
     async def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None) -> Request:
         body = await self._read_body(incoming) if incoming.body_exists else b""

@@ -25,8 +25,8 @@ def test_nobody_goes_while_there_is_room():
 def test_whoever_was_waited_for_longest_goes():
     dropped = Dropped()
     crowd = dropped.crowd(3, "a", "b", "c")
-    with crowd.busy_with("a"):
-        pass
+    crowd.keep("a")
+    crowd.wait_for("a")
     assert crowd.make_room()
     crowd.enter("d", partial(dropped.append, "d"))
     assert crowd.make_room()
@@ -36,8 +36,10 @@ def test_whoever_was_waited_for_longest_goes():
 def test_who_is_being_answered_stays():
     dropped = Dropped()
     crowd = dropped.crowd(2, "a", "b")
-    with crowd.busy_with("a"), crowd.busy_with("b"):
-        assert not crowd.make_room()
+    crowd.keep("a")
+    crowd.keep("b")
+    assert not crowd.make_room()
+    crowd.wait_for("b")
     assert crowd.make_room()
     assert dropped == ["b"]
 
@@ -45,11 +47,13 @@ def test_who_is_being_answered_stays():
 def test_who_leaves_counts_no_more():
     dropped = Dropped()
     crowd = dropped.crowd(2, "a", "b")
-    with crowd.busy_with("a"):
-        crowd.leave("a")
-        crowd.leave("b")
-        crowd.leave("b")
+    crowd.keep("a")
+    crowd.leave("a")
+    crowd.leave("b")
+    crowd.leave("b")
+    crowd.wait_for("a")
     assert not crowd.is_full
-    with crowd.busy_with("a"):
-        assert not crowd.is_full
+    crowd.keep("a")
+    crowd.wait_for("a")
+    assert not crowd.is_full
     assert dropped == []
