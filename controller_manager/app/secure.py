@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 _NAME = "cluster-controller-manager"
 # Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
 _HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
-_VERSIONS = {"": ssl.TLSVersion.TLSv1_2, "VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
-_OLD_VERSIONS = ("VersionTLS10", "VersionTLS11")
+_VERSIONS = {
+    "VersionTLS10": ssl.TLSVersion.TLSv1,
+    "VersionTLS11": ssl.TLSVersion.TLSv1_1,
+    "VersionTLS12": ssl.TLSVersion.TLSv1_2,
+    "VersionTLS13": ssl.TLSVersion.TLSv1_3,
+}
+_USUAL_VERSION = "VersionTLS12"
 _FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
 
 
@@ -96,8 +101,8 @@ class ServingOptions(Options):
     )
     tls_min_version: str = flag(
         "",
-        f"oldest version of TLS to accept: VersionTLS12 (the default) or VersionTLS13; {' and '.join(_OLD_VERSIONS)} "
-        "are known and refused",
+        f"oldest version of TLS to accept: {', '.join(_VERSIONS)}; {_USUAL_VERSION} if empty. Versions before that are "
+        "insecure (RFC 8996), and a warning is logged",
     )
     tls_cipher_suites: StringList = flag(
         (),
@@ -127,10 +132,9 @@ class ServingOptions(Options):
     @field_validator("tls_min_version")
     @classmethod
     def _is_version(cls, value: str) -> str:
-        if value in _OLD_VERSIONS:
-            raise ValueError(f"{value} is no longer served (RFC 8996): use VersionTLS12 or VersionTLS13")
-        if value not in _VERSIONS:
-            raise ValueError(f"must be {', '.join(_OLD_VERSIONS)}, VersionTLS12 or VersionTLS13")
+        if value and value not in _VERSIONS:
+            *others, last = _VERSIONS
+            raise ValueError(f"must be {', '.join(others)} or {last}")
         return value
 
     @field_validator("tls_cipher_suites")
@@ -197,11 +201,12 @@ def _default_pair(serving: ServingOptions) -> PairSource:
 def _policy(serving: ServingOptions) -> Policy:
     from controller_manager.serving.tls import Policy, available_ciphers
 
-    minimum = _VERSIONS[serving.tls_min_version]
+    minimum, log = _VERSIONS[serving.tls_min_version or _USUAL_VERSION], get_logger("serving")
+    if minimum < _VERSIONS[_USUAL_VERSION]:
+        log.warning("--tls-min-version allows insecure versions of TLS", oldest=serving.tls_min_version)
     if not serving.tls_cipher_suites:
         return Policy(minimum)
     choice = suites.choose(serving.tls_cipher_suites, available_ciphers())
-    log = get_logger("serving")
     if choice.insecure:
         log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
     if choice.missing:

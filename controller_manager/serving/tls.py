@@ -2,6 +2,7 @@
 
 import ipaddress
 import ssl
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -91,9 +92,7 @@ def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEF
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.sslobject_class = CandidSSLObject
-    context.minimum_version = policy.minimum_version
-    if policy.ciphers:
-        context.set_ciphers(policy.ciphers)
+    _agree(context, policy)
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
@@ -104,6 +103,15 @@ def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEF
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority need not be a root to be believed
         context.verify_mode = ssl.CERT_OPTIONAL
     return context
+
+
+def _agree(context: ssl.SSLContext, policy: Policy) -> None:
+    """OpenSSL serves the versions of RFC 8996 only where nothing is demanded of their signatures."""
+    old = policy.minimum_version < ssl.TLSVersion.TLSv1_2
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        context.minimum_version = policy.minimum_version
+    if policy.ciphers or old:
+        context.set_ciphers((policy.ciphers or "DEFAULT") + (":@SECLEVEL=0" if old else ""))
 
 
 def available_ciphers() -> frozenset[str]:

@@ -169,6 +169,23 @@ async def test_older_versions_are_refused(given, oldest):
                 await visit(made, OLD)
 
 
+@pytest.mark.flag("tls-min-version")
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion.TLSv1:DeprecationWarning")
+@pytest.mark.parametrize("ciphers", ["", f"--tls-cipher-suites={AES},TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA"])
+async def test_insecure_versions_are_served_to_who_insists_with_a_warning(ciphers):
+    loose = "ECDHE-ECDSA-AES128-SHA:@SECLEVEL=0"
+    oldest, older = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+    with structlog.testing.capture_logs() as lines:
+        async with serving("--tls-min-version=VersionTLS11", *filter(None, [ciphers])) as made:
+            assert (await visit(made, older, ciphers=loose))[1] == "ECDHE-ECDSA-AES128-SHA"
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await visit(made, oldest, ciphers=loose)
+    (warning,) = [line for line in lines if line["log_level"] == "warning"]
+    assert warning["oldest"] == "VersionTLS11"
+    async with serving("--tls-min-version=VersionTLS10") as made:
+        await visit(made, oldest, ciphers=loose)
+
+
 @pytest.mark.flag("tls-cipher-suites")
 async def test_suites_are_agreed_on_by_their_standard_names():
     both = "ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-ECDSA-AES128-GCM-SHA256"
@@ -281,7 +298,6 @@ def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
         ("--tls-sni-cert-key=a,b,c", "--tls-sni-cert-key"),
         ("--tls-sni-cert-key=a,b:", "--tls-sni-cert-key"),
         ("--tls-sni-cert-key=a,:b", "--tls-sni-cert-key"),
-        ("--tls-min-version=VersionTLS11", "VersionTLS11 is no longer served (RFC 8996): use VersionTLS12"),
         ("--tls-min-version=1.2", "must be VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13"),
         ("--tls-cipher-suites=AES128-SHA", "AES128-SHA is no cipher suite: known are TLS_AES_128_GCM_SHA256, "),
         ("--tls-cipher-suites=AES128-SHA", CHACHA),
