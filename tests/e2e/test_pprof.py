@@ -21,6 +21,7 @@ pytestmark = pytest.mark.e2e
 
 PPROF = Path(sys.executable).with_name("pprof")
 CONTROLLER = "endpoints-controller"
+TRIES = 3  # a machine that is busy with others leaves too little to look at now and then
 
 
 class Manager:
@@ -89,7 +90,7 @@ def manager(server: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Ca
 @pytest.fixture
 def work(launch: Callable[..., "subprocess.Popen[str]"]) -> Iterator[None]:
     """Services that are made, one after the other, as long as the test lasts."""
-    specs = [{"ports": [{"port": 80}], "selector": {"app": f"pprof-{number}"}} for number in range(400)]
+    specs = [{"ports": [{"port": 80}], "selector": {"app": f"pprof-{number}"}} for number in range(1000)]
     services = [
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"pprof-{number}"}, "spec": spec}
         for number, spec in enumerate(specs)
@@ -104,12 +105,15 @@ def work(launch: Callable[..., "subprocess.Popen[str]"]) -> Iterator[None]:
 
 
 def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
-    file = manager.fetch("profile?seconds=2")
+    for _ in range(TRIES):
+        file = manager.fetch("profile?seconds=2")
+        tags = manager.pprof("-tags", file)
+        if CONTROLLER in tags:
+            break
     top = manager.pprof("-top", "-cum", "-nodecount=500", "-nodefraction=0", file)
     assert "Type: cpu" in top
     assert re.search(r"Duration: 2[.\d]*s, Total samples = \d", top)
     assert "controller_manager.controller.build.Controller._reconcile" in top
-    tags = manager.pprof("-tags", file)
     assert re.search(rf" controller: Total .*\n.*: {CONTROLLER}\n", tags)
     assert f": {CONTROLLER} default/pprof-" in tags
     mine = manager.pprof("-top", "-cum", f"-tagfocus=controller={CONTROLLER}", file)

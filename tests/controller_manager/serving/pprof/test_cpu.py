@@ -18,6 +18,7 @@ from controller_manager.serving.pprof.profile import Profile, Sample
 
 SECOND = 1_000_000_000
 DATA = bytes(1 << 16)
+TRIES = 3  # a machine that is busy with others leaves too little to look at now and then
 
 
 def compute(seconds: float) -> None:
@@ -71,8 +72,11 @@ def run(loop: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 @pytest.mark.parametrize("spend", [compute, hash_in_c])
 def test_what_computes_is_found_with_its_task_and_all_that_waits_for_it(loop: str, spend: Callable[[float], None]):
-    profile, spent = run(loop, lambda: measured(spend))
-    found = find(profile, spend.__name__, "part", "work")
+    for _ in range(TRIES):
+        profile, spent = run(loop, lambda: measured(spend))
+        found = find(profile, spend.__name__, "part", "work")
+        if found:
+            break
     cpu = sum(one.values[1] for one in found) / SECOND
     assert 0.8 * spent - 0.05 <= cpu <= spent
     assert 5 <= sum(one.values[0] for one in found) <= 130
