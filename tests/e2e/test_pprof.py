@@ -89,11 +89,12 @@ def manager(server: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Ca
 
 
 @pytest.fixture
-def work(launch: Callable[..., "subprocess.Popen[str]"]) -> Iterator[None]:
+def work(launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int]) -> Iterator[None]:
     """Services that are made, one after the other, as long as the test lasts."""
-    specs = [{"ports": [{"port": 80}], "selector": {"app": f"pprof-{number}"}} for number in range(1000)]
+    series = f"pprof-{next(numbers)}"
+    specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
     services = [
-        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"pprof-{number}"}, "spec": spec}
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{series}-{number}"}, "spec": spec}
         for number, spec in enumerate(specs)
     ]
     child = launch("create", "--validate=false", "-f", "-")
