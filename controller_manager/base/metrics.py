@@ -3,6 +3,7 @@
 Counting is a dictionary entry of plain numbers; what Prometheus wants to read of it is made when it asks.
 """
 
+from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -120,9 +121,9 @@ class Series(Collector, Generic[V]):
         """The family with its samples; called by the registry."""
         return (Shown(self.family, self._kept.items()),)
 
+    @abstractmethod
     def _nothing(self) -> V:
         """What there is before anything was counted, which a family without labels shows."""
-        raise NotImplementedError
 
     def _room(self, labels: Labels) -> Labels:
         """Where a new series goes."""
