@@ -2,7 +2,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: run test check bench fuzz clean
+.PHONY: run test check bench soak fuzz clean
 
 run: .venv/runtime ## start an API server and two controller managers
 	@exec $(BIN)/cluster-up --data-dir .cluster --api-port 6443 --managers 2 $(ARGS)
@@ -20,6 +20,9 @@ check: .venv/dev ## style, types, floors, house rules
 
 bench: .venv/dev ## every benchmark, each against its ceiling
 	$(BIN)/python -m benchmarks $(ARGS)
+
+soak: .venv/dev ## every test with faults for many more seeds: make soak SEEDS=5000 ARGS=tests/scenarios/test_soak.py
+	$(BIN)/python -m pytest -n 2 --seeds=$(or $(SEEDS),5000) $(ARGS)
 
 fuzz: .venv/dev ## many requests made up from the published descriptions: make fuzz EXAMPLES=500 SEED=3
 	EXAMPLES=$(or $(EXAMPLES),100) SEED=$(or $(SEED),7) $(BIN)/python -m pytest -n 2 --timeout=0 tests/properties/test_schemathesis.py $(ARGS)

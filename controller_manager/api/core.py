@@ -47,6 +47,16 @@ class Container(Model):
     restart_policy: str = ""
 
 
+class Toleration(Model):
+    """`spec.tolerations[]`, complete; without a `key` it is for every taint, without `toleration_seconds` for good."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
 class PodSpec(Model):
     node_name: str = ""
     hostname: str = ""
@@ -54,6 +64,7 @@ class PodSpec(Model):
     restart_policy: str = "Always"
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
 
 
 class PodIP(Model):

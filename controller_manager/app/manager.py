@@ -220,7 +220,9 @@ class Manager:
 
     def _context(self, spec: AnySpec, may_write: Callable[[], bool], runtime: Runtime) -> Context:
         client = self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account)
-        return Context(client, self._informers, self._events.recorder(spec.name), runtime.log(spec.name), runtime)
+        return Context(
+            client, self._informers, self._events.recorder(spec.reporter or spec.name), runtime.log(spec.name), runtime
+        )
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
         metrics, controllers = metrics_handler(runtime.registry), controllers_handler(self.state)

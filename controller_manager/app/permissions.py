@@ -20,8 +20,8 @@ _LEASE = '{{ include "manager.lease" . }}'
 _MANAGER = {"kind": "ServiceAccount", "name": _NAME, "namespace": _HOME}
 
 # What the process does by itself: record events, ask who its callers are and what they may see.
-_PROCESS = (
-    Rule(("",), ("events",), ("create", "patch", "update")),
+EVENTS = (Rule(("",), ("events",), ("create", "patch", "update")),)
+_REVIEWS = (
     Rule(("authentication.k8s.io",), ("tokenreviews",), ("create",)),
     Rule(("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
 )
@@ -33,7 +33,7 @@ def chart_roles(specs: Sequence[catalog.AnySpec]) -> str:
 
     Informers read as the process. Controllers write as the process too, or each as a service account of its own.
     """
-    process = _cluster(_NAME, [*_PROCESS, *_reads(specs)], _MANAGER)
+    process = _cluster(_NAME, [*EVENTS, *_REVIEWS, *reads(specs)], _MANAGER)
     together = _cluster(f"{_NAME}-controllers", [rule for spec in specs for rule in spec.rbac], _MANAGER)
     apart = _local(f"{_NAME}-accounts", SYSTEM_NAMESPACE, _account_rules(specs))
     for spec in specs:
@@ -50,27 +50,30 @@ def _account(spec: catalog.AnySpec) -> Tree:
     return {"kind": "ServiceAccount", "name": spec.account, "namespace": SYSTEM_NAMESPACE}
 
 
-def _reads(specs: Iterable[catalog.AnySpec]) -> list[Rule]:
-    """What the informers of these controllers list and watch, by group."""
+def reads(specs: Sequence[catalog.AnySpec]) -> list[Rule]:
+    """What the informers of these controllers list and watch: by group, or whatever there is."""
+    everything = Rule(("*",), ("*",), ("get", "list", "watch"))
+    if any(set(rule.groups) == {"*"} and "watch" in rule.verbs for spec in specs for rule in spec.rbac):
+        return [everything]
     found: dict[str, dict[str, None]] = {}
     for spec in specs:
         for watch in spec.watches:
             found.setdefault(watch.resource.group, {})[watch.resource.plural] = None
-    return [Rule((group,), tuple(plurals), ("get", "list", "watch")) for group, plurals in found.items()]
+    return [Rule((group,), tuple(plurals), everything.verbs) for group, plurals in found.items()]
 
 
 def _lease_rules() -> list[Tree]:
     """Creation cannot be bound to a name: the name is not known yet when it is asked for."""
     groups, resources = _LEASES
-    named = _rule(Rule(groups, resources, ("get", "update")))
-    return [_rule(Rule(groups, resources, ("create",))), {**named, "resourceNames": [_LEASE]}]
+    named = Rule(groups, resources, ("get", "update"), (_LEASE,))
+    return [_rule(Rule(groups, resources, ("create",))), _rule(named)]
 
 
 def _account_rules(specs: Iterable[catalog.AnySpec]) -> list[Tree]:
     """To make the accounts of controllers, and to ask for tokens of these and of no others."""
     made = _rule(Rule(("",), ("serviceaccounts",), ("create",)))
-    tokens = _rule(Rule(("",), ("serviceaccounts/token",), ("create",)))
-    return [made, {**tokens, "resourceNames": sorted({spec.account for spec in specs})}]
+    accounts = tuple(sorted({spec.account for spec in specs}))
+    return [made, _rule(Rule(("",), ("serviceaccounts/token",), ("create",), accounts))]
 
 
 def _authorities() -> Tree:
@@ -103,7 +106,8 @@ def _binding(kind: str, role: str, metadata: Tree, subject: Tree) -> Tree:
 
 
 def _rule(rule: Rule) -> Tree:
-    return {"apiGroups": list(rule.groups), "resources": list(rule.resources), "verbs": list(rule.verbs)}
+    named = {"resourceNames": list(rule.names)} if rule.names else {}
+    return {"apiGroups": list(rule.groups), "resources": list(rule.resources), "verbs": list(rule.verbs), **named}
 
 
 def _text(documents: Sequence[Tree]) -> str:

@@ -2,10 +2,22 @@
 
 from controller_manager.api.resource import Key, key_of
 from controller_manager.cache import Change, Informer, Informers
-from controller_manager.controller.spec import Context, For, Mapped, Owned, Reconciler, Rule, Spec, Watch
-from controller_manager.work import GiveUp, Requeue
+from controller_manager.controller.spec import (
+    Add,
+    Context,
+    For,
+    Mapped,
+    Owned,
+    Reconciler,
+    Rule,
+    Source,
+    Spec,
+    Watch,
+)
+from controller_manager.work import GiveUp, Priority, Requeue
 
 __all__ = [
+    "Add",
     "Change",
     "Context",
     "For",
@@ -15,9 +27,11 @@ __all__ = [
     "Key",
     "Mapped",
     "Owned",
+    "Priority",
     "Reconciler",
     "Requeue",
     "Rule",
+    "Source",
     "Spec",
     "Watch",
     "key_of",

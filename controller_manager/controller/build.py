@@ -2,18 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from controller_manager.api.resource import Key
 from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.client import Write
 from controller_manager.controller.consistency import note_write, noting_writes, when_seen
 from controller_manager.controller.life import LONGEST_PAUSE, Life
-from controller_manager.controller.spec import Context, Reconciler, Spec
+from controller_manager.controller.spec import Context, Reconciler, Source, Spec
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
@@ -38,10 +37,10 @@ class Controller:
         with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
             self._add_indexes()
         self._life = Life(clock.monotonic())
-        self._loop: ControlLoop[Key] | None = None
+        self._loop: ControlLoop[Hashable] | None = None
         self._stop = asyncio.Event()
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
-        self._written: dict[Key, list[Write]] = {}
+        self._written: dict[Hashable, list[Write]] = {}
 
     async def run(self) -> None:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
@@ -100,6 +99,8 @@ class Controller:
         try:
             async with Tasks() as tasks:
                 tasks.start(feed.run(), name=f"feed {self.spec.name}")
+                if isinstance(reconciler, Source):
+                    tasks.start(reconciler.run(loop.add), name=f"source {self.spec.name}")
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = None
@@ -109,12 +110,12 @@ class Controller:
         for watch in self.spec.watches:
             self._watched[watch.resource].add_indexes(watch.indexes)
 
-    async def _reconcile(self, reconciler: Reconciler, key: Key) -> Requeue | None:
+    async def _reconcile(self, reconciler: Reconciler[Any], key: Hashable) -> Requeue | None:
         with noting_writes() as writes:
             try:
                 return await reconciler.reconcile(key)
             finally:
                 self._written[key] = list(writes.values())
 
-    def _settle(self, key: Key, done: Callable[[], None]) -> None:
+    def _settle(self, key: Hashable, done: Callable[[], None]) -> None:
         when_seen(self._context.informers, self._written.pop(key), done)

@@ -7,36 +7,55 @@ class Greeter:
 SPECS = (Spec(name="greeter-controller", reconciler=Greeter, options=GreeterOptions, watches=(For(PODS),)),)
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from controller_manager.api.model import Object
-from controller_manager.api.resource import Key, Resource
+from controller_manager.api.resource import Resource
 from controller_manager.base.log import Logger
 from controller_manager.base.runtime import Runtime
 from controller_manager.cache import Change, Index, Informers
 from controller_manager.client import Client
 from controller_manager.client.events import Recorder
 from controller_manager.options import Options
-from controller_manager.work import Requeue
+from controller_manager.work import Priority, Requeue
 
 T = TypeVar("T", bound=Object)
 O = TypeVar("O", bound=Options)  # noqa: E741
+K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 
 # Seconds, as the controller's options say.
 Delay = Callable[[Any], float]
 
 
-class Reconciler(Protocol):
+class Reconciler(Protocol[K_contra]):
     """A controller: brings the state of one thing, named by a key, nearer to what is wanted.
 
     It is called whenever a watch says so, at once for several keys but never for the same, and once more after every
     error. It finds out by itself what there is to do. Informers show at least what its own last call for the key wrote.
+    A key is that of an object, unless the controller orders its work itself.
     """
 
-    async def reconcile(self, key: Key) -> Requeue | None:
+    async def reconcile(self, key: K_contra) -> Requeue | None:
         """Return None when done, or `Requeue`; raise `GiveUp` when only a change helps, anything else to try again."""
+
+
+class Add(Protocol):
+    """How work is ordered."""
+
+    def __call__(
+        self, key: Hashable, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0
+    ) -> None:
+        """Have `key` worked on because of `cause`, now or `after` so many seconds."""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A reconciler that also orders work itself, for what comes with time or from elsewhere than its watches."""
+
+    async def run(self, add: Add) -> None:
+        """Runs beside the reconciles until it is cancelled; if it raises, the whole controller starts anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +97,7 @@ class Mapped(Generic[T]):
     """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none."""
 
     resource: Resource[T]
-    keys: Callable[[Informers, Change[T]], Iterable[Key]]
+    keys: Callable[[Informers, Change[T]], Iterable[Hashable]]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
 
@@ -88,11 +107,15 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a controller may do: verbs on resources of API groups, as in a Role; an empty group is the core."""
+    """What a controller may do: verbs on resources of API groups, as in a Role; an empty group is the core.
+
+    With `names` that is so for objects of these names alone.
+    """
 
     groups: tuple[str, ...]
     resources: tuple[str, ...]
     verbs: tuple[str, ...]
+    names: tuple[str, ...] = ()
 
 
 def _one(_: Any) -> int:
@@ -106,12 +129,12 @@ class Spec(Generic[O]):
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
     `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
-    another name than the controller's. `service_account` is whom it acts as where each controller has an account, if
-    that is called otherwise than it.
+    another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
+    as where each controller has an account, if that is called otherwise than it.
     """
 
     name: str
-    reconciler: Callable[[Context, O], Reconciler]
+    reconciler: Callable[[Context, O], Reconciler[Any]]
     watches: tuple[Watch, ...]
     options: type[O]
     workers: Callable[[O], int] = _one
@@ -120,6 +143,7 @@ class Spec(Generic[O]):
     default_on: bool = True
     qps_factor: int = 1
     service_account: str = ""
+    reporter: str = ""
     rbac: tuple[Rule, ...] = ()
 
     @property

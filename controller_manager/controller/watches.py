@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.cache import Change, Informer, Informers
-from controller_manager.controller.spec import For, Mapped, Owned, Watch
+from controller_manager.controller.spec import Add, For, Mapped, Owned, Watch
 from controller_manager.options import Options
 from controller_manager.work import Priority
 
@@ -16,14 +16,7 @@ from controller_manager.work import Priority
 _AT_ONCE = 500
 
 
-class Add(Protocol):
-    """How work is ordered: `ControlLoop.add`."""
-
-    def __call__(self, key: Key, cause: str, priority: Priority, *, after: float) -> None:
-        """Have `key` worked on."""
-
-
-def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable[Key]:
+def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable[Hashable]:
     """The keys that a change wakes."""
     match watch:
         case For():

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -23,6 +23,9 @@ from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.testing.cable import Cable
 from controller_manager.testing.faults import FaultyNetwork
+from controller_manager.testing.permits import Permits, PermittedTransport
+
+Answer = Callable[[Request], Awaitable[Response]]
 
 ADMIN = Certificate("kubernetes-admin", (ADMIN_GROUP,))
 MANAGER = Certificate(MANAGER_USER)
@@ -39,9 +42,12 @@ class UnsettledError(AssertionError):
 class Replica:
     """A controller manager of a cluster."""
 
-    def __init__(self, manager: Manager, network: FaultyNetwork, task: "asyncio.Task[Ending]") -> None:
+    def __init__(
+        self, manager: Manager, network: FaultyNetwork, permits: Permits, task: "asyncio.Task[Ending]"
+    ) -> None:
         self.manager = manager
         self.network = network
+        self.permits = permits
         self._task = task
 
     async def stop(self) -> Ending:
@@ -84,6 +90,8 @@ class Cluster:
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
+        # Who answers requests below a path instead of the server, as aggregated APIs do.
+        self._beside: dict[str, Answer] = {}
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
 
@@ -100,6 +108,9 @@ class Cluster:
             await self._tasks.__aexit__(kind, error, trace)
         finally:
             await self.stop_api()
+        refused = [sentence for replica in self._replicas for sentence in replica.permits.refused]
+        if refused and error is None:
+            raise AssertionError(refused[0])
 
     def transport(self, certificate: Certificate | None = ADMIN, obtain: Obtain | None = None) -> Transport:
         """A way to the API server, as the holder of a client certificate, or of the token that `obtain` gives; it
@@ -116,17 +127,26 @@ class Cluster:
     ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
-        `faults` is the probability that one of its requests fails; `name` is that of its component.
+        `faults` is the probability that one of its requests fails; `name` is that of its component. What a controller
+        did not declare in its `rbac` is refused with 403, and the cluster ends with an AssertionError.
         """
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
-        network = FaultyNetwork(self._reach, faults)
+        permits = Permits(chosen)
+        network = FaultyNetwork(lambda obtain: PermittedTransport(self._reach(obtain), permits), faults)
         name = name or f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
-        replica = Replica(manager, network, self._tasks.start(manager.run(), name=name))
+        replica = Replica(manager, network, permits, self._tasks.start(manager.run(), name=name))
         self._replicas.append(replica)
         return replica
+
+    def serve_beside(self, path: str, answer: Answer) -> None:
+        """Have `answer` answer, in the server's place, what is asked of `path` and below: an API of somebody else's.
+
+        The server's discovery does not name it.
+        """
+        self._beside[path] = answer
 
     async def stop_api(self) -> None:
         """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
@@ -178,7 +198,8 @@ class Cluster:
         return self.transport(None if obtain else MANAGER, obtain)
 
     async def _handle(self, request: Request) -> Response:
-        return await self._cable.answer(partial(self.api.handle, request))
+        others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))
+        return await self._cable.answer(partial(next(others, self.api.handle), request))
 
     def _count(self, changes: Sequence[Change]) -> None:
         self._changed.update(

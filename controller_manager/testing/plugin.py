@@ -1,4 +1,8 @@
-"""The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop."""
+"""The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
+
+With `@pytest.mark.virtual(seeds=200)` a test runs 200 times, each with chance of its own. `pytest --seeds=5000` runs
+those tests alone, for so many seeds.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -9,9 +13,23 @@ import pytest
 from controller_manager.testing.virtual import VirtualLoop
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How many seeds, when it is not what the tests say."""
+    parser.addoption(
+        "--seeds", type=int, default=0, help="run only the tests that have seeds, each for so many of them"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the marker."""
-    config.addinivalue_line("markers", "virtual(seed=0): run this async test on a virtual-time loop")
+    config.addinivalue_line("markers", "virtual(seed=0, seeds=0): run this async test on a virtual-time loop")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--seeds`, leave out what has none."""
+    if config.getoption("--seeds"):
+        config.hook.pytest_deselected(items=[item for item in items if not _seeds(item)])
+        items[:] = [item for item in items if _seeds(item)]
 
 
 @pytest.hookimpl(trylast=True)
@@ -19,9 +37,18 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config,
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """Choose the loop of one test by its marker."""
+    """Choose the loop of a test by its marker; one of several seeds is run on one loop for each."""
     marker = item.get_closest_marker("virtual")
     if marker is None:
         return {"real": asyncio.new_event_loop}
+    if _seeds(item):
+        seeds = range(config.getoption("--seeds") or _seeds(item))
+        return {f"seed-{seed}": partial(VirtualLoop, seed) for seed in seeds}
     seed = marker.args[0] if marker.args else marker.kwargs.get("seed", 0)
     return {"virtual": partial(VirtualLoop, seed)}
+
+
+def _seeds(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("virtual")
+    seeds: int = marker.kwargs.get("seeds", 0) if marker else 0
+    return seeds

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api import core, edit, model
+from controller_manager.api import core, edit, model, nodes
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -15,6 +15,9 @@ COMPLETE = {
         "core.v1.NamespaceCondition",
         "core.v1.PodCondition",
     ),
+    nodes.NodeCondition: ("core.v1.NodeCondition",),
+    nodes.Taint: ("core.v1.Taint",),
+    core.Toleration: ("core.v1.Toleration",),
     core.ObjectReference: ("core.v1.ObjectReference",),
     core.EndpointAddress: ("core.v1.EndpointAddress",),
     core.EndpointPort: ("core.v1.EndpointPort",),

@@ -14,7 +14,7 @@ from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
-from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.controller import Context, For, Requeue, Rule, Spec
 from controller_manager.options import Options
 from controller_manager.testing import Cluster
 
@@ -94,7 +94,8 @@ class NoOptions(Options):
 
 
 def beating(*names: str) -> Sequence[Spec[Any]]:
-    return [Spec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),)) for name in names]
+    may = (Rule(("",), ("pods",), ("patch",)),)
+    return [Spec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),), rbac=may) for name in names]
 
 
 async def create(cluster: Cluster, resource: Resource[Any], kind: type[Object], **tree: Any) -> None:

@@ -11,7 +11,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base.chance import chance
 from controller_manager.client import TransportError
-from controller_manager.testing import Cluster, Replica, builders, run
+from controller_manager.testing import Cluster, Replica, builders
 
 ROUNDS = 25
 AT_ONCE = 12
@@ -166,6 +166,6 @@ async def soak() -> None:
             assert {obj.metadata.namespace for obj in (await cluster.client.list(resource)).items} <= alive
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_cluster_is_as_its_objects_say_once_it_is_quiet(seed: int) -> None:
-    run(soak(), seed=seed)
+@pytest.mark.virtual(seeds=4)
+async def test_the_cluster_is_as_its_objects_say_once_it_is_quiet() -> None:
+    await soak()
