@@ -1,0 +1,70 @@
+"""Each controller makes do with what clusters grant to its service account out of the box (API version 1.36).
+
+`roles.jsonl` holds those roles, a rule a line. Informers read as the process, which may read everything.
+"""
+
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import pytest
+
+from controller_manager.app import catalog
+from controller_manager.controller import Rule
+
+ROLES = Path(__file__).with_name("roles.jsonl")
+SPECS = {spec.name: spec for spec in catalog.installed()}
+
+
+def granted(account: str) -> list[Rule]:
+    rows = map(json.loads, ROLES.read_text().splitlines())
+    return [
+        Rule(tuple(row["groups"]), tuple(row["resources"]), tuple(row["verbs"]), tuple(row["names"]))
+        for row in rows
+        if row["account"] == account
+    ]
+
+
+def single(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+    """What a rule allows, one by one; a rule without names is for every name."""
+    return product(rule.groups, rule.resources, rule.verbs, rule.names or ("",))
+
+
+def covers(rule: Rule, group: str, resource: str, verb: str, name: str) -> bool:
+    below = f"*/{resource.partition('/')[2]}" if "/" in resource else ""
+    return (
+        not {"*", group}.isdisjoint(rule.groups)
+        and not {"*", resource, below}.isdisjoint(rule.resources)
+        and not {"*", verb}.isdisjoint(rule.verbs)
+        and (not rule.names or name in rule.names)
+    )
+
+
+def reads_only(rule: Rule) -> bool:
+    return set(rule.verbs) <= {"list", "watch"}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_a_controller_needs_no_more_than_its_account_is_granted(name: str) -> None:
+    spec = SPECS[name]
+    roles = granted(spec.account)
+    assert roles, f"clusters have no role for the account {spec.account}"
+    missing = [
+        one
+        for rule in spec.rbac
+        if not reads_only(rule)
+        for one in single(rule)
+        if not any(covers(role, *one) for role in roles)
+    ]
+    assert missing == []
+
+
+def test_a_rule_covers_no_more_than_it_says() -> None:
+    rule = Rule(("",), ("pods", "*/scale"), ("get",), ("a",))
+    assert covers(rule, "", "pods", "get", "a")
+    assert covers(rule, "", "deployments/scale", "get", "a")
+    assert not covers(rule, "", "pods", "get", "")
+    assert not covers(rule, "", "pods", "delete", "a")
+    assert not covers(rule, "apps", "pods", "get", "a")
+    assert not covers(rule, "", "pods/status", "get", "a")
