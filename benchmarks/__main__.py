@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, or those named: api, forms, writes, bodies, start, informer."""
+"""`make bench`: every benchmark, or those named: api, forms, writes, bodies, controllers, start, informer."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from benchmarks import api, bodies, forms, informer, start, writes
+from benchmarks import api, bodies, controllers, forms, informer, start, writes
 from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -14,6 +14,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "forms": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(forms.run()),
     "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
     "bodies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(bodies.run()),
+    "controllers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(controllers.run()),
     "start": start.run,
     "informer": informer.run,
 }

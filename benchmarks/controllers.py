@@ -1,0 +1,120 @@
+"""Controllers at work through the HTTP API: objects a second and CPU each, against the same calls by a bare client.
+
+Endpoints are measured three times: when a manager starts with all there is (its own start included), when services
+come to pods that are there, and when pods become ready whose services are there. What the manager follows beside the
+endpoints is made by the bare client at full speed, and counts.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Result, pod
+from benchmarks.processes import Api, api_at, create, delete, manager_of, patch
+from controllers import endpoints as endpoints_module
+
+NAMESPACES = "/api/v1/namespaces"
+NAMESPACE = f"{NAMESPACES}/many"
+SERVICES, PODS, ENDPOINTS = f"{NAMESPACE}/services", f"{NAMESPACE}/pods", f"{NAMESPACE}/endpoints"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/many/endpointslices"
+SERVICE_COUNT, PODS_EACH = 300, 10
+GO_SERVICE_MS = 6.0
+NAMED = {  # the controller, the collection it writes, and where the addresses of one object are
+    "endpoints-controller": ENDPOINTS,
+    "endpointslice-controller": SLICES,
+}
+
+
+async def run() -> list[Result]:
+    """Endpoints, and endpoint slices where there is a controller for them."""
+    found: list[Result] = []
+    for spec in endpoints_module.SPECS:
+        if spec.name in NAMED:
+            with tempfile.TemporaryDirectory() as name:
+                async with api_at(Path(name), "--service-cluster-ip-range=10.0.0.0/16") as api:
+                    found += await of_services(api, spec.name, NAMED[spec.name])
+    return found
+
+
+async def of_services(api: Api, controller: str, collection: str) -> list[Result]:
+    """300 services of 10 pods each, until all addresses are there."""
+    await api.send([create(NAMESPACES, {"metadata": {"name": "many"}})])
+    await api.send(create(PODS, _pod(number)) for number in _pods())
+    await api.send(_become(number, ready=True) for number in _pods())
+    found = []
+    async with manager_of(api, f"--controllers={controller}") as manager:
+
+        async def services_come() -> None:
+            await api.send(create(SERVICES, _service(number)) for number in range(SERVICE_COUNT))
+            await _complete(api, collection)
+
+        async def pods_become_ready() -> None:
+            await api.send(_become(number, ready=True) for number in _pods())
+            await _complete(api, collection)
+
+        found.append(("services come", await manager.measure(SERVICE_COUNT, services_come)))
+        await api.send(_become(number, ready=False) for number in _pods())
+        await _complete(api, collection, ready=0)
+        found.append(("pods become ready", await manager.measure(SERVICE_COUNT, pods_become_ready)))
+    made = (await api.read(collection))["items"]
+    await api.send(delete(f"{collection}/{tree['metadata']['name']}") for tree in made)
+    async with manager_of(api, f"--controllers={controller}", ready=False) as manager:
+        found.append(
+            ("at the start", await manager.measure_from_start(SERVICE_COUNT, lambda: _complete(api, collection)))
+        )
+    await api.send(delete(f"{collection}/{tree['metadata']['name']}") for tree in (await api.read(collection))["items"])
+    top = await api.send((create(collection, _anew(tree)) for tree in made), connections=5)
+    name = collection.rpartition("/")[2]
+    return [
+        line for when, work in found for line in work.results(f"{name}, {when}", top, aim=0.3, cpu_ms=GO_SERVICE_MS)
+    ]
+
+
+async def _complete(api: Api, collection: str, ready: int = SERVICE_COUNT * PODS_EACH) -> None:
+    """Until so many addresses are ready."""
+
+    async def holds() -> bool:
+        return sum(map(_addresses, (await api.read(collection))["items"])) == ready
+
+    await api.until(holds)
+
+
+def _addresses(tree: dict[str, Any]) -> int:
+    """The ready addresses of an Endpoints or of an EndpointSlice."""
+    listed = sum(len(subset.get("addresses", ())) for subset in tree.get("subsets") or ())
+    return listed + sum(bool(one["conditions"].get("ready")) for one in tree.get("endpoints") or ())
+
+
+def _anew(tree: dict[str, Any]) -> dict[str, Any]:
+    """An object to be created as another one was."""
+    kept = {
+        name: tree["metadata"][name]
+        for name in ("name", "namespace", "labels", "annotations")
+        if name in tree["metadata"]
+    }
+    return {**tree, "metadata": kept}
+
+
+def _pods() -> range:
+    return range(SERVICE_COUNT * PODS_EACH)
+
+
+def _pod(number: int) -> dict[str, Any]:
+    tree = pod(f"pod-{number}")
+    tree["metadata"]["namespace"] = "many"
+    tree["metadata"]["labels"]["app"] = f"app-{number // PODS_EACH}"
+    tree["spec"]["nodeName"] = f"node-{number % 100}"
+    return tree
+
+
+def _service(number: int) -> dict[str, Any]:
+    ports = [{"name": "http", "port": 80, "targetPort": 8080}]
+    return {"metadata": {"name": f"web-{number}"}, "spec": {"selector": {"app": f"app-{number}"}, "ports": ports}}
+
+
+def _become(number: int, *, ready: bool) -> bytes:
+    """A request that makes a running pod ready or not."""
+    condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-02T03:04:05Z"}
+    address = f"10.{number // 65536}.{number // 256 % 256}.{number % 256}"
+    status = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": [condition]}
+    return patch(f"{PODS}/pod-{number}/status", {"status": status})
