@@ -28,6 +28,8 @@ REMOTE_UID = "RemoteRequestHeaderUID"
 FLAGZ = "ComponentFlagz"
 STATUSZ = "ComponentStatusz"
 WATCH_LIST = "WatchListClient"
+AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
+AUTOSCALER_TO_ZERO = "HPAScaleToZero"
 
 READ: Mapping[str, str] = {
     FLAGZ: "serves /flagz",
@@ -36,6 +38,8 @@ READ: Mapping[str, str] = {
     LOGGING_BETA: "allows the forms of log lines that are beta",
     REMOTE_UID: "allows --requestheader-uid-headers",
     WATCH_LIST: "fills informers by streaming lists where the server offers them",
+    AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
+    AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
 }
 """What each gate that this process reads does; whoever reads another one adds it here."""
 

@@ -212,16 +212,20 @@ class Manager:
             elector = election.candidate(lock)
             may_write = elector.leads if elector is not None else _always
             controllers = [
-                Controller(spec, self._context(spec, may_write, runtime), parsed[spec.options], metrics)
+                Controller(spec, self._context(spec, may_write, parsed, runtime), parsed[spec.options], metrics)
                 for spec in specs
             ]
             teams.append(Team(elector, controllers, self._events, interval, runtime))
         return teams
 
-    def _context(self, spec: AnySpec, may_write: Callable[[], bool], runtime: Runtime) -> Context:
-        client = self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account)
+    def _context(self, spec: AnySpec, may_write: Callable[[], bool], parsed: Parsed, runtime: Runtime) -> Context:
         return Context(
-            client, self._informers, self._events.recorder(spec.reporter or spec.name), runtime.log(spec.name), runtime
+            self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account),
+            self._informers,
+            self._events.recorder(spec.reporter or spec.name),
+            runtime.log(spec.name),
+            runtime,
+            parsed[FeatureOptions].enabled,
         )
 
     def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:

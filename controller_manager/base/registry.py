@@ -1,6 +1,6 @@
 """The registry of one process: shows the families of metrics that its rules let through, and how many those are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 from prometheus_client import CollectorRegistry
@@ -35,14 +35,24 @@ class Registry(CollectorRegistry):
         self._unexpected = 0
 
     def register(self, collector: Collector) -> None:
-        """Show a collector from now on; one whose families are all disabled is never asked."""
-        describe = getattr(collector, "describe", None)
-        names = [qualified(metric) for metric in describe()] if describe is not None else []
+        """Show a collector from now on; one whose families are all disabled is never asked.
+
+        It takes the place of another one of the very same families: a component that started anew counts from zero.
+        """
+        described = _described(collector)
+        names = [qualified(metric) for metric in described]
         if names and self.rules.disabled.issuperset(names):
             if isinstance(collector, Series):
                 collector.keep_nothing()
             return
+        self._replace(described)
         super().register(collector)
+
+    def _replace(self, described: Sequence[Metric]) -> None:
+        families = [metric.family for metric in described if isinstance(metric, Shown)]
+        former = self._names_to_collectors.get(described[0].name) if families else None
+        if former is not None and [one.family for one in _described(former) if isinstance(one, Shown)] == families:
+            self.unregister(former)
 
     def collect(self) -> Iterator[Metric]:
         """The families that are neither disabled nor hidden, and at last how many there are of each sort."""
@@ -78,3 +88,9 @@ class Registry(CollectorRegistry):
 
 def _standing(metric: Metric) -> tuple[Stability, str]:
     return (metric.family.stability, metric.family.deprecated) if isinstance(metric, Shown) else ("ALPHA", "")
+
+
+def _described(collector: Collector) -> list[Metric]:
+    """The families a collector says it has, without their samples."""
+    describe = getattr(collector, "describe", None)
+    return [] if describe is None else list(describe())

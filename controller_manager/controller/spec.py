@@ -58,15 +58,23 @@ class Source(Protocol):
         """Runs beside the reconciles until it is cancelled; if it raises, the whole controller starts anew."""
 
 
+def _off(_: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every controller is given; informers hold what the controller's watches name, complete, before it starts."""
+    """What every controller is given; informers hold what the controller's watches name, complete, before it starts.
+
+    `enabled(gate)` tells whether a feature gate of this process is on.
+    """
 
     client: Client
     informers: Informers
     events: Recorder
     log: Logger
     runtime: Runtime
+    enabled: Callable[[str], bool] = _off
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """The registry shows what its rules let through, and tells how much that is."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+import pytest
 from prometheus_client import Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -9,6 +11,8 @@ from prometheus_client.registry import Collector
 from controller_manager.base.metric_rules import Rules
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.registry import Registry
+
+GREETED = Family("greeted_total", "Greetings.", "counter", ("language",))
 
 ASKED = Family("asked_total", "Questions.", "counter", ("who",))
 OLD = Family("old_total", "Questions.", "counter", deprecated="1.35")
@@ -99,3 +103,14 @@ def test_registered_families_are_told_by_stability_and_deprecation() -> None:
     labels = {"stability_level": "ALPHA", "deprecated_version": "1.35.0"}
     assert registry.get_sample_value("registered_metrics_total", labels) == 1
     assert registry.get_sample_value("registered_metrics_total", {**labels, "deprecated_version": ""}) == 2
+
+
+def test_what_starts_anew_takes_its_own_place_and_nobody_elses() -> None:
+    registry = Registry()
+    Counters(GREETED, registry).add("en")
+    again = Counters(GREETED, registry)
+    again.add("fr")
+    (shown,) = (metric for metric in registry.collect() if metric.name == "greeted")
+    assert [sample.labels for sample in shown.samples] == [{"language": "fr"}]
+    with pytest.raises(ValueError, match="greeted"):
+        Counters(replace(GREETED, help="Something else."), registry)
