@@ -179,7 +179,7 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
             {"--allocate-node-cidrs", "--root-ca-file", "bootstrap-signer-controller", "token-cleaner-controller"},
         ),
         (KIND, {"--enable-hostpath-provisioner"}),
-        (TUNED, {"--terminated-pod-gc-threshold", "RotateKubeletServerCertificate", "HPAScaleToZero"}),
+        (TUNED, {"--terminated-pod-gc-threshold", "RotateKubeletServerCertificate"}),
         (KOPS, {"--cloud-provider", "--attach-detach-reconcile-sync-period"}),
         (K3S, {"--cluster-signing-kubelet-client-cert-file", "token-cleaner-controller"}),
     ],
