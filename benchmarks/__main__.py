@@ -1,4 +1,4 @@
-"""`make bench`: every benchmark, or those named: api, forms, writes, bodies, controllers, start, informer."""
+"""`make bench`: every benchmark, or those that are named: the keys of `SUITES`."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from benchmarks import api, bodies, controllers, forms, informer, start, writes
+from benchmarks import api, bodies, controllers, forms, informer, namespaces, start, writes
 from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -15,6 +15,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "writes": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(writes.run()),
     "bodies": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(bodies.run()),
     "controllers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(controllers.run()),
+    "namespaces": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(namespaces.run()),
     "start": start.run,
     "informer": informer.run,
 }

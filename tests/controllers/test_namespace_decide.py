@@ -2,13 +2,16 @@
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
 
 from controller_manager.api.edit import Condition
 from controller_manager.api.model import PartialObject
-from controllers.namespace import Outcome, Remains, next_look, remains_of, with_outcome
+from controller_manager.api.resource import Resource
+from controller_manager.client.discovery import ServedResource
+from controllers.namespace.outcome import Outcome, Remains, addressable, is_settled, next_look, remains_of, with_outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -17,8 +20,17 @@ def states(conditions: tuple[Condition, ...]) -> dict[str, str]:
     return {c.type: f"{c.status} {c.reason}" for c in conditions}
 
 
+ALL_WELL = {
+    "NamespaceDeletionDiscoveryFailure": "False ResourcesDiscovered",
+    "NamespaceDeletionGroupVersionParsingFailure": "False ParsedGroupVersions",
+    "NamespaceDeletionContentFailure": "False ContentDeleted",
+    "NamespaceContentRemaining": "False ContentRemoved",
+    "NamespaceFinalizersRemaining": "False ContentHasNoFinalizers",
+}
+
+
 @pytest.mark.parametrize(
-    ("outcome", "expected"),
+    ("outcome", "true"),
     [
         pytest.param(Outcome(), {}, id="nothing left"),
         pytest.param(
@@ -33,9 +45,14 @@ def states(conditions: tuple[Condition, ...]) -> dict[str, str]:
             id="finalizers",
         ),
         pytest.param(
-            Outcome(undiscovered=("metrics.k8s.io/v1",)),
+            Outcome(undiscovered=(("metrics.k8s.io/v1", "gone"),)),
             {"NamespaceDeletionDiscoveryFailure": "True DiscoveryFailed"},
             id="discovery",
+        ),
+        pytest.param(
+            Outcome(unparsable=("a/b/c",)),
+            {"NamespaceDeletionGroupVersionParsingFailure": "True GroupVersionParsingFailed"},
+            id="group version",
         ),
         pytest.param(
             Outcome((Remains("pods", failure="no"),)),
@@ -44,32 +61,64 @@ def states(conditions: tuple[Condition, ...]) -> dict[str, str]:
         ),
     ],
 )
-def test_conditions(outcome: Outcome, expected: dict[str, str]) -> None:
-    assert states(with_outcome((), outcome, NOW)) == expected
+def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
+    assert states(with_outcome((), outcome, NOW)) == ALL_WELL | true
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "message"),
+    [
+        (
+            Outcome(undiscovered=(("a/v1", "it is ill"), ("b/v1", "so is this"))),
+            "NamespaceDeletionDiscoveryFailure",
+            "Discovery failed for some groups, 2 failing: a/v1: it is ill, b/v1: so is this",
+        ),
+        (
+            Outcome((Remains("pods", 2), Remains("jobs.batch", 1))),
+            "NamespaceContentRemaining",
+            "Some resources remain: jobs.batch has 1 resource instance, pods has 2 resource instances",
+        ),
+        (
+            Outcome((Remains("pods", 2, Counter(b=1, a=2)), Remains("services", 1, Counter(a=1)))),
+            "NamespaceFinalizersRemaining",
+            "Some content has finalizers remaining: a in 3 resource instances, b in 1 resource instance",
+        ),
+        (
+            Outcome(tuple(Remains("x", failure=f"{n:02}") for n in range(22))),
+            "NamespaceDeletionContentFailure",
+            "The content of some resource types could not be deleted, 22 remaining: "
+            + ", ".join(f"{n:02}" for n in range(20))
+            + ", and 2 more",
+        ),
+    ],
+)
+def test_messages_tell_what_is_left_in_an_order_that_stays(outcome: Outcome, kind: str, message: str) -> None:
+    messages = {c.type: c.message for c in with_outcome((), outcome, NOW)}
+    assert messages[kind] == message
 
 
 def test_a_condition_turns_false_when_it_is_over() -> None:
     first = with_outcome((), Outcome((Remains("pods", 1),)), NOW)
     over = with_outcome(first, Outcome(), NOW + timedelta(seconds=9))
-    assert states(over) == {"NamespaceContentRemaining": "False ContentRemoved"}
-    assert over[0].last_transition_time == "2026-01-01T00:00:09Z"
+    assert states(over) == ALL_WELL
+    times = {c.type: c.last_transition_time for c in over}
+    assert times.pop("NamespaceContentRemaining") == "2026-01-01T00:00:09Z"
+    assert set(times.values()) == {"2026-01-01T00:00:00Z"}
 
 
-def test_each_condition_has_a_reason_for_when_it_is_over() -> None:
-    everything = Outcome((Remains("pods", 1, Counter(a=1)), Remains("services", failure="no")), ("metrics.k8s.io/v1",))
-    assert states(with_outcome(with_outcome((), everything, NOW), Outcome(), NOW)) == {
-        "NamespaceDeletionDiscoveryFailure": "False ResourcesDiscovered",
-        "NamespaceDeletionContentFailure": "False ContentDeleted",
-        "NamespaceContentRemaining": "False ContentRemoved",
-        "NamespaceFinalizersRemaining": "False ContentHasNoFinalizers",
-    }
+def test_nothing_changes_while_nothing_does() -> None:
+    outcome = Outcome(
+        (Remains("pods", 1, Counter(a=1)), Remains("services", failure="no")), (("a/v1", "no"),), ("b//c",)
+    )
+    first = with_outcome((), outcome, NOW)
+    assert with_outcome(first, outcome, NOW + timedelta(seconds=9)) == first
 
 
 def test_the_transition_time_stays_while_the_status_does() -> None:
     first = with_outcome((), Outcome((Remains("pods", 2),)), NOW)
     again = with_outcome(first, Outcome((Remains("pods", 1),)), NOW + timedelta(seconds=9))
-    assert again[0].last_transition_time == first[0].last_transition_time
-    assert again[0].message != first[0].message
+    assert [c.last_transition_time for c in again] == [c.last_transition_time for c in first]
+    assert again != first
 
 
 def partial(finalizers: list[str], grace: int | None = None) -> PartialObject:
@@ -99,4 +148,40 @@ def test_only_a_clean_pass_is_empty() -> None:
     assert Outcome((Remains("pods"),)).empty
     assert not Outcome((Remains("pods", 1),)).empty
     assert not Outcome((Remains("pods", failure="x"),)).empty
-    assert not Outcome(undiscovered=("a",)).empty
+    assert not Outcome(undiscovered=(("a", "x"),)).empty
+    assert not Outcome(unparsable=("a",)).empty
+
+
+@pytest.mark.parametrize(
+    ("metadata", "settled"),
+    [
+        ({}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.org/hold"]}, True),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["foregroundDeletion"]}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["orphan", "example.org/hold"]}, False),
+        ({"finalizers": ["example.org/hold"]}, False),
+    ],
+)
+def test_what_is_deleted_already_is_not_asked_for_again(metadata: dict[str, Any], settled: bool) -> None:
+    assert is_settled(msgspec.convert({"metadata": metadata}, PartialObject)) is settled
+
+
+def served(group: str, version: str, plural: str, *verbs: str, namespaced: bool = True) -> ServedResource:
+    return ServedResource(Resource(group, version, plural, "Kind", namespaced, PartialObject), frozenset(verbs), {})
+
+
+def test_what_can_be_deleted_in_a_namespace_and_named_in_a_path() -> None:
+    found = [
+        served("", "v1", "configmaps", "list", "delete", "deletecollection"),
+        served("", "v1", "bindings", "create"),
+        served("", "v1", "nodes", "list", "delete", namespaced=False),
+        served("example.org", "v1", "unlisted", "delete", "deletecollection"),
+        served("example.org", "v1", "only-by-name", "delete"),
+        served("example.org", "v1", "one-by-one", "delete", "list"),
+        served("example.org", "a/b", "strange", "delete", "list"),
+        served("example.org", "a/b", "stranger", "delete", "list"),
+    ]
+    ours, unparsable = addressable(found)
+    assert [one.resource.plural for one in ours] == ["configmaps", "unlisted", "one-by-one"]
+    assert unparsable == ("example.org/a/b",)

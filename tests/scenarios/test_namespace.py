@@ -97,7 +97,7 @@ async def test_a_resource_that_fails_holds_up_no_other() -> None:
             await cluster.client.get(NAMESPACES, OLD)
 
 
-async def test_without_knowing_of_pods_nothing_is_deleted() -> None:
+async def test_a_group_that_cannot_be_asked_holds_up_the_namespace_and_nothing_else() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
 
@@ -109,8 +109,13 @@ async def test_without_knowing_of_pods_nothing_is_deleted() -> None:
         await cluster.client.create(LEASES, Lease(metadata=ObjectMeta(namespace="old", name="held")))
         await cluster.client.delete(NAMESPACES, OLD)
         await cluster.advance(60)
-        assert (await conditions(cluster))["NamespaceDeletionDiscoveryFailure"] == "True"
-        assert len((await cluster.client.list(LEASES, "old")).items) == 1
+        found: Namespace = await cluster.client.get(NAMESPACES, OLD)
+        (discovery,) = (c for c in found.status.conditions if c.type == "NamespaceDeletionDiscoveryFailure")
+        assert (discovery.status, discovery.reason) == ("True", "DiscoveryFailed")
+        assert "1 failing: /api: " in discovery.message
+        assert not (await cluster.client.list(LEASES, "old")).items
+        assert not (await cluster.client.list(PODS, "old")).items
+        assert len((await cluster.client.list(SERVICES, "old")).items) == 1
         replica.network.intercept(None)
         await cluster.advance(60)
         with pytest.raises(NotFound):

@@ -1,0 +1,147 @@
+"""Empties a namespace that is being deleted, says in its conditions what remains, and finalizes it when empty."""
+
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from controller_manager.api.core import NAMESPACES, PODS, Namespace
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.client.discovery import ServedResource
+from controller_manager.controller import Change, Context, Informers, Mapped, Requeue, Rule, Spec
+from controller_manager.options import Duration, Int32, Options, flag
+from controllers.namespace.catalogue import Catalogue
+from controllers.namespace.emptying import Emptier
+from controllers.namespace.outcome import Outcome, addressable, next_look, with_outcome
+
+FINALIZER = "kubernetes"
+# How long, once a deletion is seen, other API servers may not know of it yet and let something in. Pods are deleted
+# meanwhile; whether the namespace is empty is only looked at after that, by what is served then.
+LATE_ARRIVALS = 1.0
+# For so long an answer of discovery serves every namespace whose deletion was seen long enough before it was asked.
+SHARED = 1.0
+
+_PODS = ServedResource(PODS.metadata_only(), frozenset(("list", "delete", "deletecollection")), {})
+
+
+class NamespaceOptions(Options):
+    """Namespace controller"""
+
+    concurrent_namespace_syncs: Int32 = flag(10, "Namespaces emptied at the same time.", minimum=1)
+    namespace_sync_period: Duration = flag(
+        "5m", "How often, at least, a namespace that is being deleted is looked at again.", minimum=0.1
+    )
+
+
+# Observed, live: the namespace, its pods, the deletable resources discovery names, what is left of each (KEP-5080).
+# Decided:                                             Done:
+#   not being deleted, or our finalizer is gone        nothing
+#   pods left, or not known whether                    delete them; say so in the conditions, look again later
+#   no pods, the deletion was seen just now            look again once nothing can arrive any more
+#   no pods                                            delete the content of every other resource
+#   anything left, a resource that failed, a group     say so in the conditions, look again later; what could be
+#     that discovery could not ask                       reached is deleted nevertheless
+#   nothing left and everything was looked at          remove our finalizer from the spec; those of others stay
+
+
+class NamespaceController:
+    """Reconciles one namespace."""
+
+    def __init__(self, context: Context, options: NamespaceOptions) -> None:
+        self._client = context.client
+        self._period = options.namespace_sync_period
+        self._catalogue = Catalogue(context.client)
+        self._emptier = Emptier(context.client, context.log)
+        # The uid of each namespace that is being deleted, and when that was seen first.
+        self._seen: dict[Key, tuple[str, float]] = {}
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Bring the deletion of namespace `key` forward, if it is being deleted."""
+        namespace = await self._terminating(key)
+        if namespace is None:
+            self._seen.pop(key, None)
+            return None
+        uid, seen = self._seen.get(key, ("", 0.0))
+        if uid != namespace.metadata.uid:
+            seen = monotonic()
+            self._seen[key] = namespace.metadata.uid, seen
+        outcome = await self._empty(key.name, seen + LATE_ARRIVALS)
+        if outcome is None:
+            return Requeue(max(0.0, seen + LATE_ARRIVALS - monotonic()))
+        namespace = await self._report(namespace, outcome)
+        if outcome.empty:
+            await self._finalize(namespace)
+            return None
+        return Requeue(next_look(outcome, monotonic() - seen, self._period))
+
+    async def _terminating(self, key: Key) -> Namespace | None:
+        """The namespace as it is now, since another of that name may have taken its place; None if it is not ours."""
+        try:
+            namespace = await self._client.get(NAMESPACES, key)
+        except NotFound:
+            return None
+        return namespace if _is_ours(namespace) else None
+
+    async def _empty(self, name: str, ripe: float) -> Outcome | None:
+        """One pass: the pods; if there are none, from the moment `ripe` on, all the rest. None when it is too early."""
+        pods = await self._emptier.clear(_PODS, name)
+        if pods.count or pods.failure:
+            return Outcome((pods,))
+        now = monotonic()
+        if now < ripe:
+            return None
+        found = await self._catalogue.since(max(ripe, now - SHARED))
+        served, unparsable = addressable(found.preferred())
+        others = [one for one in served if one.resource.name != PODS.name]
+        rest = await self._emptier.clear_all(others, name)
+        return Outcome((pods, *rest), tuple(sorted(found.failures.items())), unparsable)
+
+    async def _report(self, namespace: Namespace, outcome: Outcome) -> Namespace:
+        """Write the conditions if they changed, unless the namespace is about to go with them."""
+        goes = outcome.empty and namespace.spec.finalizers == (FINALIZER,) and not namespace.metadata.finalizers
+        conditions = with_outcome(namespace.status.conditions, outcome, utc_now())
+        if goes or conditions == namespace.status.conditions:
+            return namespace
+        status = msgspec.structs.replace(namespace.status, conditions=conditions)
+        changed = msgspec.structs.replace(namespace, status=status)
+        return await self._client.update(NAMESPACES, changed, subresource="status")
+
+    async def _finalize(self, namespace: Namespace) -> None:
+        left = tuple(f for f in namespace.spec.finalizers if f != FINALIZER)
+        spec = msgspec.structs.replace(namespace.spec, finalizers=left)
+        with contextlib.suppress(NotFound):
+            await self._client.update(NAMESPACES, msgspec.structs.replace(namespace, spec=spec), subresource="finalize")
+
+
+def deletions(_: Informers, change: Change[Namespace]) -> Iterator[Key]:
+    """A namespace whose deletion begins or is found at the start, and one that went; not what we write meanwhile."""
+    before, after = change.before, change.after
+    gone = after is None
+    begins = after is not None and _is_ours(after) and (change.initial or before is None or not _is_ours(before))
+    if gone or begins:
+        yield change.key
+
+
+SPECS = (
+    Spec(
+        name="namespace-controller",
+        queue="namespace",
+        aliases=("namespace",),
+        reconciler=NamespaceController,
+        options=NamespaceOptions,
+        workers=lambda options: options.concurrent_namespace_syncs,
+        watches=(Mapped(NAMESPACES, deletions),),
+        qps_factor=20,  # it asks for everything of each resource there is
+        rbac=(
+            Rule(groups=("",), resources=("namespaces",), verbs=("get", "list", "watch")),
+            Rule(groups=("",), resources=("namespaces/finalize", "namespaces/status"), verbs=("update",)),
+            Rule(groups=("*",), resources=("*",), verbs=("get", "list", "delete", "deletecollection")),
+        ),
+    ),
+)
+
+
+def _is_ours(namespace: Namespace) -> bool:
+    return namespace.metadata.deletion_timestamp is not None and FINALIZER in namespace.spec.finalizers

@@ -1,0 +1,175 @@
+"""What a pass over a namespace found, and what follows for its conditions and for the next look; pure."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from controller_manager.api.edit import Condition, with_condition
+from controller_manager.api.model import PartialObject
+from controller_manager.api.timestamps import format_time
+from controller_manager.client.discovery import ServedResource
+
+# What holders of finalizers are given before the next look, and the shortest wait between two looks.
+FINALIZERS_WAIT = 15.0
+FIRST_WAIT = 0.5
+# What of a list is told in a condition; the rest is counted.
+_MOST_TOLD = 20
+# Finalizers that a deletion in the background takes away, which others may have asked for before.
+_PROPAGATION = frozenset(("orphan", "foregroundDeletion"))
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What one resource still has in the namespace after its deletion was asked for; `wait` in seconds."""
+
+    resource: str
+    count: int = 0
+    finalizers: Counter[str] = field(default_factory=Counter)
+    wait: float = 0.0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one pass over a namespace.
+
+    Besides what remains: the group versions that discovery could not ask and why, and those whose names make no sense.
+    """
+
+    remains: tuple[Remains, ...] = ()
+    undiscovered: tuple[tuple[str, str], ...] = ()
+    unparsable: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything was looked at and nothing was found."""
+        return not (self.undiscovered or self.unparsable or any(r.count or r.failure for r in self.remains))
+
+    @property
+    def wait(self) -> float:
+        """Seconds that what remains was promised; 0 when nobody waits for anything."""
+        return max((r.wait for r in self.remains), default=0.0)
+
+
+def addressable(served: Iterable[ServedResource]) -> tuple[list[ServedResource], tuple[str, ...]]:
+    """The resources whose objects in a namespace can be deleted, and the group versions that no path can name."""
+    ours, unparsable = [], dict[str, None]()
+    for one in served:
+        resource = one.resource
+        if "/" in resource.group or "/" in resource.version or not resource.version:
+            unparsable[resource.api_version] = None
+        elif resource.namespaced and "delete" in one.verbs and not one.verbs.isdisjoint(("list", "deletecollection")):
+            ours.append(one)
+    return ours, tuple(unparsable)
+
+
+def is_settled(obj: PartialObject) -> bool:
+    """Whether its deletion is under way and another request would change nothing."""
+    meta = obj.metadata
+    return meta.deletion_timestamp is not None and _PROPAGATION.isdisjoint(meta.finalizers)
+
+
+def remains_of(resource: str, objects: Sequence[PartialObject], failure: str = "") -> Remains:
+    """What `objects`, still there after their deletion was asked for, mean."""
+    finalizers = Counter(f for obj in objects for f in obj.metadata.finalizers)
+    graces = (float(obj.metadata.deletion_grace_period_seconds or 0) for obj in objects)
+    wait = max(graces, default=0.0)
+    return Remains(resource, len(objects), finalizers, max(wait, FINALIZERS_WAIT) if finalizers else wait, failure)
+
+
+def next_look(outcome: Outcome, age: float, period: float) -> float:
+    """Seconds until the next look: soon at first, then as long as the deletion has taken, never past the promise.
+
+    A promise of 30 s of grace is a bound, not a duration: most pods stop sooner.
+    """
+    bound = outcome.wait / 2 + 1 if outcome.wait else FINALIZERS_WAIT
+    return min(max(FIRST_WAIT, age / 2), bound, period)
+
+
+class _Finding(NamedTuple):
+    """What a condition says: its reason and message while it is True, and those once it is False."""
+
+    kind: str
+    reason: str
+    message: str
+    settled: str
+    all_well: str
+
+
+def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a namespace after a pass: each is there, True where there is something to say."""
+    changed = tuple(conditions)
+    for found in _findings(outcome):
+        condition = Condition(
+            type=found.kind,
+            status="True" if found.message else "False",
+            reason=found.reason if found.message else found.settled,
+            message=found.message or found.all_well,
+            last_transition_time=format_time(now),
+        )
+        changed = with_condition(changed, condition)
+    return changed
+
+
+def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
+    left = [r for r in outcome.remains if r.count]
+    failed = sorted(r.failure for r in outcome.remains if r.failure)
+    finalizers = sum((r.finalizers for r in left), Counter())
+    return (
+        _Finding(
+            "NamespaceDeletionDiscoveryFailure",
+            "DiscoveryFailed",
+            _told(
+                f"Discovery failed for some groups, {len(outcome.undiscovered)} failing",
+                [f"{name}: {why}" for name, why in outcome.undiscovered],
+            ),
+            "ResourcesDiscovered",
+            "Every API group told its resources",
+        ),
+        _Finding(
+            "NamespaceDeletionGroupVersionParsingFailure",
+            "GroupVersionParsingFailed",
+            _told("The names of some group versions make no sense", outcome.unparsable),
+            "ParsedGroupVersions",
+            "Every group version could be parsed",
+        ),
+        _Finding(
+            "NamespaceDeletionContentFailure",
+            "ContentDeletionFailed",
+            _told(f"The content of some resource types could not be deleted, {len(failed)} remaining", failed),
+            "ContentDeleted",
+            "Every resource accepted that its content is deleted; some of it may wait for finalizers",
+        ),
+        _Finding(
+            "NamespaceContentRemaining",
+            "SomeResourcesRemain",
+            _told("Some resources remain", sorted(f"{r.resource} has {_instances(r.count)}" for r in left)),
+            "ContentRemoved",
+            "Nothing of the content is left",
+        ),
+        _Finding(
+            "NamespaceFinalizersRemaining",
+            "SomeFinalizersRemain",
+            _told(
+                "Some content has finalizers remaining",
+                [f"{name} in {_instances(count)}" for name, count in sorted(finalizers.items())],
+            ),
+            "ContentHasNoFinalizers",
+            "No finalizer of the content is waited for",
+        ),
+    )
+
+
+def _told(heading: str, details: Sequence[str]) -> str:
+    """One line, whatever there is of it; empty if there is nothing."""
+    if not details:
+        return ""
+    more = len(details) - _MOST_TOLD
+    shown = [*details[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
+    return f"{heading}: {', '.join(shown)}"
+
+
+def _instances(count: int) -> str:
+    return f"{count} resource instance{'s' if count > 1 else ''}"
