@@ -30,6 +30,7 @@ STATUSZ = "ComponentStatusz"
 WATCH_LIST = "WatchListClient"
 AUTOSCALER_TOLERANCE = "HPAConfigurableTolerance"
 AUTOSCALER_TO_ZERO = "HPAScaleToZero"
+TOLERATION_COMPARISON = "TaintTolerationComparisonOperators"
 
 READ: Mapping[str, str] = {
     FLAGZ: "serves /flagz",
@@ -40,6 +41,7 @@ READ: Mapping[str, str] = {
     WATCH_LIST: "fills informers by streaming lists where the server offers them",
     AUTOSCALER_TOLERANCE: "heeds the tolerances that a horizontal pod autoscaler sets for itself",
     AUTOSCALER_TO_ZERO: "scales from and to zero by object and external metrics",
+    TOLERATION_COMPARISON: "lets tolerations compare numbers when pods are evicted for taints",
 }
 """What each gate that this process reads does; whoever reads another one adds it here."""
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.bodies import JSON, PROTOBUF, Bodies
-from controller_manager.client.client import Client
+from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, WatchEvent, Write
 from controller_manager.client.config import ClientConfig, ConfigError
 from controller_manager.client.inprocess import InProcessTransport
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JSON",
+    "MERGE_PATCH",
     "PROTOBUF",
+    "STRATEGIC_MERGE_PATCH",
     "Bodies",
     "Client",
     "ClientConfig",

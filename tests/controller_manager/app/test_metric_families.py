@@ -40,7 +40,6 @@ AWAITED = (
     "replicaset_controller_",
     "retroactive_storageclass_",
     "root_ca_cert_publisher_",
-    "taint_eviction_controller_",
     "ttl_after_finished_controller_",
 )
 

@@ -1,0 +1,189 @@
+"""Deletes pods from nodes with NoExecute taints once they tolerate them no longer."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller_manager.api.core import PODS, Pod, Toleration
+from controller_manager.api.errors import NotFound
+from controller_manager.api.nodes import NODES, Node, Taint
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Histograms
+from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.controller import Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec, key_of
+from controller_manager.options import Options
+from controllers._disruption import disruption, status_patch
+from controllers._placement import PODS_BY_NODE, pods_on
+from controllers._tolerations import FOR_GOOD, no_execute, patience
+
+COMPARES = "TaintTolerationComparisonOperators"
+REASON = "DeletionByTaintManager"
+EVENT = "TaintManagerEviction"
+AT_ONCE = 50
+# Two signs of one trouble: a node that says it is not ready, and then says nothing, has been ill all the while.
+_ILLNESS = {f"node.{PLATFORM_DOMAIN}/{sign}": "illness" for sign in ("not-ready", "unreachable")}
+
+_DELETIONS = Family(
+    "taint_eviction_controller_pod_deletions_total", "Pods deleted since they tolerate a taint no longer.", "counter"
+)
+_LATENCY = Family(
+    "taint_eviction_controller_pod_deletion_duration_seconds",
+    "Time from when a pod's toleration had run out until it was deleted.",
+    "histogram",
+    buckets=(0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240),
+)
+
+
+class TaintEvictionOptions(Options):
+    """Taint eviction controller"""
+
+
+# Observed: a pod, the NoExecute taints of its node, and since when this process has known it to endure them.
+# Decided, by its tolerations:                           Done:
+#   gone, or being deleted, or bound to no node          nothing; a countdown is forgotten
+#   no taints, or all tolerated for good                 nothing; a countdown is cancelled, and an event says so
+#   all tolerated, some for so many seconds              the countdown goes on; look again when the first runs out
+#   one not tolerated, or run out                        ask for the node itself, and decide anew by what it says;
+#                                                        then condition, delete and event
+# Time counts from when it was noticed here, not from `timeAdded`: a manager that was away must let the nodes be heard
+# first, and clocks are never compared. A taint that changes its value goes on counting. One try writes only what the
+# pod allowed when it was seen: if it has changed meanwhile the write is refused, and the next try sees it.
+
+
+@dataclass(frozen=True, slots=True)
+class Countdown:
+    """How long a pod has endured the taints it tolerates for a time only: `since` when, by taint, and until when."""
+
+    uid: str
+    since: Mapping[str, float]
+    due: float
+
+
+class TaintEvictionController:
+    """Reconciles one pod with the taints of its node."""
+
+    def __init__(self, context: Context, options: TaintEvictionOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._pods = context.informers.get(PODS)
+        self._nodes = context.informers.get(NODES)
+        self._compares = context.enabled(COMPARES)
+        self._countdowns: dict[Key, Countdown] = {}
+        self._deletions = Counters(_DELETIONS, context.runtime.registry)
+        self._latency = Histograms(_LATENCY, context.runtime.registry).of()
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Delete pod `key` if its time on its node has run out."""
+        pod = self._pods.get(key)
+        if pod is None or pod.metadata.deletion_timestamp is not None or not pod.spec.node_name:
+            self._countdowns.pop(key, None)
+            return None
+        node = Key("", pod.spec.node_name)
+        running = self._count_down(pod, self._nodes.get(node))
+        if running is not None and running.due <= clock.monotonic():
+            running = self._count_down(pod, await self._read(node))
+        if running is None:
+            return None
+        left = running.due - clock.monotonic()
+        if left > 0:
+            return Requeue(left)
+        await self._evict(pod, running.due)
+        self._countdowns.pop(key, None)
+        return None
+
+    def _count_down(self, pod: Pod, node: Node | None) -> Countdown | None:
+        """Go on with the countdown of the pod, begin or cancel it, as the node's taints have it."""
+        key, meta = key_of(pod), pod.metadata
+        known = self._countdowns.get(key)
+        since = known.since if known is not None and known.uid == meta.uid else {}
+        running = countdown(no_execute(node), pod.spec.tolerations, since, clock.monotonic(), compares=self._compares)
+        if running is not None:
+            self._countdowns[key] = found = Countdown(meta.uid, *running)
+            return found
+        if self._countdowns.pop(key, None) is not None and since:
+            self._events.normal(pod, EVENT, f"Cancelling deletion of Pod {key}")
+        return None
+
+    async def _read(self, key: Key) -> Node | None:
+        try:
+            return await self._client.get(NODES, key)
+        except NotFound:
+            return None
+
+    async def _evict(self, pod: Pod, due: float) -> None:
+        key = key_of(pod)
+        reason = disruption(pod, REASON, "A NoExecute taint of its node is not tolerated (any longer)", clock.utc_now())
+        try:
+            if reason is not None:
+                patch = status_patch(pod, conditions=(reason,))
+                pod = await self._client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
+            meta = pod.metadata
+            await self._client.delete(PODS, key, uid=meta.uid, resource_version=meta.resource_version)
+        except NotFound:
+            return
+        self._deletions.add()
+        self._latency.observe(clock.monotonic() - due)
+        self._events.normal(pod, EVENT, f"Marking for deletion Pod {key}")
+
+
+def pods_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
+    """The pods of a node whose NoExecute taints have changed."""
+    if no_execute(change.before) != no_execute(change.after):
+        yield from map(key_of, pods_on(informers.get(PODS), change.key.name))
+
+
+def pod_on_tainted_node(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """A pod that came to a node with such taints, changed what it tolerates there, or went."""
+    if change.before is not None and change.after is not None and _facts(change.before) == _facts(change.after):
+        return
+    if no_execute(informers.get(NODES).get(Key("", change.object.spec.node_name))):
+        yield change.key
+
+
+SPECS = (
+    Spec(
+        name="taint-eviction-controller",
+        queue="noexec_taint_pod",
+        service_account="node-controller",
+        reconciler=TaintEvictionController,
+        options=TaintEvictionOptions,
+        workers=lambda _: AT_ONCE,
+        watches=(
+            Mapped(PODS, pod_on_tainted_node, indexes=PODS_BY_NODE),
+            Mapped(NODES, pods_of_node),
+        ),
+        rbac=(
+            Rule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            Rule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            Rule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
+        ),
+    ),
+)
+
+
+def countdown(
+    taints: Sequence[Taint],
+    tolerations: Sequence[Toleration],
+    since: Mapping[str, float],
+    now: float,
+    *,
+    compares: bool = False,
+) -> tuple[Mapping[str, float], float] | None:
+    """Since when each taint is endured that is not tolerated for good, and when the first toleration runs out.
+
+    None where the pod may stay. `since` is what this returned of the pod before.
+    """
+    begun: dict[str, float] = {}
+    due = math.inf
+    for taint in taints:
+        seconds = patience(taint, tolerations, compares=compares)
+        if seconds != FOR_GOOD:
+            trouble = _ILLNESS.get(taint.key, taint.key)
+            begun[trouble] = since.get(trouble, now)
+            due = min(due, begun[trouble] + seconds)
+    return (begun, due) if begun else None
+
+
+def _facts(pod: Pod) -> tuple[object, ...]:
+    return pod.metadata.uid, pod.spec.node_name, pod.spec.tolerations

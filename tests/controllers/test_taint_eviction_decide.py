@@ -1,0 +1,145 @@
+"""Which taints a pod tolerates and for how long, as tables."""
+
+from math import inf
+
+import pytest
+
+from controller_manager.api.core import Toleration
+from controller_manager.api.nodes import Node, NodeSpec, Taint
+from controllers._tolerations import no_execute, patience, tolerates
+from controllers.taint_eviction import countdown
+
+TAINT = Taint(key="k", value="5", effect="NoExecute")
+
+
+def forever(**fields: object) -> Toleration:
+    return Toleration(**{"key": "k", "operator": "Exists", "effect": "NoExecute"} | fields)  # type: ignore[arg-type]
+
+
+def limited(seconds: int, key: str = "k") -> Toleration:
+    return forever(key=key, toleration_seconds=seconds)
+
+
+def taint(key: str, value: str = "", effect: str = "NoExecute") -> Taint:
+    return Taint(key=key, value=value, effect=effect)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        (Toleration(key="k", operator="Exists", effect="NoExecute"), True),
+        (Toleration(key="k", operator="Exists"), True),
+        (Toleration(operator="Exists"), True),
+        (Toleration(operator="Exists", effect="NoExecute"), True),
+        (Toleration(operator="Exists", effect="NoSchedule"), False),
+        (Toleration(key="other", operator="Exists"), False),
+        (Toleration(key="k", operator="Equal", value="5"), True),
+        (Toleration(key="k", value="5"), True),
+        (Toleration(key="k", value="6"), False),
+        (Toleration(key="k"), False),
+        (Toleration(key="k", operator="Near", value="5"), False),
+        (Toleration(key="k", operator="Gt", value="4"), False),
+        (Toleration(key="k", operator="Lt", value="6"), False),
+    ],
+)
+def test_a_toleration_matches_by_effect_key_and_operator(toleration: Toleration, expected: bool) -> None:
+    assert tolerates(toleration, TAINT) is expected
+
+
+@pytest.mark.parametrize(
+    ("operator", "wanted", "value", "expected"),
+    [
+        ("Gt", "4", "5", True),
+        ("Gt", "5", "5", False),
+        ("Gt", "6", "5", False),
+        ("Gt", "-2", "-1", True),
+        ("Lt", "6", "5", True),
+        ("Lt", "5", "5", False),
+        ("Lt", "4", "5", False),
+        ("Lt", "10", "9", True),
+        ("Gt", "x", "5", False),
+        ("Gt", "4", "x", False),
+        ("Gt", "4", "", False),
+        ("Gt", "4", "05", False),
+        ("Gt", "4", "5.5", False),
+        ("Gt", "4", "\u0665", False),
+        ("Gt", "4", "9223372036854775807", True),
+        ("Gt", "4", "9223372036854775808", False),
+        ("Lt", "4", "-9223372036854775808", True),
+        ("Lt", "4", "-9223372036854775809", False),
+    ],
+)
+def test_numbers_are_compared_where_the_gate_is_on(operator: str, wanted: str, value: str, expected: bool) -> None:
+    toleration = Toleration(key="k", operator=operator, value=wanted)
+    assert tolerates(toleration, taint("k", value), compares=True) is expected
+    assert not tolerates(toleration, taint("k", value))
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "expected"),
+    [
+        ((), 0),
+        ((forever(key="other"),), 0),
+        ((forever(),), inf),
+        ((limited(30),), 30),
+        ((limited(0),), 0),
+        ((limited(-5),), 0),
+        ((limited(30), forever()), 30),
+        ((forever(), limited(30)), inf),
+        ((forever(key="other"), limited(30)), 30),
+    ],
+)
+def test_the_first_toleration_that_matches_says_how_long(tolerations: tuple[Toleration, ...], expected: float) -> None:
+    assert patience(TAINT, tolerations) == expected
+
+
+def test_only_taints_that_drive_away_count() -> None:
+    spec = NodeSpec(taints=(taint("a", effect="NoSchedule"), taint("b"), taint("c", effect="PreferNoSchedule")))
+    assert no_execute(Node(spec=spec)) == (taint("b"),)
+    assert no_execute(None) == ()
+
+
+READY, REACH, OWN = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "example.org/own"
+BOTH = (limited(300, READY), limited(300, REACH))
+
+
+@pytest.mark.parametrize(
+    ("taints", "tolerations", "since", "expected"),
+    [
+        # No taints, or all tolerated for good.
+        ((), (), {}, None),
+        ((), (), {"k": 10.0}, None),
+        ((taint("k"),), (forever(),), {"k": 10.0}, None),
+        # Not tolerated: due at once.
+        ((taint("k"),), (), {}, ({"k": 100.0}, 100.0)),
+        ((taint("k"), taint("l")), (forever(),), {}, ({"l": 100.0}, 100.0)),
+        ((taint("k"), taint("l")), (limited(60),), {"k": 90.0}, ({"k": 90.0, "l": 100.0}, 100.0)),
+        ((taint("k"),), (limited(-1),), {}, ({"k": 100.0}, 100.0)),
+        # For a time: from when it was noticed.
+        ((taint("k"),), (limited(60),), {}, ({"k": 100.0}, 160.0)),
+        ((taint("k"),), (limited(60),), {"k": 70.0}, ({"k": 70.0}, 130.0)),
+        # Several: the one that runs out first decides, each from its own beginning.
+        ((taint("k"), taint("l")), (limited(60), limited(20, "l")), {"k": 70.0}, ({"k": 70.0, "l": 100.0}, 120.0)),
+        ((taint("k"), taint("l")), (limited(60), limited(90, "l")), {"k": 70.0}, ({"k": 70.0, "l": 100.0}, 130.0)),
+        # One of several goes: what is left counts, not what decided before.
+        ((taint("k"),), (limited(60), limited(20, "l")), {"k": 70.0, "l": 80.0}, ({"k": 70.0}, 130.0)),
+        # A changed toleration counts from the same beginning; a taint that came back, anew.
+        ((taint("k"),), (limited(3600),), {"k": 70.0}, ({"k": 70.0}, 3670.0)),
+        ((taint("k"),), (limited(10),), {"k": 70.0}, ({"k": 70.0}, 80.0)),
+        ((taint("k"),), (limited(60),), {"l": 70.0}, ({"k": 100.0}, 160.0)),
+        # A taint that changes its value goes on.
+        ((taint("k", "2"),), (limited(60),), {"k": 70.0}, ({"k": 70.0}, 130.0)),
+        # The two signs of an ill node are one trouble.
+        ((taint(READY),), BOTH, {}, ({"illness": 100.0}, 400.0)),
+        ((taint(REACH),), BOTH, {"illness": 50.0}, ({"illness": 50.0}, 350.0)),
+        ((taint(REACH), taint(READY)), BOTH, {"illness": 50.0}, ({"illness": 50.0}, 350.0)),
+        ((taint(REACH), taint(OWN)), (*BOTH, forever(key=OWN)), {}, ({"illness": 100.0}, 400.0)),
+    ],
+)
+def test_when_the_time_of_a_pod_runs_out(
+    taints: tuple[Taint, ...],
+    tolerations: tuple[Toleration, ...],
+    since: dict[str, float],
+    expected: tuple[dict[str, float], float] | None,
+) -> None:
+    assert countdown(taints, tolerations, since, 100.0) == expected

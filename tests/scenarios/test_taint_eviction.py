@@ -1,0 +1,320 @@
+"""Pods on nodes with NoExecute taints, in a whole cluster and in virtual time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.edit import Condition
+from controller_manager.api.errors import NotFound
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.client.transport import whole_body
+from controller_manager.testing import Cluster, Replica
+
+pytestmark = pytest.mark.virtual
+
+FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
+NODE, POD = Key("", "n"), Key("default", "p")
+Tree = Mapping[str, Any]
+
+
+def taint(key: str = "k", value: str = "", effect: str = "NoExecute") -> Tree:
+    return {"key": key, "value": value, "effect": effect}
+
+
+def toleration(seconds: int | None = None, key: str = "k") -> Tree:
+    limit = {} if seconds is None else {"tolerationSeconds": seconds}
+    return {"key": key, "operator": "Exists", "effect": "NoExecute", **limit}
+
+
+async def make_node(cluster: Cluster, *taints: Tree) -> None:
+    tree = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "spec": {"taints": taints}}
+    await cluster.client.create(NODES, Node.decode(msgspec.json.encode(tree)))
+
+
+async def put_taints(cluster: Cluster, *taints: Tree) -> None:
+    await cluster.client.patch(NODES, NODE, {"spec": {"taints": taints}})
+
+
+async def make_pod(cluster: Cluster, *tolerations: Tree, name: str = "p", node: str = "n") -> None:
+    spec = {"nodeName": node, "tolerations": tolerations, "containers": [{"name": "main", "image": "example.org/app"}]}
+    metadata = {"name": name, "namespace": "default"}
+    tree = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    await cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
+
+
+async def stays(cluster: Cluster, name: str = "p") -> bool:
+    """Whether nobody has asked for the pod's deletion."""
+    try:
+        pod = await cluster.client.get(PODS, Key("default", name))
+    except NotFound:
+        return False
+    return pod.metadata.deletion_timestamp is None
+
+
+async def told(cluster: Cluster) -> list[str]:
+    events = (await cluster.client.list(EVENTS, "default")).items
+    return [e.message for e in events if e.reason == "TaintManagerEviction" and e.source.component == MANAGER]
+
+
+MANAGER = "taint-eviction-controller"
+MARKED, CANCELLED = "Marking for deletion Pod default/p", "Cancelling deletion of Pod default/p"
+
+
+async def disruption(cluster: Cluster) -> Condition | None:
+    pod: Pod = await cluster.client.get(PODS, POD)
+    return next((c for c in pod.status.conditions if c.type == "DisruptionTarget"), None)
+
+
+async def test_a_pod_that_does_not_tolerate_a_taint_is_deleted_with_a_reason() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster)
+        await make_pod(cluster)
+        await make_pod(cluster, toleration(), name="tolerant")
+        await cluster.settle()
+        assert await stays(cluster)
+        await put_taints(cluster, taint(effect="NoSchedule"))
+        await cluster.settle()
+        assert await stays(cluster)
+        await put_taints(cluster, taint())
+        await cluster.settle()
+        assert not await stays(cluster)
+        assert await stays(cluster, "tolerant")
+        why = await disruption(cluster)
+        assert why is not None
+        assert (why.status, why.reason) == ("True", "DeletionByTaintManager")
+        assert why.last_transition_time
+        assert why.observed_generation == 1
+        assert await told(cluster) == [MARKED]
+
+
+async def test_a_pod_that_comes_later_is_deleted_too() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await cluster.advance(30)
+        await make_pod(cluster)
+        await make_pod(cluster, toleration(60), name="later")
+        await cluster.settle()
+        assert not await stays(cluster)
+        await cluster.sleep(57)
+        assert await stays(cluster, "later")
+        await cluster.sleep(3)
+        assert not await stays(cluster, "later")
+
+
+async def test_the_shortest_toleration_decides() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint("k"), taint("l"))
+        await make_pod(cluster, toleration(300), toleration(20, "l"))
+        await cluster.sleep(19)
+        assert await stays(cluster)
+        await cluster.sleep(2)
+        assert not await stays(cluster)
+
+
+@pytest.mark.parametrize("seconds", [0, -30])
+async def test_no_time_at_all_is_no_toleration(seconds: int) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(seconds))
+        await cluster.settle()
+        assert not await stays(cluster)
+
+
+async def test_a_taint_that_goes_cancels_and_one_that_comes_back_counts_anew() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(50)
+        await put_taints(cluster)
+        await cluster.advance(60)
+        assert await stays(cluster)
+        assert await told(cluster) == [CANCELLED]
+        assert await disruption(cluster) is None
+        await put_taints(cluster, taint())
+        await cluster.sleep(58)
+        assert await stays(cluster)
+        await cluster.sleep(3)
+        assert not await stays(cluster)
+
+
+async def test_a_taint_tolerated_for_good_that_stays_does_not_hold_the_countdown_up() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint("own"), taint("k"))
+        await make_pod(cluster, toleration(None, "own"), toleration(60))
+        await cluster.sleep(30)
+        await put_taints(cluster, taint("own"))
+        await cluster.advance(60)
+        assert await stays(cluster)
+        assert await told(cluster) == [CANCELLED]
+
+
+async def test_a_second_taint_with_less_patience_brings_the_end_nearer() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint("k"))
+        await make_pod(cluster, toleration(300), toleration(10, "l"))
+        await cluster.sleep(100)
+        await put_taints(cluster, taint("k"), taint("l"))
+        await cluster.sleep(9)
+        assert await stays(cluster)
+        await cluster.sleep(2)
+        assert not await stays(cluster)
+
+
+async def test_a_node_that_is_ill_in_two_ways_is_ill_once() -> None:
+    ready, reach = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint(ready))
+        await make_pod(cluster, toleration(100, ready), toleration(100, reach))
+        await cluster.sleep(90)
+        await put_taints(cluster, taint(reach))
+        await cluster.sleep(8)
+        assert await stays(cluster)
+        await cluster.sleep(4)
+        assert not await stays(cluster)
+
+
+async def test_changed_tolerations_count_from_the_same_beginning() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await make_pod(cluster, toleration(600), name="shorter")
+        await make_pod(cluster, name="saved", node="n2")
+        await cluster.sleep(30)
+        await cluster.client.patch(PODS, POD, {"spec": {"tolerations": [toleration(120)]}})
+        await cluster.client.patch(PODS, Key("default", "shorter"), {"spec": {"tolerations": [toleration(40)]}})
+        await cluster.sleep(15)
+        assert not await stays(cluster, "shorter")
+        await cluster.sleep(70)
+        assert await stays(cluster)
+        await cluster.sleep(10)
+        assert not await stays(cluster)
+
+
+async def test_a_pod_learns_to_tolerate_in_time() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(30)
+        await cluster.client.patch(PODS, POD, {"spec": {"tolerations": [toleration()]}})
+        await cluster.advance(60)
+        assert await stays(cluster)
+        assert await told(cluster) == [CANCELLED]
+
+
+async def test_a_new_manager_counts_from_when_it_came() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(50)
+        await first.kill()
+        await cluster.manage(*FLAGS)
+        await cluster.sleep(58)
+        assert await stays(cluster)
+        await cluster.sleep(4)
+        assert not await stays(cluster)
+
+
+async def test_a_pod_made_anew_under_the_name_has_its_own_time() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(50)
+        await cluster.client.delete(PODS, POD, grace=0)
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(50)
+        assert await stays(cluster)
+        assert await told(cluster) == []
+
+
+async def test_a_node_that_goes_takes_its_taints_along() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(60))
+        await cluster.sleep(30)
+        await cluster.client.delete(NODES, NODE)
+        await cluster.advance(60)
+        assert await stays(cluster)
+
+
+async def test_a_deletion_that_is_refused_is_tried_until_it_works() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+
+        def refusing(request: Request) -> Response | None:
+            return Response(403, {}, b"not now") if request.method == "DELETE" else None
+
+        replica.network.intercept(refusing)
+        await make_node(cluster, taint())
+        await make_pod(cluster)
+        await cluster.sleep(20)
+        assert await stays(cluster)
+        assert await told(cluster) == []
+        replica.network.intercept(None)
+        await cluster.sleep(30)
+        assert not await stays(cluster)
+        assert await told(cluster) == [MARKED]
+
+
+async def test_what_a_late_watch_says_of_a_node_deletes_nothing() -> None:
+    """The taint is gone, and the manager does not hear of it: it asks before it acts."""
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS)
+        await make_node(cluster, taint())
+        await make_pod(cluster, toleration(20))
+        await cluster.sleep(5)
+        await go_deaf(replica)
+        await put_taints(cluster)
+        await cluster.sleep(30)
+        assert await stays(cluster)
+
+
+async def go_deaf(replica: Replica) -> None:
+    """From now on watches of this manager tell nothing new."""
+    replica.network.intercept(
+        lambda request: Response(500, {}, b"deaf") if ("watch", "true") in request.query else None
+    )
+    replica.network.cut()
+    replica.network.mend()
+
+
+@pytest.mark.parametrize(
+    ("gates", "kept"), [((), False), (("--feature-gates=TaintTolerationComparisonOperators=true",), True)]
+)
+async def test_tolerations_compare_numbers_where_the_gate_is_on(gates: tuple[str, ...], kept: bool) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*FLAGS, *gates)
+        await make_node(cluster, taint("sla", "950"))
+        await make_pod(cluster, {"key": "sla", "operator": "Gt", "value": "900", "effect": "NoExecute"})
+        await cluster.settle()
+        assert await stays(cluster) is kept
+
+
+async def test_what_is_deleted_is_counted() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*FLAGS, "--authorization-always-allow-paths=/metrics")
+        await make_node(cluster, taint())
+        await make_pod(cluster)
+        await make_pod(cluster, toleration(30), name="q")
+        await cluster.advance(40)
+        answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        page = (await whole_body(answer)).decode()
+        assert "taint_eviction_controller_pod_deletions_total 2\n" in page
+        assert 'taint_eviction_controller_pod_deletion_duration_seconds_bucket{le="0.1"} 2\n' in page
