@@ -1,0 +1,102 @@
+"""The nodes of a cluster as far as their controllers hear of them: each registers, renews its lease, says how it is."""
+
+import asyncio
+import contextlib
+
+import msgspec
+from msgspec.structs import replace
+
+from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.api.errors import ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.nodes import NODES, ZONE, Node, NodeCondition, NodeStatus
+from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import format_micro, format_time
+from controller_manager.base.clock import utc_now
+from controller_manager.client import TransportError
+from controller_manager.testing.cluster import Cluster
+
+LEASE_NAMESPACE = "kube-node-lease"
+# Seconds between two signs of life of one node.
+PERIOD = 10.0
+_MISSED = (ApiError, TransportError)
+
+
+class Agents:
+    """Node agents without pods. `run` must run beside the test; those in `silent` say nothing, as if they were cut off.
+
+    An agent renews its lease every `PERIOD`, and reports its status when the cluster believes something else.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.silent: set[str] = set()
+        self._cluster = cluster
+        # What each says of being ready; and the slot in which it renews.
+        self._says: dict[str, bool] = {}
+
+    async def join(self, name: str, zone: str = "", **labels: str) -> None:
+        """Register a node, which is ready."""
+        if zone:
+            labels[ZONE] = zone
+        await self._cluster.client.create(
+            NODES, Node(metadata=ObjectMeta(name=name, labels=labels), status=_status(True))
+        )
+        lease = ObjectMeta(namespace=LEASE_NAMESPACE, name=name)
+        await self._cluster.client.create(LEASES, Lease(metadata=lease, spec=_renewed(name)))
+        self._says[name] = True
+
+    def say(self, name: str, *, ready: bool) -> None:
+        """Have a node report from its next sign of life on that it is ready, or is not."""
+        self._says[name] = ready
+
+    async def leave(self, name: str) -> None:
+        """Take a node out of the cluster."""
+        del self._says[name]
+        await self._cluster.client.delete(NODES, Key("", name))
+
+    async def run(self) -> None:
+        """Renew and report, all nodes spread over each period."""
+        second = 0
+        while True:
+            names = list(self._says)[second % int(PERIOD) :: int(PERIOD)]
+            await self.beat([name for name in names if name not in self.silent])
+            await asyncio.sleep(1)
+            second += 1
+
+    async def beat(self, names: list[str]) -> None:
+        """A sign of life of each of these."""
+        for name in names:
+            with contextlib.suppress(*_MISSED):
+                await self.renew(name)
+                await self._report(name)
+
+    async def renew(self, name: str) -> None:
+        """Renew one lease."""
+        change = {"spec": msgspec.to_builtins(_renewed(name))}
+        await self._cluster.client.patch(LEASES, Key(LEASE_NAMESPACE, name), change)
+
+    async def _report(self, name: str) -> None:
+        row = self._cluster.api.store.get(NODES.name, name)
+        if row is None or name not in self._says:
+            return
+        node, ready = Node.decode(row.data), self._says[name]
+        if next((c.status for c in node.status.conditions if c.type == "Ready"), "") != str(ready):
+            others = tuple(c for c in node.status.conditions if c.type == "NetworkUnavailable")
+            said = replace(node.status, conditions=(*others, *_status(ready).conditions))
+            await self._cluster.client.update(NODES, replace(node, status=said), subresource="status")
+
+
+def _renewed(name: str) -> LeaseSpec:
+    return LeaseSpec(holder_identity=name, lease_duration_seconds=40, renew_time=format_micro(utc_now()))
+
+
+def _status(ready: bool) -> NodeStatus:
+    now = format_time(utc_now())
+    says = {"MemoryPressure": False, "DiskPressure": False, "PIDPressure": False, "Ready": ready}
+    conditions = (
+        NodeCondition(
+            type=kind, status=str(status), reason="AgentSays", last_heartbeat_time=now, last_transition_time=now
+        )
+        for kind, status in says.items()
+    )
+    return NodeStatus(conditions=tuple(conditions))

@@ -1,0 +1,262 @@
+"""The controller of the life of nodes: looks at all of them now and then, and keeps what is said of each up to date."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Self
+
+from pydantic import model_validator
+
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.controller import Add, Change, Context, For, Informers, Mapped, Rule, Spec
+from controller_manager.options import Duration, Int32, Options, flag
+from controllers._placement import PODS_BY_NODE, pods_on
+from controllers.node_lifecycle.desired import Evict, silenced, status_of, tended, unready, zone_of
+from controllers.node_lifecycle.fleet import LEASES_NAMESPACE, Findings, Fleet, Grace
+from controllers.node_lifecycle.hearing import Hearing, Verdict
+from controllers.node_lifecycle.metrics import NodeMetrics
+from controllers.node_lifecycle.zones import Terms
+
+WORKERS = 8
+
+
+class NodeLifecycleOptions(Options):
+    """When nodes are given up, and how fast their pods are"""
+
+    title = "Node lifecycle controller"
+
+    node_monitor_period: Duration = flag("5s", "How often the state of nodes is looked at.", minimum=0.001)
+    node_monitor_grace_period: Duration = flag(
+        "50s",
+        "How long a running node may be silent before it is marked unhealthy; several times as long as a node takes "
+        "to report, and longer than a dead connection takes to be noticed.",
+        minimum=0.001,
+    )
+    node_startup_grace_period: Duration = flag(
+        "1m", "How long a starting node may be silent before it is marked unhealthy.", minimum=0
+    )
+    node_eviction_rate: float = flag(
+        0.1, "Nodes a second whose pods are deleted when they fail in a healthy zone.", minimum=0
+    )
+    secondary_node_eviction_rate: float = flag(
+        0.01, "The same in an unhealthy zone; 0 in clusters that are not large.", minimum=0
+    )
+    large_cluster_size_threshold: Int32 = flag(
+        50,
+        "Number of nodes above which a cluster is large; counted in each zone if there are several.",
+        minimum=0,
+    )
+    unhealthy_zone_threshold: float = flag(
+        0.55,
+        "Part of the nodes of a zone, three at least, that make it unhealthy when they fail.",
+        minimum=0,
+        maximum=1,
+    )
+
+    @model_validator(mode="after")
+    def _looks_in_time(self) -> Self:
+        if self.node_monitor_grace_period <= self.node_monitor_period:
+            raise ValueError("--node-monitor-grace-period must be more than --node-monitor-period")
+        return self
+
+
+# Observed: nodes, their leases, their pods; all nodes together every --node-monitor-period, each one when it changes.
+# Decided of a node:
+#   silent for its grace period             its conditions are Unknown
+#   whatever its conditions are             its NoSchedule taints, and old labels beside new ones (desired.py)
+#   not ready, and its turn in its zone     its NoExecute taint (fleet.py, zones.py); the other one gives way at once
+#   ready, or all zones are disrupted       no NoExecute taint
+#   Ready is Unknown                        its pods are not ready
+# What the pods do when a node is tainted is the affair of the taint eviction controller.
+
+
+class NodeLifecycleController:
+    """Reconciles one node; beside that, looks at all of them."""
+
+    def __init__(self, context: Context, options: NodeLifecycleOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._log = context.log
+        self._nodes = context.informers.get(NODES)
+        self._leases = context.informers.get(LEASES)
+        self._pods = context.informers.get(PODS)
+        self._metrics = NodeMetrics(context.runtime.registry)
+        self._period = options.node_monitor_period
+        self._hearing = Hearing(options.node_monitor_grace_period / 2)
+        self._fleet = Fleet(
+            Grace(startup=options.node_startup_grace_period, running=options.node_monitor_grace_period),
+            Terms(
+                rate=options.node_eviction_rate,
+                secondary_rate=options.secondary_node_eviction_rate,
+                threshold=options.unhealthy_zone_threshold,
+                large=options.large_cluster_size_threshold,
+            ),
+        )
+        # Set when an eviction has ended: the next one may be due before the next look.
+        self._evicted = asyncio.Event()
+
+    async def run(self, add: Add) -> None:
+        """Look at all nodes every period, and have those reconciled that need it, or whose turn has come."""
+        while True:
+            next_look = monotonic() + self._period
+            self._look(add)
+            while monotonic() < next_look:
+                await self._wait(self._order_evictions(add, next_look))
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring what is said of node `key` up to date."""
+        node = self._nodes.get(key)
+        if node is None:
+            return
+        began = monotonic()
+        lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
+        with contextlib.suppress(NotFound):
+            if self._fleet.heard(node, lease, began):
+                node = await self._tell_silence(node)
+            await self._tend(node)
+            if status_of(node) == "Unknown":
+                await self._tell_pods(node)
+        self._metrics.one.observe(monotonic() - began)
+
+    def _look(self, add: Add) -> None:
+        began = monotonic()
+        watch = self._leases.reflector
+        verdict = self._hearing.judge(self._leases.age(), (watch.lists, watch.watches))
+        if verdict is Verdict.ANEW:
+            self._log.warning("nothing was heard of any lease for a while; nodes have their grace periods anew")
+            self._fleet.hear_all(began)
+        was_disrupted = self._fleet.disrupted
+        found = self._fleet.look(self._nodes.list(), self._leases.get, began, judge=verdict is Verdict.SILENCE)
+        for name in found.restless:
+            add(Key("", name), "a look at all nodes")
+        self._tell(found, was_disrupted)
+        self._metrics.all.observe(monotonic() - began)
+
+    def _tell(self, found: Findings, was_disrupted: bool) -> None:
+        """Tell people, in events, the log and metrics."""
+        for node in found.new:
+            name = node.metadata.name
+            self._events.normal(node, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
+        for node in found.gone:
+            name = node.metadata.name
+            self._events.normal(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
+        for zone, state in found.zones.items():
+            self._log.info("a zone is in another state", zone=zone, state=state)
+        if self._fleet.disrupted is not was_disrupted:
+            now = "all zones are disrupted" if self._fleet.disrupted else "some zone is no longer disrupted"
+            self._log.warning(now, evictions="stopped" if self._fleet.disrupted else "go on")
+        for zone in found.emptied:
+            self._metrics.show(zone, None)
+        for zone, census in self._fleet.zones.items():
+            self._metrics.show(zone, census)
+
+    def _order_evictions(self, add: Add, until: float) -> float:
+        """Have those reconciled whose turn it is; when to look for the next one."""
+        now = monotonic()
+        for name, due in self._fleet.turns():
+            if due <= now:
+                add(Key("", name), "its turn to be evicted")
+            else:
+                until = min(until, due)
+        return until
+
+    async def _wait(self, until: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                await self._evicted.wait()
+        self._evicted.clear()
+
+    async def _tell_silence(self, node: Node) -> Node:
+        wanted = silenced(node, _now())
+        if wanted is node:
+            return node
+        written = await self._client.update(NODES, wanted, subresource="status")
+        if status_of(node) == "True":
+            name = node.metadata.name
+            self._events.normal(node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+        return written
+
+    async def _tend(self, node: Node) -> None:
+        """Write the node's taints and labels, and evict it if that is due."""
+        name = node.metadata.name
+        zone = self._fleet.begin(name, monotonic())
+        if zone is None:
+            await self._write(node, Evict.NEVER if self._fleet.disrupted else Evict.WAIT)
+            return
+        evicted = False
+        try:
+            await self._write(node, Evict.NOW)
+            evicted = True
+            self._metrics.evictions.add(zone_of(node))
+        finally:
+            zone.end(name, monotonic(), evicted=evicted)
+            self._evicted.set()
+
+    async def _write(self, node: Node, evict: Evict) -> None:
+        wanted = tended(node, evict, _now())
+        if wanted is not node:
+            await self._client.update(NODES, wanted)
+
+    async def _tell_pods(self, node: Node) -> None:
+        """Have the pods of a silent node not ready; one that can't be written holds up no other."""
+        failures: list[Exception] = []
+        for pod in pods_on(self._pods, node.metadata.name):
+            try:
+                await self._tell_pod(pod)
+            except (ApiError, OSError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _tell_pod(self, pod: Pod) -> None:
+        wanted = unready(pod, _now())
+        if wanted is not pod:
+            with contextlib.suppress(NotFound):
+                await self._client.update(PODS, wanted, subresource="status")
+                self._events.warning(pod, "NodeNotReady", "Node is not ready")
+
+
+def node_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """The node a pod came to, if nothing is known of that node: the pod is not ready there."""
+    pod = change.after
+    if pod is None or not pod.spec.node_name:
+        return
+    if change.before is None or change.before.spec.node_name != pod.spec.node_name:
+        key = Key("", pod.spec.node_name)
+        node = informers.get(NODES).get(key)
+        if node is not None and status_of(node) == "Unknown":
+            yield key
+
+
+def of_lease(_: Informers, __: Change[Lease]) -> tuple[()]:
+    """A renewal wakes nobody: leases are looked at with all nodes."""
+    return ()
+
+
+SPECS = (
+    Spec(
+        name="node-lifecycle-controller",
+        queue="node_lifecycle_controller",
+        aliases=("nodelifecycle",),
+        service_account="node-controller",
+        reporter="node-controller",
+        reconciler=NodeLifecycleController,
+        options=NodeLifecycleOptions,
+        workers=lambda _: WORKERS,
+        watches=(For(NODES), Mapped(LEASES, of_lease), Mapped(PODS, node_of_pod, indexes=PODS_BY_NODE)),
+        rbac=(
+            Rule(groups=("",), resources=("nodes",), verbs=("update",)),
+            Rule(groups=("",), resources=("nodes/status", "pods/status"), verbs=("update",)),
+        ),
+    ),
+)
+
+
+def _now() -> str:
+    return format_time(utc_now())

@@ -1,0 +1,111 @@
+"""The zones of a cluster: how disrupted each one is, how fast it may be evicted, and whose turn it is; pure.
+
+nodes of the zone                                   state                 evictions a second
+none has been looked at                             Initial               none
+fewer than three unhealthy, or below the threshold  Normal                normal rate
+at or above the threshold                           PartialDisruption     secondary rate; none unless it is large
+all unhealthy                                       FullDisruption        normal rate
+all unhealthy in all zones                          FullDisruption        none
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+# So many unhealthy nodes are no disruption, whatever part of the zone they are.
+FEW = 2
+
+
+class ZoneState(StrEnum):
+    """How much of a zone is healthy."""
+
+    INITIAL = "Initial"
+    NORMAL = "Normal"
+    PARTIAL = "PartialDisruption"
+    FULL = "FullDisruption"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Rates in nodes a second; `threshold` is the unhealthy part of a zone that is a disruption, and a zone with more
+    than `large` nodes is large.
+    """
+
+    rate: float
+    secondary_rate: float
+    threshold: float
+    large: int
+
+    def state_of(self, size: int, unhealthy: int) -> ZoneState:
+        """The state of a zone with so many nodes."""
+        if unhealthy == size > 0:
+            return ZoneState.FULL
+        is_partial = unhealthy > FEW and unhealthy / size >= self.threshold
+        return ZoneState.PARTIAL if is_partial else ZoneState.NORMAL
+
+    def rate_in(self, state: ZoneState, size: int) -> float:
+        """How fast a zone may be evicted while not all zones are fully disrupted."""
+        match state:
+            case ZoneState.INITIAL:
+                return 0.0
+            case ZoneState.PARTIAL:
+                return self.secondary_rate if size > self.large else 0.0
+            case _:
+                return self.rate
+
+
+class Zone:
+    """One zone: its census, and the queue of nodes that wait to be evicted.
+
+    Evictions are `1 / rate` apart, from the end of one to the beginning of the next, and the first comes so long after
+    the zone was first seen: so neither a slow server nor a new leader makes them more frequent. An eviction that fails
+    has cost the turn, and goes to the end.
+    """
+
+    def __init__(self, now: float) -> None:
+        self.state = ZoneState.INITIAL
+        self.rate = 0.0
+        # Nodes of the zone, those of them that count, and those of these that are unhealthy.
+        self.members = 0
+        self.size = 0
+        self.unhealthy = 0
+        self._waiting: dict[str, None] = {}
+        self._evicting = False
+        self._last = now
+
+    def assess(self, terms: Terms, *, stopped: bool = False) -> None:
+        """Find the state and the rate that follow from the census; `stopped` when all zones are disrupted."""
+        self.state = terms.state_of(self.size, self.unhealthy)
+        self.rate = 0.0 if stopped else terms.rate_in(self.state, self.size)
+
+    def wait(self, name: str) -> None:
+        """Have a node queue up, behind all others unless it waits already."""
+        self._waiting.setdefault(name)
+
+    def leave(self, name: str) -> None:
+        """A node waits no longer."""
+        self._waiting.pop(name, None)
+
+    def next_turn(self) -> tuple[str, float] | None:
+        """Whose turn comes next, and when; None when it is nobody's."""
+        if self._evicting or not self._waiting or self.rate <= 0:
+            return None
+        return next(iter(self._waiting)), self._last + 1 / self.rate
+
+    def begin(self, name: str, now: float) -> bool:
+        """Whether that node may be evicted now; `end` must follow."""
+        turn = self.next_turn()
+        self._evicting = turn is not None and turn[0] == name and turn[1] <= now
+        return self._evicting
+
+    def end(self, name: str, now: float, *, evicted: bool) -> None:
+        """The eviction that was begun has succeeded or failed."""
+        self._evicting = False
+        self._last = now
+        if name in self._waiting:
+            self._waiting.pop(name)
+            if not evicted:
+                self._waiting[name] = None
+
+    def rest(self, now: float) -> None:
+        """The next turn comes no sooner than after an eviction now."""
+        self._last = now

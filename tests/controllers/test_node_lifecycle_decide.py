@@ -1,0 +1,433 @@
+"""What the node lifecycle controller decides, as tables."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from controller_manager.api.resource import Key
+from controller_manager.testing import builders
+from controllers.node_lifecycle.desired import Evict, is_evicted, silenced, tended, unready, zone_of
+from controllers.node_lifecycle.fleet import Findings, Fleet, Grace
+from controllers.node_lifecycle.hearing import Hearing, Verdict
+from controllers.node_lifecycle.zones import Terms, Zone, ZoneState
+
+THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
+GRACE = Grace(startup=60, running=50)
+TERMS = Terms(rate=0.1, secondary_rate=0.01, threshold=0.55, large=50)
+
+
+def node(name: str = "n", *, zone: str = "", taints: tuple[str, ...] = (), beat: str = THEN, **conditions: str) -> Node:
+    """A node with conditions, and taints written `key:effect`."""
+    return Node(
+        metadata=ObjectMeta(
+            name=name,
+            uid=f"uid-{name}",
+            creation_timestamp=THEN,
+            labels={"topology.kubernetes.io/zone": zone} if zone else None,
+        ),
+        spec=NodeSpec(
+            taints=tuple(Taint(key=t.split(":")[0], effect=t.split(":")[1], time_added=THEN) for t in taints)
+        ),
+        status=NodeStatus(
+            conditions=tuple(
+                NodeCondition(type=kind, status=status, last_heartbeat_time=beat, last_transition_time=THEN)
+                for kind, status in conditions.items()
+            )
+        ),
+    )
+
+
+def taints_of(found: Node) -> list[str]:
+    return sorted(f"{t.key.removeprefix('node.kubernetes.io/')}:{t.effect}" for t in found.spec.taints)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "unschedulable", "wanted"),
+    [
+        pytest.param({"Ready": "True"}, False, [], id="ready"),
+        pytest.param({"Ready": "False"}, False, ["not-ready"], id="not ready"),
+        pytest.param({"Ready": "Unknown"}, False, ["unreachable"], id="unknown"),
+        pytest.param({"Ready": "True", "MemoryPressure": "True"}, False, ["memory-pressure"], id="memory"),
+        pytest.param({"Ready": "True", "MemoryPressure": "Unknown"}, False, [], id="memory unknown"),
+        pytest.param({"Ready": "True", "DiskPressure": "True"}, False, ["disk-pressure"], id="disk"),
+        pytest.param({"Ready": "True", "PIDPressure": "True"}, False, ["pid-pressure"], id="processes"),
+        pytest.param({"Ready": "True", "NetworkUnavailable": "True"}, False, ["network-unavailable"], id="network"),
+        pytest.param({"Ready": "True"}, True, ["unschedulable"], id="cordoned"),
+        pytest.param({"Ready": "False", "DiskPressure": "True"}, True, ["disk-pressure", "not-ready", "unschedulable"]),
+    ],
+)
+def test_conditions_become_no_schedule_taints(
+    conditions: dict[str, Any], unschedulable: bool, wanted: list[str]
+) -> None:
+    found = node(**conditions)
+    found = msgspec.structs.replace(found, spec=NodeSpec(unschedulable=unschedulable))
+    changed = tended(found, Evict.WAIT, NOW)
+    assert taints_of(changed) == [f"{key}:NoSchedule" for key in wanted]
+    assert all(taint.time_added == NOW for taint in changed.spec.taints)
+    assert tended(changed, Evict.WAIT, "later") is changed
+
+
+NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready:NoExecute", "node.kubernetes.io/unreachable:NoExecute"
+
+
+@pytest.mark.parametrize(
+    ("ready", "had", "evict", "wanted"),
+    [
+        pytest.param("False", "", Evict.WAIT, "", id="waits for its turn"),
+        pytest.param("False", "", Evict.NOW, NOT_READY, id="its turn"),
+        pytest.param("Unknown", "", Evict.NOW, UNREACHABLE, id="its turn, unreachable"),
+        pytest.param("False", NOT_READY, Evict.WAIT, NOT_READY, id="stays"),
+        pytest.param("False", UNREACHABLE, Evict.WAIT, NOT_READY, id="swapped at once"),
+        pytest.param("Unknown", NOT_READY, Evict.WAIT, UNREACHABLE, id="swapped at once, the other way"),
+        pytest.param("True", NOT_READY, Evict.WAIT, "", id="ready again"),
+        pytest.param("True", UNREACHABLE, Evict.NOW, "", id="ready again, whatever its turn"),
+        pytest.param("Unknown", UNREACHABLE, Evict.NEVER, "", id="all zones are disrupted"),
+        pytest.param("False", "", Evict.NEVER, "", id="all zones are disrupted, and it had none"),
+        pytest.param("", NOT_READY, Evict.WAIT, NOT_READY, id="nothing was said"),
+    ],
+)
+def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> None:
+    found = node(taints=(had,) if had else (), **dict[str, Any](Ready=ready) if ready else {})
+    changed = tended(found, evict, NOW)
+    assert [f"{t.key}:{t.effect}" for t in changed.spec.taints if t.effect == "NoExecute"] == (
+        [wanted] if wanted else []
+    )
+    stays = {t.time_added for t in changed.spec.taints if t.effect == "NoExecute"}
+    assert stays == ({THEN if had == wanted else NOW} if wanted else set())
+    assert is_evicted(changed) is bool(wanted)
+
+
+def test_taints_of_others_stay_where_they_are() -> None:
+    theirs = ("example.org/a:NoSchedule", "node.kubernetes.io/not-ready:PreferNoSchedule", "example.org/b:NoExecute")
+    found = node(taints=(*theirs, UNREACHABLE), Ready="True")
+    assert [f"{t.key}:{t.effect}" for t in tended(found, Evict.WAIT, NOW).spec.taints] == list(theirs)
+
+
+def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
+    found = node(taints=("node.kubernetes.io/not-ready:NoSchedule",))
+    assert tended(found, Evict.WAIT, NOW) is found
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        pytest.param({"kubernetes.io/os": "linux"}, {"beta.kubernetes.io/os": "linux"}, id="missing"),
+        pytest.param(
+            {"kubernetes.io/arch": "arm64", "beta.kubernetes.io/arch": "amd64"},
+            {"beta.kubernetes.io/arch": "arm64"},
+            id="another",
+        ),
+        pytest.param({"beta.kubernetes.io/os": "linux"}, {}, id="the old one alone"),
+        pytest.param({"kubernetes.io/os": "linux", "beta.kubernetes.io/os": "linux"}, {}, id="equal"),
+    ],
+)
+def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
+    found = node(Ready="True")
+    found = msgspec.structs.replace(found, metadata=ObjectMeta(name="n", labels=labels))
+    changed = tended(found, Evict.WAIT, NOW)
+    assert changed.metadata.labels == labels | wanted
+    assert (changed is found) is (not wanted)
+
+
+def test_a_silent_node_is_unknown_in_all_that_it_reports() -> None:
+    found = node(Ready="True", DiskPressure="True", MemoryPressure="Unknown", NetworkUnavailable="False")
+    changed = {c.type: c for c in silenced(found, NOW).status.conditions}
+    assert {kind: (c.status, c.reason, c.last_transition_time) for kind, c in changed.items()} == {
+        "Ready": ("Unknown", "NodeStatusUnknown", NOW),
+        "DiskPressure": ("Unknown", "NodeStatusUnknown", NOW),
+        "MemoryPressure": ("Unknown", "", THEN),
+        "NetworkUnavailable": ("False", "", THEN),
+        "PIDPressure": ("Unknown", "NodeStatusNeverUpdated", NOW),
+    }
+    assert changed["PIDPressure"].last_heartbeat_time == THEN
+    again = silenced(found, NOW)
+    assert silenced(again, "later") is again
+
+
+def test_pods_of_a_silent_node_are_not_ready_once() -> None:
+    ready = builders.pod("p", ip="10.0.0.1")
+    changed = unready(ready, NOW)
+    (condition,) = changed.status.conditions
+    assert (condition.status, condition.reason, condition.last_transition_time) == ("False", "NodeNotReady", NOW)
+    assert unready(changed, "later") is changed
+
+
+@pytest.mark.parametrize(
+    ("labels", "wanted"),
+    [
+        pytest.param(None, "", id="nowhere"),
+        pytest.param({"topology.kubernetes.io/zone": "a"}, ":\0:a", id="zone"),
+        pytest.param({"topology.kubernetes.io/region": "r", "topology.kubernetes.io/zone": "a"}, "r:\0:a", id="both"),
+        pytest.param({"failure-domain.beta.kubernetes.io/zone": "b"}, ":\0:b", id="old label"),
+    ],
+)
+def test_zones_are_named_as_dashboards_know_them(labels: dict[str, str] | None, wanted: str) -> None:
+    assert zone_of(Node(metadata=ObjectMeta(name="n", labels=labels))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("size", "unhealthy", "state", "rate"),
+    [
+        pytest.param(0, 0, ZoneState.NORMAL, 0.1, id="nobody counts"),
+        pytest.param(1, 0, ZoneState.NORMAL, 0.1, id="one healthy"),
+        pytest.param(1, 1, ZoneState.FULL, 0.1, id="the only one"),
+        pytest.param(2, 1, ZoneState.NORMAL, 0.1, id="few are no disruption"),
+        pytest.param(3, 2, ZoneState.NORMAL, 0.1, id="two are few"),
+        pytest.param(4, 3, ZoneState.PARTIAL, 0.0, id="small"),
+        pytest.param(50, 28, ZoneState.PARTIAL, 0.0, id="not yet large"),
+        pytest.param(51, 29, ZoneState.PARTIAL, 0.01, id="large"),
+        pytest.param(100, 55, ZoneState.PARTIAL, 0.01, id="at the threshold"),
+        pytest.param(100, 54, ZoneState.NORMAL, 0.1, id="below the threshold"),
+        pytest.param(100, 100, ZoneState.FULL, 0.1, id="all"),
+    ],
+)
+def test_states_of_zones(size: int, unhealthy: int, state: ZoneState, rate: float) -> None:
+    assert TERMS.state_of(size, unhealthy) is state
+    assert TERMS.rate_in(state, size) == rate
+
+
+def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
+    zone = Zone(now=0)
+    for name in ("a", "b", "a"):
+        zone.wait(name)
+    assert zone.next_turn() is None, "it was never assessed"
+    zone.size = 10
+    zone.assess(TERMS)
+    assert zone.next_turn() == ("a", 10)
+    assert not zone.begin("a", 9.9)
+    assert not zone.begin("b", 10)
+    assert zone.begin("a", 10)
+    assert zone.next_turn() is None, "one at a time"
+    zone.end("a", 14, evicted=False)
+    assert zone.next_turn() == ("b", 24), "a failure has cost the turn"
+    zone.leave("b")
+    assert zone.next_turn() == ("a", 24)
+    zone.assess(TERMS, stopped=True)
+    assert zone.next_turn() is None
+    zone.assess(TERMS)
+    zone.rest(30)
+    assert zone.begin("a", 40)
+    zone.end("a", 41, evicted=True)
+    assert zone.next_turn() is None
+
+
+class World:
+    """A fleet, and the nodes and leases it is shown."""
+
+    def __init__(self, *nodes: Node) -> None:
+        self.fleet = Fleet(GRACE, TERMS)
+        self.nodes = {n.metadata.name: n for n in nodes}
+        self.leases: dict[str, Lease] = {}
+
+    def put(self, changed: Node) -> None:
+        self.nodes[changed.metadata.name] = changed
+
+    def renew(self, name: str, at: float) -> None:
+        spec = LeaseSpec(renew_time=f"t{at}")
+        self.leases[name] = Lease(metadata=ObjectMeta(name=name), spec=spec)
+
+    def look(self, now: float, **how: Any) -> Findings:
+        return self.fleet.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
+
+    def is_silent(self, name: str, now: float) -> bool:
+        return self.fleet.heard(self.nodes[name], self.leases.get(name), now)
+
+
+def test_a_node_is_silent_after_its_grace_period() -> None:
+    world = World(node("new"), node("old", Ready="True"))
+    assert [n.metadata.name for n in world.look(0).new] == ["new", "old"]
+    assert world.look(50).restless == []
+    assert world.look(50.1).restless == ["old"]
+    assert world.look(60.1).restless == ["new", "old"]
+    world.renew("new", 61)
+    assert not world.is_silent("new", 61)
+    assert world.look(65).restless == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_heard"),
+    [
+        pytest.param({"beat": NOW, "Ready": "True"}, True, id="its status again"),
+        pytest.param({"Ready": "False"}, True, id="another status"),
+        pytest.param({"Ready": "Unknown"}, False, id="what controllers say"),
+        pytest.param({"Ready": "True", "DiskPressure": "True"}, False, id="another condition"),
+    ],
+)
+def test_signs_of_life(said: dict[str, Any], is_heard: bool) -> None:
+    world = World(node(Ready="True"))
+    world.look(0)
+    world.put(node(**said))
+    world.look(40)
+    world.look(60)
+    assert world.is_silent("n", 60) is not is_heard
+
+
+def test_what_is_told_already_is_not_told_again() -> None:
+    world = World(node(Ready="True"))
+    world.look(0)
+    assert world.look(51).restless == ["n"]
+    world.put(silenced(world.nodes["n"], NOW))
+    assert world.look(56).restless == []
+    assert world.is_silent("n", 56)
+
+
+def test_nodes_come_and_go() -> None:
+    world = World(node("a", Ready="True"), node("b", Ready="True"))
+    world.look(0)
+    world.put(msgspec.structs.replace(world.nodes["a"], metadata=ObjectMeta(name="a", uid="another")))
+    del world.nodes["b"]
+    found = world.look(5)
+    assert ([n.metadata.uid for n in found.new], sorted(n.metadata.uid for n in found.gone)) == (
+        ["another"],
+        ["uid-a", "uid-b"],
+    )
+    world.nodes.clear()
+    assert world.look(10).emptied == [""]
+    assert world.fleet.zones == {}
+
+
+def three_zones() -> World:
+    return World(*(node(f"{zone}{i}", zone=zone, Ready="True") for zone in "abc" for i in range(4)))
+
+
+def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their_time_anew() -> None:
+    world = three_zones()
+    world.look(0)
+    names = list(world.nodes)
+    for name in names[:-1]:
+        world.put(tended(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
+    found = world.look(5)
+    assert {z.state for z in world.fleet.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
+    assert set(found.zones.values()) == {ZoneState.FULL, ZoneState.PARTIAL}
+    assert dict(world.fleet.turns()) == {"a0": 10, "b0": 10}
+    world.put(tended(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
+    world.put(node("c3", zone="c", Ready="False"))
+    assert world.fleet.begin("b0", 10) is not None
+    world.fleet.zones[":\0:b"].end("b0", 10, evicted=True)
+    assert not world.is_silent("c3", 11)
+    assert world.fleet.begin("a1", 20) is None, "what a node said since the last look counts"
+    assert world.look(15).restless == ["a0"]
+    assert world.fleet.disrupted
+    assert list(world.fleet.turns()) == []
+    world.put(node("c3", zone="c", Ready="True", beat=NOW))
+    world.look(100)
+    assert not world.fleet.disrupted
+    assert dict(world.fleet.turns()) == {"a1": 110, "b1": 110}
+    assert world.look(149).restless == []
+
+
+def test_a_node_that_is_ready_again_has_no_turn() -> None:
+    world = three_zones()
+    world.look(0)
+    world.put(node("a0", zone="a", Ready="False"))
+    world.look(5)
+    assert dict(world.fleet.turns()) == {"a0": 10}
+    world.put(node("a0", zone="a", Ready="True"))
+    assert not world.is_silent("a0", 12)
+    assert list(world.fleet.turns()) == []
+
+
+def test_a_node_that_moves_waits_where_it_is() -> None:
+    world = three_zones()
+    world.look(0)
+    world.put(node("a0", zone="a", Ready="False"))
+    world.look(5)
+    world.put(node("a0", zone="b", Ready="False"))
+    world.look(6)
+    assert {name: zone.size for name, zone in world.fleet.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
+    assert world.fleet.zones[":\0:a"].next_turn() is None
+    assert world.fleet.zones[":\0:b"].next_turn() == ("a0", 10)
+
+
+def test_nodes_that_do_not_count_disrupt_nothing() -> None:
+    left_out = {"node.kubernetes.io/exclude-disruption": ""}
+    outsider = node("x", Ready="False")
+    outsider = msgspec.structs.replace(outsider, metadata=ObjectMeta(name="x", labels=left_out))
+    world = World(outsider, node("n", Ready="True"))
+    world.look(0)
+    (zone,) = world.fleet.zones.values()
+    assert (zone.members, zone.size, zone.unhealthy, zone.state) == (2, 1, 0, ZoneState.NORMAL)
+
+
+def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
+    world = World(node(Ready="True"))
+    world.look(0)
+    assert world.look(100, judge=False).restless == []
+    world.fleet.hear_all(100)
+    assert world.look(150).restless == []
+    assert world.look(151).restless == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "verdicts"),
+    [
+        pytest.param([(1, 1), (1, 2)], "SILENCE SILENCE", id="reconnected in time"),
+        pytest.param([(1, 1), (30, 1), (1, 1)], "SILENCE NOTHING SILENCE", id="it was they who were silent"),
+        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "SILENCE NOTHING NOTHING ANEW SILENCE", id="deaf"),
+    ],
+)
+def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
+    hearing = Hearing(25)
+    assert [hearing.judge(age, connection) for age, connection in heard] == [Verdict[v] for v in verdicts.split()]
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["True", "False", "Unknown", "", "move", "renew", "drop", "evict", "look"]),
+        st.integers(0, 5),
+        st.floats(0, 30),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(EVENTS)
+def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
+    events: list[tuple[str, int, float]],
+) -> None:
+    world, now = World(), 0.0
+    last: dict[str, float] = {}
+    for what, number, seconds in events:
+        now += seconds
+        name, zone = f"n{number}", "ab"[number % 2]
+        match what:
+            case "drop":
+                world.nodes.pop(name, None)
+            case "renew":
+                world.renew(name, now)
+            case "move":
+                world.put(node(name, zone="b", Ready="False"))
+            case "evict":
+                for turn, _ in list(world.fleet.turns()):
+                    found = world.fleet.begin(turn, now)
+                    if found is not None:
+                        where = next(z for z, known in world.fleet.zones.items() if known is found)
+                        assert now - last.get(where, -10) >= 10 - 1e-6
+                        last[where] = now
+                        found.end(turn, now, evicted=True)
+            case "look":
+                pass
+            case _:
+                world.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
+        world.look(now)
+        census = {zone_of(n) for n in world.nodes.values()}
+        assert set(world.fleet.zones) == census
+        for where, known in world.fleet.zones.items():
+            inside = [n for n in world.nodes.values() if zone_of(n) == where]
+            sick = [n for n in inside if "True" not in {c.status for c in n.status.conditions}]
+            silent = [n for n in inside if n not in sick and world.is_silent(n.metadata.name, now)]
+            assert (known.size, known.unhealthy) == (len(inside), len(sick) + len(silent))
+
+
+def test_leases_are_looked_for_where_agents_keep_them() -> None:
+    world, asked = World(node()), list[Key]()
+    world.fleet.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
+    assert asked == [Key("kube-node-lease", "n")]
+    assert LEASES.namespaced
