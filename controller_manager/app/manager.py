@@ -102,7 +102,7 @@ class Manager:
 
     def busy_with(self) -> tuple[str, ...]:
         """What is to be done right now: informers to fill, keys to work on. What is due later does not count."""
-        filling = [f"listing {one.selection}" for one in self._informers if not one.is_synced]
+        filling = [f"listing {one.selection}" for one in self._informers.filling]
         loops = [work for controller in self._controllers if (work := controller.state().work) is not None]
         working = [f"{loop.name} with {key.key}" for loop in loops for key in loop.running]
         waiting = [f"{loop.name} with {loop.ready} keys more" for loop in loops if loop.ready]
@@ -246,7 +246,7 @@ class Manager:
         return "the lease was not renewed in time" if any(team.overdue() for team in self._teams) else ""
 
     def _check_informers(self) -> str:
-        return _waiting([str(one.selection) for one in self._informers if not one.is_synced])
+        return _waiting([str(one.selection) for one in self._informers.required if not one.is_synced])
 
 
 def _always() -> bool:

@@ -29,7 +29,10 @@ class Informers:
         self._resync = resync
         self._streams = streams
         self._informers: dict[Selection[Any], Informer[Any]] = {}
+        # Those that are there for borrowers alone, and how many of these there are.
+        self._lent: dict[Selection[Any], int] = {}
         self._tasks: Tasks | None = None
+        self._running: dict[Selection[Any], asyncio.Task[None]] = {}
         runtime.registry.register(CacheMetrics(self, runtime.name))
 
     def __iter__(self) -> Iterator[Informer[Any]]:
@@ -38,22 +41,52 @@ class Informers:
     def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
         """The informer of these objects; the same one for everybody who asks for the same."""
         selection = Selection(resource, namespace, labels, fields)
+        self._lent.pop(selection, None)
         informer = self._informers.get(selection)
-        if informer is None:
-            informer = Informer(self._client, selection, self._log, resync=self._resync, streams=self._streams)
-            self._informers[selection] = informer
-            self._start(informer)
+        return self._make(selection) if informer is None else informer
+
+    def borrow(self, resource: Resource[Any]) -> Informer[Any]:
+        """An informer of all objects of a resource, until `give_back`: one that is there anyway, whatever version and
+        form it reads, or else one of its own, which nobody's health depends on.
+        """
+        for informer in self._of(resource):
+            if _is_whole(informer.selection):
+                break
+        else:
+            informer = self._make(Selection(resource))
+            self._lent[informer.selection] = 0
+        if informer.selection in self._lent:
+            self._lent[informer.selection] += 1
         return informer
+
+    def give_back(self, informer: Informer[Any]) -> None:
+        """Borrow an informer no longer; one that was there for borrowers alone ends with the last of them."""
+        chosen = informer.selection
+        if chosen not in self._lent or self._informers.get(chosen) is not informer:
+            return
+        self._lent[chosen] -= 1
+        if not self._lent[chosen]:
+            del self._lent[chosen], self._informers[chosen]
+            task = self._running.pop(chosen, None)
+            if task is not None:
+                task.cancel()
+
+    @property
+    def required(self) -> tuple[Informer[Any], ...]:
+        """Those that are not there for borrowers alone."""
+        return tuple(informer for chosen, informer in self._informers.items() if chosen not in self._lent)
+
+    @property
+    def filling(self) -> tuple[Informer[Any], ...]:
+        """Those that have yet to read everything; of those that are there for borrowers, without those that fail."""
+        unread = (informer for informer in self if not informer.is_synced)
+        return tuple(one for one in unread if one.selection not in self._lent or not one.reflector.is_failing)
 
     def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
         """The informers that are sure to hear of every write to that object: those without selectors."""
-        for informer in self:
+        for informer in self._of(resource):
             chosen = informer.selection
-            if (
-                chosen.resource.name == resource.name
-                and chosen.namespace in ("", key.namespace)
-                and not (chosen.labels or chosen.fields)
-            ):
+            if chosen.namespace in ("", key.namespace) and not (chosen.labels or chosen.fields):
                 yield informer
 
     async def run(self) -> None:
@@ -65,8 +98,28 @@ class Informers:
                 await asyncio.Event().wait()
             finally:
                 self._tasks = None
+                self._running.clear()
+
+    def _of(self, resource: Resource[Any]) -> Iterator[Informer[Any]]:
+        """The informers of some of a resource's objects, in whatever version."""
+        group, plural = resource.group, resource.plural
+        for chosen, informer in tuple(self._informers.items()):
+            if chosen.resource.plural == plural and chosen.resource.group == group:
+                yield informer
+
+    def _make(self, selection: Selection[Any]) -> Informer[Any]:
+        informer = Informer(self._client, selection, self._log, resync=self._resync, streams=self._streams)
+        self._informers[selection] = informer
+        self._start(informer)
+        return informer
 
     def _start(self, informer: Informer[Any]) -> None:
         if self._tasks is not None:
             name = f"informer {informer.selection}"
-            self._tasks.start(keep_running(informer.run, self._log, name=name), name=name)
+            running = self._tasks.start(keep_running(informer.run, self._log, name=name), name=name)
+            self._running[informer.selection] = running
+
+
+def _is_whole(chosen: Selection[Any]) -> bool:
+    """Whether a selection is that of all objects of a resource."""
+    return not (chosen.namespace or chosen.labels or chosen.fields)

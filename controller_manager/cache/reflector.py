@@ -98,6 +98,11 @@ class Reflector:
         self.lists += 1
         return Stream(timeout) if self._streams else List(self._page)
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether something went wrong since a watch last made progress, so that changes may be late."""
+        return self._failed > 0
+
     def listed(self, revision: str) -> None:
         """The whole state as of `revision` was read; after a Stream, its changes follow."""
         self.revision = revision

@@ -13,7 +13,6 @@ _stateful_set = needs("statefulset-controller")
 _finished = needs("ttl-after-finished-controller")
 _admission = needs("validatingadmissionpolicy-status-controller")
 _autoscaler = needs("horizontal-pod-autoscaler-controller")
-_garbage = needs("garbage-collector-controller")
 _pod_garbage = needs("pod-garbage-collector-controller")
 _quota = needs("resourcequota-controller")
 
@@ -66,10 +65,6 @@ class GarbageOptions(Options):
 
     title = "Garbage collection"
 
-    enable_garbage_collector: bool = _garbage(
-        True, "delete objects whose owners are gone; must be as the API server has it"
-    )
-    concurrent_gc_syncs: Int32 = _garbage(20, "objects looked at at the same time", minimum=1)
     terminated_pod_gc_threshold: Int32 = _pod_garbage(
         12500, "number of ended pods from which the oldest are deleted; 0 or less keeps them all"
     )

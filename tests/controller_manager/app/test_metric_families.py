@@ -32,7 +32,6 @@ AWAITED = (
     "endpoint_slice_controller_",
     "endpoint_slice_mirroring_controller_",
     "ephemeral_volume_controller_",
-    "garbagecollector_controller_",
     "horizontal_pod_autoscaler_controller_",
     "job_controller_",
     "node_collector_",

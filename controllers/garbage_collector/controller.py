@@ -1,0 +1,357 @@
+"""Deletes what has lost its last owner, and lets go of owners that wait for their dependents."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.tasks import all_of
+from controller_manager.controller import Add, Context, GiveUp, Priority, Requeue, Rule, Spec
+from controller_manager.options import Int32, Options, flag
+from controllers.garbage_collector.graph import (
+    FOREGROUND,
+    ORPHAN,
+    Graph,
+    Identity,
+    Instruction,
+    Misplaced,
+    Node,
+    Task,
+    What,
+    claim_of,
+    is_orphaning,
+    is_waiting,
+)
+from controllers.garbage_collector.lookup import Lookup, UnknownKind
+from controllers.garbage_collector.monitors import Monitors, Observation
+from controllers.garbage_collector.verdict import Delete, Rename, Standing, verdict
+from controllers.garbage_collector.writes import Writes
+
+# Seconds between two discoveries, and how long the first reading of everything is waited for.
+REDISCOVERY = 30.0
+FIRST_READING = 30.0
+# Seconds until an owner that is there but was never observed is looked at again.
+UNOBSERVED = 30.0
+# How long an owner is kept back for watches that fail, since they may hide dependents; and how often that is looked at.
+HELD_BACK, LOOK_AGAIN = 30.0, 1.0
+TAKEN_IN_AT_ONCE = 500
+ORPHANED_AT_ONCE = 20
+
+_SYNC_ERRORS = Family(
+    "garbagecollector_controller_resources_sync_error_total",
+    "Discoveries of resources that failed in part or whole, or after which a resource could not be read in time.",
+    "counter",
+)
+
+
+class GarbageCollectorOptions(Options):
+    """Garbage collector controller"""
+
+    enable_garbage_collector: bool = flag(
+        True, "delete objects whose owners are gone; must be as the API server has it."
+    )
+    concurrent_gc_syncs: Int32 = flag(20, "Objects looked at at the same time.", minimum=1)
+
+
+# Observed: the metadata of every object of every resource that can be deleted, listed and watched, but for events. What
+# is found out by the graph is only a suspicion; whether an owner is there is asked for live, unless its deletion was
+# seen, and what an object is deleted for is proved by the resourceVersion the deletion is bound to.
+#
+#   observed                                                   looked at
+#   an object names an owner nobody has observed               that owner: if it is not there, its dependents
+#   an owner is gone                                           its dependents
+#   an owner turns out to be another than a dependent claims   the dependent (event OwnerRefInvalidNamespace)
+#   an owner is deleted in the foreground                      its dependents, and the owner
+#   it has no dependent any more that holds it up              the owner
+#   an owner is deleted, orphaning its dependents              the owner
+#
+#   an object looked at                                        done
+#   it is being deleted, or has an owner it names              nothing
+#   else                                                       as `verdict.py` says
+#   it waits for dependents, and none holds it up              its finalizer is removed
+#   it waits, and holds up one who holds it up                 it holds that one up no longer
+#   it is to orphan its dependents                             they no longer name it, then its finalizer is removed
+
+
+class GarbageCollector:
+    """Works on one object at a time, named by its uid."""
+
+    def __init__(self, context: Context, options: GarbageCollectorOptions) -> None:
+        self._enabled = options.enable_garbage_collector
+        self._events = context.events
+        self._log = context.log
+        self._errors = Counters(_SYNC_ERRORS, context.runtime.registry)
+        self._graph = Graph()
+        self._monitors = Monitors(context.client, context.informers, context.log)
+        self._lookup = Lookup(context.client, lambda: self._monitors.known, self._graph.absent)
+        self._writes = Writes(context.client, self._lookup)
+        # What could not be looked at because of a kind nobody knows.
+        self._puzzles: dict[Task, None] = {}
+        # By uid, since when an owner is kept back.
+        self._held_back: dict[str, float] = {}
+        self._add: Add = _nobody
+
+    async def run(self, add: Add) -> None:
+        """Watch everything, and order looks, until cancelled."""
+        if not self._enabled:
+            return
+        self._add = add
+        try:
+            await self._discover()
+            await self._read_everything()
+            await all_of(self._follow(), self._rediscover())
+        finally:
+            self._monitors.stop()
+
+    async def reconcile(self, task: Task) -> Requeue | None:
+        """Look at one object, or orphan its dependents, if there still is a reason to."""
+        node = self._graph.get(task.uid)
+        if node is None or not self._graph.needs(task):
+            return None
+        try:
+            if node.identity is None or node.meta is None:
+                return await self._seek(node)
+            if task.what is What.ORPHAN:
+                return await self._orphan(node, node.identity, node.meta)
+            if node.is_waiting:
+                return await self._let_go(node, node.identity, node.meta)
+            await self._judge(node, node.identity, node.meta)
+        except UnknownKind as error:
+            self._puzzles[task] = None  # until kinds come
+            raise GiveUp(str(error)) from None
+        return None
+
+    # Looks
+
+    async def _seek(self, owner: Node) -> Requeue | None:
+        """Look for an owner nobody has observed, wherever its dependents say it is."""
+        unknown: UnknownKind | None = None
+        is_there = False
+        for claim in tuple(owner.claims):
+            try:
+                standing = await self._lookup.owner(claim)
+            except UnknownKind as error:
+                unknown = error
+                continue
+            if standing is Standing.GONE:
+                self._order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
+            is_there = is_there or standing in (Standing.SOLID, Standing.WAITING)
+        if unknown is not None:
+            raise unknown
+        return Requeue(UNOBSERVED) if is_there else None
+
+    async def _judge(self, node: Node, identity: Identity, seen: ObjectMeta) -> None:
+        """Have an object stay or go, as its owners are."""
+
+        async def judge(meta: ObjectMeta) -> None:
+            if meta.deletion_timestamp is not None:
+                return
+            standings = [await self._standing(identity, reference) for reference in meta.owner_references]
+            match verdict(meta, standings, has_dependents=bool(node.claims)):
+                case Rename(owners):
+                    await self._writes.own(identity, meta, owners)
+                case Delete(policy):
+                    await self._writes.delete(identity, meta, policy)
+
+        await self._writes.on_latest(identity, seen, judge)
+
+    async def _standing(self, identity: Identity, reference: OwnerReference) -> Standing:
+        if reference.uid == identity.uid:
+            return Standing.SOLID
+        standing = await self._lookup.owner(claim_of(identity, reference))
+        if standing is None:
+            raise GiveUp(f"{reference.kind} {reference.name}, an owner, is in a namespace, and the object is not")
+        return standing
+
+    async def _let_go(self, node: Node, identity: Identity, seen: ObjectMeta) -> Requeue | None:
+        """Let an owner go that nobody holds up; untie it from those who wait for each other in a circle."""
+
+        async def untie(meta: ObjectMeta) -> None:
+            knots = self._graph.knots(identity.uid)
+            owners = tuple(_unblocking(meta.owner_references, knots))
+            if owners != meta.owner_references:
+                await self._writes.own(identity, meta, owners)
+
+        async def release(meta: ObjectMeta) -> None:
+            if is_waiting(meta):
+                await self._writes.release(identity, meta, FOREGROUND)
+
+        if node.blocking:
+            if self._graph.knots(identity.uid):
+                await self._writes.on_latest(identity, seen, untie)
+        elif self._holds_back(identity.uid):
+            return Requeue(LOOK_AGAIN)
+        else:
+            await self._writes.on_latest(identity, seen, release)
+        return None
+
+    async def _orphan(self, owner: Node, identity: Identity, seen: ObjectMeta) -> Requeue | None:
+        """Have nobody name the owner any more, then let it go."""
+
+        async def release(meta: ObjectMeta) -> None:
+            if is_orphaning(meta):
+                await self._writes.release(identity, meta, ORPHAN)
+
+        if self._holds_back(identity.uid):
+            return Requeue(LOOK_AGAIN)
+        latest = await self._lookup.read(identity)
+        if not is_orphaning(latest):
+            return None
+        freed: set[str] = set()
+        while True:
+            self._take_in_all()
+            rest = [uid for uid in owner.dependents() if uid not in freed]
+            if not rest:
+                break
+            freed.update(rest)
+            queue = iter(rest)
+            await all_of(*(self._disown(queue, identity.uid) for _ in range(ORPHANED_AT_ONCE)))
+        await self._writes.on_latest(identity, seen, release)
+        return None
+
+    async def _disown(self, dependents: Iterator[str], owner: str) -> None:
+        """Take the owner from these dependents, which others take from too."""
+        for uid in dependents:
+            node = self._graph.get(uid)
+            if node is not None and node.identity is not None and node.meta is not None:
+                await self._disown_one(node.identity, node.meta, owner)
+
+    async def _disown_one(self, dependent: Identity, seen: ObjectMeta, owner: str) -> None:
+        async def disown(meta: ObjectMeta) -> None:
+            owners = tuple(reference for reference in meta.owner_references if reference.uid != owner)
+            if len(owners) < len(meta.owner_references):
+                await self._writes.own(dependent, meta, owners)
+
+        await self._writes.on_latest(dependent, seen, disown)
+
+    def _holds_back(self, uid: str) -> bool:
+        """Whether an owner is not let go yet, as there may be dependents of it nobody here has seen."""
+        since = self._held_back.setdefault(uid, clock.monotonic())
+        if self._monitors.is_late() and clock.monotonic() - since < HELD_BACK:
+            return True
+        del self._held_back[uid]
+        return False
+
+    # What is seen
+
+    async def _read_everything(self) -> None:
+        """Build the graph before anything is looked at: who was read first means nothing."""
+        try:
+            async with asyncio.timeout(FIRST_READING):
+                await self._monitors.synced()
+        except TimeoutError:
+            self._errors.add()
+            self._log.warning("going on without what could not be read", resources=self._monitors.unread())
+        ordered: dict[Instruction, None] = {}
+        while self._monitors.seen:
+            for _ in range(min(TAKEN_IN_AT_ONCE, len(self._monitors.seen))):
+                ordered.update(dict.fromkeys(self._apply(self._monitors.seen.popleft())))
+            await asyncio.sleep(0)
+        await self._order_in_parts(list(ordered), "found at the start", Priority.LOW)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._monitors.something()
+            while seen := self._monitors.seen:
+                for _ in range(min(TAKEN_IN_AT_ONCE, len(seen))):
+                    one = seen.popleft()
+                    instructions = self._apply(one)
+                    if instructions:
+                        await self._order_in_parts(instructions, _cause(one), _priority(one))
+                    if not seen:
+                        break
+                await asyncio.sleep(0)
+
+    def _take_in_all(self) -> None:
+        """Take in at once what has been seen."""
+        while self._monitors.seen:
+            one = self._monitors.seen.popleft()
+            self._order(self._apply(one), _cause(one), _priority(one))
+
+    def _apply(self, one: Observation) -> list[Instruction]:
+        if one.meta is not None:
+            return self._graph.observe(one.identity, one.meta)
+        return self._graph.forget(one.identity) if one.unwatched else self._graph.lose(one.identity)
+
+    async def _order_in_parts(self, instructions: list[Instruction], cause: str, priority: Priority) -> None:
+        """Order work, letting other work run now and then."""
+        for start in range(0, len(instructions), TAKEN_IN_AT_ONCE):
+            self._order(instructions[start : start + TAKEN_IN_AT_ONCE], cause, priority)
+            if len(instructions) > TAKEN_IN_AT_ONCE:
+                await asyncio.sleep(0)
+
+    def _order(self, instructions: Iterable[Instruction], cause: str, priority: Priority = Priority.NORMAL) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Task() as task:
+                    if self._graph.needs(task):
+                        self._add(task, cause, priority)
+                case Misplaced(dependent, owner):
+                    self._tell(dependent, owner)
+
+    def _tell(self, dependent: Identity, owner: Identity) -> None:
+        resource = self._monitors.known.kinds.get((dependent.group, dependent.kind))
+        if resource is not None:
+            metadata = ObjectMeta(namespace=dependent.namespace, name=dependent.name, uid=dependent.uid)
+            regarding = PartialObject(api_version=resource.api_version, kind=resource.kind, metadata=metadata)
+            there = f"in the namespace {dependent.namespace}" if dependent.namespace else "outside all namespaces"
+            note = f"The owner it names, {owner.kind} {owner.name} with the uid {owner.uid}, does not exist {there}"
+            self._events.warning(regarding, "OwnerRefInvalidNamespace", note)
+
+    # Which resources there are
+
+    async def _rediscover(self) -> None:
+        while True:
+            unread = self._monitors.unread()
+            await asyncio.sleep(REDISCOVERY)
+            late = set(unread).intersection(self._monitors.unread())
+            if late:
+                self._errors.add()
+                self._log.warning("resources can't be read", resources=sorted(late))
+            await self._discover()
+
+    async def _discover(self) -> None:
+        kinds = self._monitors.known.kinds
+        if not await self._monitors.refresh():
+            self._errors.add()
+        if self._monitors.known.kinds != kinds:
+            puzzles, self._puzzles = self._puzzles, {}
+            self._order(puzzles, "kinds came or went")
+
+
+SPECS = (
+    Spec(
+        name="garbage-collector-controller",
+        queue="garbage_collector_attempt_to_delete",
+        aliases=("garbagecollector",),
+        service_account="generic-garbage-collector",
+        reconciler=GarbageCollector,
+        options=GarbageCollectorOptions,
+        workers=lambda options: options.concurrent_gc_syncs,
+        watches=(),
+        qps_factor=20,  # each object is a request
+        rbac=(Rule(groups=("*",), resources=("*",), verbs=("get", "list", "watch", "patch", "delete")),),
+    ),
+)
+
+
+def _nobody(key: object, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
+    """Nothing is ordered before the controller runs."""
+
+
+def _unblocking(references: Iterable[OwnerReference], owners: frozenset[str]) -> Iterator[OwnerReference]:
+    """The references, none of which holds up any of these owners."""
+    for reference in references:
+        yield replace(reference, block_owner_deletion=False) if reference.uid in owners else reference
+
+
+def _cause(one: Observation) -> str:
+    what = "unwatched" if one.unwatched else "deleted" if one.meta is None else "changed"
+    return f"{one.identity.kind} {one.identity.name} {what}"
+
+
+def _priority(one: Observation) -> Priority:
+    return Priority.LOW if one.is_initial else Priority.NORMAL

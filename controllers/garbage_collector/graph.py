@@ -1,0 +1,337 @@
+"""Who owns whom, as far as the watches tell; pure: changes go in, instructions come out, and nothing is asked or done.
+
+The nodes are the objects that were observed, and beside these every owner that one of them names and nobody has
+observed: a virtual node. The graph is the same whatever the order of the changes that led to it.
+
+A dependent claims who its owner is: by group, kind, name and uid, in its own namespace. An observed owner may disagree
+with a claim (another kind or name, or another namespace); such a reference is not believed but looked up by what it
+claims, so that nobody is deleted, or kept, for an owner he only pretends to have.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from controller_manager.api.model import ObjectMeta, OwnerReference
+
+FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+MOST_ABSENT = 4096
+
+
+class Identity(NamedTuple):
+    """An object, or what a reference says of one; in a claim the namespace is that of the dependent."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def agrees_with(self, claim: "Identity") -> bool:
+        """Whether a claim means this very object; one without a namespace may be owned from everywhere."""
+        return claim == self or (not self.namespace and claim._replace(namespace="") == self)
+
+
+class What(StrEnum):
+    """What is to be done about an object."""
+
+    LOOK = "look at"
+    """Find out whether it may stay; if it waits for its dependents, whether it still has to."""
+    ORPHAN = "orphan the dependents of"
+
+
+class Task(NamedTuple):
+    """Something to be done about the object with that uid."""
+
+    what: What
+    uid: str
+
+
+class Misplaced(NamedTuple):
+    """An object that names an owner in a namespace where that cannot be; people are told."""
+
+    dependent: Identity
+    owner: Identity
+
+
+Instruction = Task | Misplaced
+# The claims of an object, and whether it holds up the deletion of the owner meant.
+Links = Mapping[Identity, bool]
+
+
+class Node:
+    """An object; virtual while `identity` and `meta` are None."""
+
+    __slots__ = ("_claims", "blocking", "identity", "meta", "uid")
+
+    def __init__(self, uid: str) -> None:
+        self.uid = uid
+        self.identity: Identity | None = None
+        self.meta: ObjectMeta | None = None
+        # How many claims hold up its deletion.
+        self.blocking = 0
+        # By what they claim, the uids of its dependents, and whether they hold up its deletion; made when needed.
+        self._claims: dict[Identity, dict[str, bool]] | None = None
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether its deletion has begun."""
+        return self.meta is not None and self.meta.deletion_timestamp is not None
+
+    @property
+    def is_orphaning(self) -> bool:
+        """Whether it goes once its dependents are rid of it."""
+        return is_orphaning(self.meta)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it goes once the dependents that hold it up are gone."""
+        return is_waiting(self.meta)
+
+    @property
+    def claims(self) -> Mapping[Identity, Mapping[str, bool]]:
+        """Its dependents by what they claim it is: their uids, and whether they hold up its deletion."""
+        return self._claims or {}
+
+    def dependents(self) -> Iterator[str]:
+        """The uids of all dependents."""
+        for group in self.claims.values():
+            yield from group
+
+    def attach(self, claim: Identity, uid: str, blocks: bool) -> bool:
+        """Take in a dependent; whether it is the first that makes this claim."""
+        if self._claims is None:
+            self._claims = {}
+        group = self._claims.get(claim)
+        if group is None:
+            self._claims[claim] = {uid: blocks}
+        else:
+            group[uid] = blocks
+        self.blocking += blocks
+        return group is None
+
+    def detach(self, claim: Identity, uid: str) -> bool:
+        """Let go of a dependent; whether that was the last one that held up its deletion."""
+        assert self._claims is not None
+        group = self._claims[claim]
+        blocks = group.pop(uid)
+        self.blocking -= blocks
+        if not group:
+            del self._claims[claim]
+            self._claims = self._claims or None
+        return blocks and not self.blocking
+
+
+class Graph:
+    """Every object watched, under its uid, and every owner named; `absent` are owners known not to be there."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self.absent = Absent(MOST_ABSENT)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def __iter__(self) -> Iterator[Node]:
+        return iter(self._nodes.values())
+
+    def get(self, uid: str) -> Node | None:
+        """The node of that uid."""
+        return self._nodes.get(uid)
+
+    def observe(self, identity: Identity, meta: ObjectMeta) -> list[Instruction]:
+        """An object is there, and looks like this now."""
+        node = self._nodes.get(identity.uid)
+        if node is None:
+            node = self._nodes[identity.uid] = Node(identity.uid)
+        out: list[Instruction] = []
+        if node.identity is None:
+            node.identity = identity
+            out += self._doubt(node)
+        before, node.meta = node.meta, meta
+        self._relink(node, links(node.identity, before), links(node.identity, meta), out)
+        if node.is_orphaning and not is_orphaning(before):
+            out.append(Task(What.ORPHAN, node.uid))
+        elif node.is_waiting and not is_waiting(before):
+            out += (Task(What.LOOK, uid) for uid in (*node.dependents(), node.uid))
+        return out
+
+    def lose(self, identity: Identity) -> list[Instruction]:
+        """An object was deleted."""
+        node = self._observed(identity)
+        if node is None:
+            return []
+        out: list[Instruction] = []
+        if any(map(identity.agrees_with, node.claims)):
+            self.absent.add(identity)
+        out += (Task(What.LOOK, uid) for uid in node.dependents())
+        self._unobserve(node, identity, out)
+        return out
+
+    def forget(self, identity: Identity) -> list[Instruction]:
+        """An object is watched no longer; whether it is still there is not known."""
+        node = self._observed(identity)
+        if node is None:
+            return []
+        out: list[Instruction] = [Task(What.LOOK, node.uid)] if node.claims else []
+        self._unobserve(node, identity, out)
+        return out
+
+    def claimants(self, claim: Identity) -> list[Instruction]:
+        """Who makes a claim is to be looked at: it turned out that there is no such owner."""
+        node = self._nodes.get(claim.uid)
+        return [Task(What.LOOK, uid) for uid in node.claims.get(claim, ())] if node else []
+
+    def needs(self, task: Task) -> bool:
+        """Whether there still is a reason for a task."""
+        node = self._nodes.get(task.uid)
+        if node is None:
+            return False
+        if task.what is What.ORPHAN:
+            return node.is_orphaning
+        if node.identity is None or node.is_waiting:
+            return True
+        if node.is_being_deleted:
+            return False
+        return any(not self._is_solid(claim) for claim in links(node.identity, node.meta))
+
+    def knots(self, uid: str) -> frozenset[str]:
+        """The owners that an object holds up and that, at the end of a chain of such, hold it up: none would ever go.
+
+        All of them wait for their dependents, and so does the object.
+        """
+        node = self._nodes[uid]
+        assert node.identity is not None
+        held = {claim.uid for claim, blocks in links(node.identity, node.meta).items() if blocks and self._waits(claim)}
+        return frozenset(held & self._below(node)) if held else frozenset()
+
+    def _below(self, node: Node) -> set[str]:
+        """All that hold up `node` and wait themselves, directly or through others that do."""
+        found: set[str] = set()
+        open_ = [node]
+        while open_:
+            for uid in (uid for group in open_.pop().claims.values() for uid, blocks in group.items() if blocks):
+                if uid not in found and self._nodes[uid].is_waiting:
+                    found.add(uid)
+                    open_.append(self._nodes[uid])
+        return found
+
+    def _waits(self, claim: Identity) -> bool:
+        owner = self._nodes.get(claim.uid)
+        return owner is not None and owner.is_waiting
+
+    def _is_solid(self, claim: Identity) -> bool:
+        owner = self._nodes[claim.uid]
+        return owner.identity is not None and owner.identity.agrees_with(claim) and not owner.is_waiting
+
+    def _observed(self, identity: Identity) -> Node | None:
+        node = self._nodes.get(identity.uid)
+        return node if node is not None and node.identity == identity else None
+
+    def _unobserve(self, node: Node, identity: Identity, out: list[Instruction]) -> None:
+        self._relink(node, links(identity, node.meta), {}, out)
+        node.identity = node.meta = None
+        if not node.claims:
+            del self._nodes[node.uid]
+
+    def _relink(self, node: Node, before: Links, after: Links, out: list[Instruction]) -> None:
+        for claim, blocks in before.items():
+            if after.get(claim) != blocks:
+                self._detach(node, claim, out)
+        for claim, blocks in after.items():
+            if before.get(claim) != blocks:
+                self._attach(node, claim, blocks, out)
+
+    def _attach(self, node: Node, claim: Identity, blocks: bool, out: list[Instruction]) -> None:
+        owner = self._nodes.get(claim.uid)
+        if owner is None:
+            owner = self._nodes[claim.uid] = Node(claim.uid)
+        is_news = owner.attach(claim, node.uid, blocks)
+        if owner.identity is None:
+            out.append(Task(What.LOOK, owner.uid if is_news else node.uid))
+        elif not owner.identity.agrees_with(claim):
+            out += self._doubt_one(node, owner.identity, claim)
+        elif owner.is_waiting:
+            out.append(Task(What.LOOK, node.uid))
+
+    def _detach(self, node: Node, claim: Identity, out: list[Instruction]) -> None:
+        owner = self._nodes[claim.uid]
+        is_free = owner.detach(claim, node.uid)
+        if owner.identity is None and not owner.claims:
+            del self._nodes[owner.uid]
+        elif is_free and owner.is_waiting:
+            out.append(Task(What.LOOK, owner.uid))
+
+    def _doubt(self, owner: Node) -> Iterator[Instruction]:
+        """Now that `owner` is observed: whoever claims it is something else."""
+        assert owner.identity is not None
+        for claim, group in owner.claims.items():
+            if not owner.identity.agrees_with(claim):
+                for uid in group:
+                    yield from self._doubt_one(self._nodes[uid], owner.identity, claim)
+
+    def _doubt_one(self, dependent: Node, owner: Identity, claim: Identity) -> Iterable[Instruction]:
+        assert dependent.identity is not None
+        if owner.namespace and owner.namespace != claim.namespace:
+            yield Misplaced(dependent.identity, claim)
+        yield Task(What.LOOK, dependent.uid)
+
+
+class Absent:
+    """Owners known not to be there, the latest so many: a uid is never given again, so they will not come back."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[Identity, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, owner: Identity) -> None:
+        """Remember one; without a namespace if its kind has none."""
+        self._kept[owner] = None
+        self._kept.move_to_end(owner)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def has(self, claim: Identity) -> bool:
+        """Whether what a claim says is known not to be there."""
+        for owner in (claim, claim._replace(namespace="")):
+            if owner in self._kept:
+                self._kept.move_to_end(owner)
+                return True
+        return False
+
+
+def links(identity: Identity, meta: ObjectMeta | None) -> Links:
+    """The claims of an object, but for one that it owns itself."""
+    if meta is None or not meta.owner_references:
+        return {}
+    found: dict[Identity, bool] = {}
+    for reference in meta.owner_references:
+        if reference.uid != identity.uid:
+            claim = claim_of(identity, reference)
+            found[claim] = found.get(claim, False) or reference.block_owner_deletion is True
+    return found
+
+
+def claim_of(dependent: Identity, reference: OwnerReference) -> Identity:
+    """Which owner a reference means; the version does not matter, since every version shows the same object."""
+    group = reference.api_version.rpartition("/")[0]
+    return Identity(group, reference.kind, dependent.namespace, reference.name, reference.uid)
+
+
+def is_orphaning(meta: ObjectMeta | None) -> bool:
+    """Whether an object goes once its dependents are rid of it."""
+    return meta is not None and meta.deletion_timestamp is not None and ORPHAN in meta.finalizers
+
+
+def is_waiting(meta: ObjectMeta | None) -> bool:
+    """Whether an object goes once the dependents that hold it up are gone."""
+    return (
+        meta is not None
+        and meta.deletion_timestamp is not None
+        and FOREGROUND in meta.finalizers
+        and ORPHAN not in meta.finalizers
+    )

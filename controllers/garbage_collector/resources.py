@@ -1,0 +1,55 @@
+"""Which resources are watched for owners and dependents, and where an owner of some kind is found; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from controller_manager.api.model import PartialObject
+from controller_manager.api.resource import Resource
+from controller_manager.client.discovery import Discovery, ServedResource
+
+Kind = tuple[str, str]
+"""Group and kind."""
+Name = tuple[str, str]
+"""Group and plural."""
+
+# Nobody owns anything through events, and they end by themselves.
+IGNORED: frozenset[Name] = frozenset({("", "events"), ("events.k8s.io", "events")})
+_WATCHED = {"delete", "list", "watch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What one discovery after the other told: the resources to watch, and where each kind is read."""
+
+    watched: Mapping[Name, Resource[PartialObject]] = field(default_factory=dict)
+    kinds: Mapping[Kind, Resource[PartialObject]] = field(default_factory=dict)
+
+    def after(self, found: Discovery) -> "Known":
+        """What is known now. What could not be asked for is as it was; a version in use is kept while it is served."""
+        served = {one.resource for one in found.resources}
+        kinds: dict[Kind, Resource[PartialObject]] = {}
+        watched: dict[Name, Resource[PartialObject]] = {}
+        for one in found.preferred():
+            name = one.resource.group, one.resource.plural
+            if "get" in one.verbs:
+                kinds.setdefault((one.resource.group, one.resource.kind), one.resource)
+            if _is_watched(one):
+                before = self.watched.get(name)
+                watched[name] = before if before in served and before is not None else one.resource
+        for name, resource in self.watched.items():
+            if name not in watched and _failed(resource, found):
+                watched[name] = resource
+        for kind, resource in self.kinds.items():
+            if kind not in kinds and _failed(resource, found):
+                kinds[kind] = resource
+        return Known(watched, kinds)
+
+
+def _is_watched(one: ServedResource) -> bool:
+    return one.verbs >= _WATCHED and (one.resource.group, one.resource.plural) not in IGNORED
+
+
+def _failed(resource: Resource[PartialObject], found: Discovery) -> bool:
+    """Whether the discovery of that resource failed."""
+    root = "/apis" if resource.group else "/api"
+    return not {root, resource.api_version}.isdisjoint(found.failed)

@@ -1,0 +1,66 @@
+"""Informers shared by those who keep them and those who borrow them."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import PODS
+from controller_manager.api.resource import Resource
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.cache import Informers
+
+pytestmark = pytest.mark.virtual
+
+POD = "/api/v1/namespaces/a/pods/one"
+OTHER_VERSION = Resource("", "v2", "pods", "Pod", True, PODS.metadata_only().type)
+
+
+def watching(api: Any) -> int:
+    """How many requests for pods there were."""
+    return len(api.requests)
+
+
+async def test_whoever_borrows_gets_what_is_there_anyway() -> None:
+    informers = Informers(object(), Runtime("test"))  # type: ignore[arg-type]
+    informers.get(PODS, namespace="a")
+    whole = informers.get(PODS)
+    assert informers.borrow(PODS.metadata_only()) is whole
+    assert informers.borrow(OTHER_VERSION) is whole
+    informers.give_back(whole)
+    informers.give_back(whole)
+    assert whole in tuple(informers)
+
+
+async def test_what_is_there_for_borrowers_alone_ends_with_the_last_and_nobody_waits_for_it(api: Any) -> None:
+    api.put(POD)
+    informers = Informers(api.client(), Runtime("test"))
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        first = informers.borrow(PODS.metadata_only())
+        assert informers.borrow(PODS.metadata_only()) is first
+        assert informers.required == ()
+        assert informers.filling == (first,)
+        await first.synced()
+        assert informers.filling == ()
+        informers.give_back(first)
+        assert tuple(informers) == (first,)
+        informers.give_back(first)
+        assert tuple(informers) == ()
+        asked = watching(api)
+        await asyncio.sleep(4000)
+        assert watching(api) == asked
+        again = informers.borrow(PODS.metadata_only())
+        assert again is not first
+        informers.give_back(first)
+        assert tuple(informers) == (again,)
+
+
+async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> None:
+    informers = Informers(api.client(), Runtime("test"))
+    borrowed = informers.borrow(PODS)
+    assert informers.get(PODS) is borrowed
+    assert informers.required == (borrowed,)
+    informers.give_back(borrowed)
+    assert tuple(informers) == (borrowed,)

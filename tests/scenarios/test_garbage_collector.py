@@ -1,0 +1,454 @@
+"""The garbage collector at work in a whole cluster, in virtual time."""
+
+import json
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, ConfigMap
+from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key, Resource
+from controller_manager.api.wire import Request, Response
+from controller_manager.client.client import Call
+from controller_manager.testing import Cluster, Replica, builders
+from controllers.garbage_collector import SPECS
+
+pytestmark = pytest.mark.virtual
+
+HOLD = "example.org/hold"
+
+
+async def manage(cluster: Cluster, *flags: str, faults: float = 0.0) -> Replica:
+    return await cluster.manage("--leader-elect=false", *flags, specs=SPECS, faults=faults)
+
+
+def owned_by(owner: Object, *, blocks: bool | None = None, kind: str = "ConfigMap", **other: Any) -> OwnerReference:
+    fields = {"api_version": "v1", "kind": kind, "name": owner.metadata.name, "uid": owner.metadata.uid, **other}
+    return OwnerReference(**fields, block_owner_deletion=blocks)
+
+
+async def make(
+    cluster: Cluster, name: str, *owners: OwnerReference, namespace: str = "default", hold: bool = False
+) -> ConfigMap:
+    finalizers = (HOLD,) if hold else ()
+    meta = ObjectMeta(namespace=namespace, name=name, owner_references=owners, finalizers=finalizers)
+    return await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
+
+
+async def delete(cluster: Cluster, name: str, propagation: str = "Background") -> None:
+    await cluster.client.delete(CONFIG_MAPS, Key("default", name), propagation=propagation)
+
+
+async def own(cluster: Cluster, name: str, *owners: OwnerReference) -> None:
+    await cluster.client.patch(CONFIG_MAPS, Key("default", name), {"metadata": {"ownerReferences": owners or None}})
+
+
+async def there(cluster: Cluster, resource: Resource[Any] = CONFIG_MAPS) -> list[str]:
+    items = (await cluster.client.list(resource)).items
+    return sorted(obj.metadata.name for obj in items if not obj.metadata.name.startswith("kube-"))
+
+
+async def get(cluster: Cluster, name: str) -> ConfigMap:
+    return await cluster.client.get(CONFIG_MAPS, Key("default", name))
+
+
+async def owners(cluster: Cluster, name: str) -> list[str]:
+    return [reference.name for reference in (await get(cluster, name)).metadata.owner_references]
+
+
+async def test_what_has_lost_its_owner_is_deleted_down_to_the_last() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        top = await make(cluster, "top")
+        middle = await make(cluster, "middle", owned_by(top))
+        await make(cluster, "low", owned_by(middle))
+        await cluster.client.create(PODS, builders.pod("p", ownerReferences=[_json(owned_by(middle))]))
+        await make(cluster, "other")
+        await cluster.advance(5)
+        assert await there(cluster) == ["low", "middle", "other", "top"]
+        await delete(cluster, "top")
+        await cluster.advance(40)
+        assert await there(cluster) == ["other"]
+        assert await there(cluster, PODS) == []
+
+
+async def test_what_comes_after_its_owner_is_gone_goes_too() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner = await make(cluster, "owner")
+        await cluster.advance(5)
+        await delete(cluster, "owner")
+        await cluster.advance(5)
+        await make(cluster, "late", owned_by(owner))
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_what_was_left_behind_before_the_start_is_found() -> None:
+    async with Cluster() as cluster:
+        owner, kept = await make(cluster, "owner"), await make(cluster, "kept")
+        await delete(cluster, "owner")
+        for number in range(5):
+            await make(cluster, f"left-{number}", owned_by(owner))
+        await make(cluster, "owned", owned_by(kept))
+        await manage(cluster)
+        await cluster.advance(5)
+        assert await there(cluster) == ["kept", "owned"]
+
+
+async def test_an_owner_made_anew_under_its_name_is_another() -> None:
+    async with Cluster() as cluster:
+        owner = await make(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner))
+        await delete(cluster, "owner")
+        await make(cluster, "owner")
+        await manage(cluster)
+        await cluster.advance(5)
+        assert await there(cluster) == ["owner"]
+
+
+async def test_one_owner_of_two_is_enough_and_the_lost_one_is_named_no_more() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        first, second = await make(cluster, "first"), await make(cluster, "second")
+        await make(cluster, "owned", owned_by(first), owned_by(second))
+        await cluster.advance(5)
+        await delete(cluster, "first")
+        await cluster.advance(5)
+        assert await owners(cluster, "owned") == ["second"]
+        await delete(cluster, "second")
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_an_owner_deleted_in_the_foreground_outlives_those_who_hold_it_up() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner = await make(cluster, "owner")
+        await make(cluster, "blocking", owned_by(owner, blocks=True), hold=True)
+        await make(cluster, "other", owned_by(owner), hold=True)
+        await make(cluster, "free", owned_by(owner, blocks=True))
+        await cluster.advance(5)
+        await delete(cluster, "owner", "Foreground")
+        await cluster.advance(40)
+        assert await there(cluster) == ["blocking", "other", "owner"]
+        assert (await get(cluster, "other")).metadata.deletion_timestamp is not None
+        await cluster.client.patch(CONFIG_MAPS, Key("default", "blocking"), {"metadata": {"finalizers": None}})
+        await cluster.advance(5)
+        assert await there(cluster) == ["other"]
+
+
+async def test_what_depends_on_a_dependent_goes_before_it_in_the_foreground() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        top = await make(cluster, "top")
+        middle = await make(cluster, "middle", owned_by(top, blocks=True))
+        await make(cluster, "low", owned_by(middle, blocks=True), hold=True)
+        await cluster.advance(5)
+        await delete(cluster, "top", "Foreground")
+        await cluster.advance(5)
+        assert await there(cluster) == ["low", "middle", "top"]
+        assert (await get(cluster, "middle")).metadata.finalizers == ("foregroundDeletion",)
+        await cluster.client.patch(CONFIG_MAPS, Key("default", "low"), {"metadata": {"finalizers": None}})
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_an_owner_that_waits_is_named_no_more_by_whom_another_keeps() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        first, second = await make(cluster, "first"), await make(cluster, "second")
+        await make(cluster, "owned", owned_by(first, blocks=True), owned_by(second))
+        await cluster.advance(5)
+        await delete(cluster, "first", "Foreground")
+        await cluster.advance(5)
+        assert await there(cluster) == ["owned", "second"]
+        assert await owners(cluster, "owned") == ["second"]
+
+
+async def test_a_dependent_that_holds_its_owner_up_no_longer_frees_it() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner = await make(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner, blocks=True), hold=True)
+        await cluster.advance(5)
+        await delete(cluster, "owner", "Foreground")
+        await cluster.advance(5)
+        assert await there(cluster) == ["owned", "owner"]
+        await own(cluster, "owned", owned_by(owner))
+        await cluster.advance(5)
+        assert await there(cluster) == ["owned"]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+async def test_a_circle_of_owners_goes_in_the_foreground(length: int) -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        circle = [await make(cluster, f"c-{number}") for number in range(length)]
+        for number in range(length):
+            await own(cluster, f"c-{number}", owned_by(circle[number - 1], blocks=True))
+        await cluster.advance(5)
+        await delete(cluster, "c-0", "Foreground")
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_a_circle_whose_members_are_deleted_at_once_goes_too() -> None:
+    async with Cluster() as cluster:
+        circle = [await make(cluster, f"c-{number}") for number in range(3)]
+        for number in range(3):
+            await own(cluster, f"c-{number}", owned_by(circle[number - 1], blocks=True))
+            await delete(cluster, f"c-{number}", "Foreground")
+        await manage(cluster)
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_orphans_live_and_name_their_owner_no_more() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner, other = await make(cluster, "owner"), await make(cluster, "other")
+        for number in range(30):
+            await make(cluster, f"orphan-{number}", owned_by(owner, blocks=True))
+        await make(cluster, "shared", owned_by(other), owned_by(owner))
+        await cluster.advance(5)
+        await delete(cluster, "owner", "Orphan")
+        await cluster.advance(40)
+        assert len(await there(cluster)) == 32
+        assert await owners(cluster, "orphan-7") == []
+        assert await owners(cluster, "shared") == ["other"]
+
+
+async def test_the_dependents_of_what_is_collected_are_treated_as_its_finalizers_say() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        top = await make(cluster, "top")
+        middle = await make(cluster, "middle", owned_by(top))
+        await make(cluster, "orphan", owned_by(middle))
+        await cluster.client.patch(CONFIG_MAPS, Key("default", "middle"), {"metadata": {"finalizers": ["orphan"]}})
+        await cluster.advance(5)
+        await delete(cluster, "top")
+        await cluster.advance(5)
+        assert await there(cluster) == ["orphan"]
+        assert await owners(cluster, "orphan") == []
+
+
+async def test_an_owner_in_another_namespace_is_none_and_people_are_told() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        await cluster.client.create(NAMESPACES, builders.namespace("other"))
+        owner = await make(cluster, "owner", namespace="other")
+        await make(cluster, "good", owned_by(owner), namespace="other")
+        await cluster.advance(5)
+        await make(cluster, "misplaced", owned_by(owner))
+        await cluster.advance(5)
+        assert await there(cluster) == ["good", "owner"]
+        [event] = (await cluster.client.list(EVENTS)).items
+        assert (event.type, event.reason) == ("Warning", "OwnerRefInvalidNamespace")
+        assert (event.involved_object.kind, event.involved_object.name) == ("ConfigMap", "misplaced")
+        assert event.source.component == "garbage-collector-controller"
+
+
+async def test_a_wrong_claim_takes_nobody_else_down_whoever_came_first() -> None:
+    async with Cluster() as cluster:
+        await cluster.client.create(NAMESPACES, builders.namespace("other"))
+        owner = await make(cluster, "owner", namespace="other")
+        await make(cluster, "misplaced", owned_by(owner))
+        await make(cluster, "misnamed", owned_by(owner, name="else"), namespace="other")
+        await make(cluster, "miskinded", owned_by(owner, kind="Secret"), namespace="other")
+        await make(cluster, "good", owned_by(owner), namespace="other")
+        await manage(cluster)
+        await cluster.advance(40)
+        assert await there(cluster) == ["good", "owner"]
+
+
+async def test_a_cluster_wide_owner_owns_in_every_namespace() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        node = await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="node")))
+        await make(cluster, "owned", owned_by(node, kind="Node"))
+        await cluster.advance(5)
+        assert await there(cluster) == ["owned"]
+        await cluster.client.delete(NODES, Key("", "node"))
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_what_is_cluster_wide_and_names_an_owner_in_a_namespace_stays() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner = await make(cluster, "owner")
+        meta = ObjectMeta(name="node", owner_references=(owned_by(owner),))
+        await cluster.client.create(NODES, Node(metadata=meta))
+        await delete(cluster, "owner")
+        await cluster.advance(40)
+        assert await there(cluster, NODES) == ["node"]
+
+
+async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        gone = await make(cluster, "gone")
+        stranger = OwnerReference(api_version="example.org/v1", kind="Widget", name="w", uid="1234")
+        await make(cluster, "owned", stranger, owned_by(gone))
+        await make(cluster, "only", stranger)
+        await delete(cluster, "gone")
+        await cluster.advance(300)
+        assert await there(cluster) == ["only", "owned"]
+
+
+async def test_a_version_of_the_owner_that_is_served_no_longer_does_not_matter() -> None:
+    async with Cluster() as cluster:
+        await manage(cluster)
+        owner = await _deployment(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner, kind="Deployment", api_version="apps/v1beta1"))
+        await cluster.advance(40)
+        assert await there(cluster) == ["owned"]
+        await cluster.client.raw(Call("DELETE", f"{DEPLOYMENTS}/owner"))
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_an_object_that_changes_all_the_time_is_collected() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner))
+        await cluster.advance(5)
+        replica.network.intercept(_conflict_once())
+        await delete(cluster, "owner")
+        await cluster.advance(5)
+        assert await there(cluster) == []
+
+
+async def test_who_finds_a_new_owner_in_time_stays() -> None:
+    """What was seen is not what is there: the deletion is refused, and decided anew."""
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner, other = await make(cluster, "owner"), await make(cluster, "other")
+        await make(cluster, "owned", owned_by(owner))
+        await cluster.advance(5)
+        replica.network.cut()
+        await delete(cluster, "owner")
+        await own(cluster, "owned", owned_by(owner), owned_by(other))
+        replica.network.mend()
+        await cluster.advance(100)
+        assert await there(cluster) == ["other", "owned"]
+        assert await owners(cluster, "owned") == ["other"]
+
+
+async def test_a_resource_that_can_not_be_read_holds_up_no_other() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        replica.network.intercept(_broken("/api/v1/secrets"))
+        owner = await make(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner))
+        await cluster.advance(60)
+        await delete(cluster, "owner")
+        await cluster.advance(5)
+        assert await there(cluster) == []
+        held = await make(cluster, "held")
+        await make(cluster, "holder", owned_by(held, blocks=True))
+        await cluster.advance(5)
+        await delete(cluster, "held", "Foreground")
+        await cluster.advance(60)
+        assert await there(cluster) == []
+
+
+async def test_a_group_that_can_not_be_discovered_holds_up_no_other_and_comes_back() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        replica.network.intercept(_broken("/apis"))
+        deployment, owner = await _deployment(cluster, "d"), await make(cluster, "owner")
+        await make(cluster, "of-deployment", owned_by(deployment, kind="Deployment", api_version="apps/v1"))
+        await make(cluster, "owned", owned_by(owner))
+        await cluster.client.raw(Call("DELETE", f"{DEPLOYMENTS}/d"))
+        await delete(cluster, "owner")
+        await cluster.advance(100)
+        assert await there(cluster) == ["of-deployment"]
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert await there(cluster) == []
+
+
+@pytest.mark.flag("enable-garbage-collector")
+async def test_turned_off_it_neither_watches_nor_deletes() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster, "--enable-garbage-collector=false")
+        owner = await make(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner))
+        await delete(cluster, "owner")
+        await cluster.advance(60)
+        assert await there(cluster) == ["owned"]
+        assert replica.manager.state().informers == ()
+
+
+@pytest.mark.flag("concurrent-gc-syncs")
+@pytest.mark.parametrize("syncs", [1, 4])
+async def test_so_many_objects_are_deleted_at_once(syncs: int) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster, f"--concurrent-gc-syncs={syncs}")
+        owner = await make(cluster, "owner")
+        for number in range(8):
+            await make(cluster, f"owned-{number}", owned_by(owner))
+        await cluster.advance(5)
+        asked: list[str] = []
+
+        def refuse(request: Request) -> Response | None:
+            if request.method == "DELETE":
+                asked.append(request.path)
+                return Response(429, {"retry-after": "10"}, b"")
+            return None
+
+        replica.network.intercept(refuse)
+        await delete(cluster, "owner")
+        await cluster.sleep(5)
+        assert len(asked) == syncs
+
+
+async def test_only_the_leader_watches() -> None:
+    async with Cluster() as cluster:
+        replicas = [await cluster.manage(specs=SPECS) for _ in range(2)]
+        await cluster.advance(40)
+        watching = sorted(len(replica.manager.state().informers) for replica in replicas)
+        assert watching[0] == 0
+        assert watching[1] > 20
+
+
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+async def _deployment(cluster: Cluster, name: str) -> Object:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "main", "image": "example.org/app:1"}]},
+    }
+    tree = {
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+    }  # fmt: skip
+    made = await cluster.client.raw(Call("POST", DEPLOYMENTS, body=json.dumps(tree).encode()))
+    return Object.decode(made)
+
+
+def _json(reference: OwnerReference) -> dict[str, Any]:
+    return {
+        "apiVersion": reference.api_version, "kind": reference.kind, "name": reference.name, "uid": reference.uid,
+    }  # fmt: skip
+
+
+def _broken(path: str) -> Any:
+    return lambda request: Response(500, {}, b"broken") if request.path == path else None
+
+
+def _conflict_once() -> Any:
+    asked: list[str] = []
+
+    def answer(request: Request) -> Response | None:
+        if request.method != "DELETE" or asked:
+            return None
+        asked.append(request.path)
+        return Response(409, {"content-type": "application/json"}, b'{"kind":"Status","code":409,"reason":"Conflict"}')
+
+    return answer
