@@ -43,13 +43,23 @@ class NonResourceAttributes(Model):
     verb: str = ""
 
 
+class ResourceAttributes(Model):
+    """A verb on a resource, or on a part of it."""
+
+    group: str = ""
+    resource: str = ""
+    subresource: str = ""
+    verb: str = ""
+
+
 class SubjectAccessReviewSpec(Model):
-    """Who wants to do what."""
+    """Who wants to do what, to a resource or to a path."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = {}
+    resource_attributes: ResourceAttributes | None = None
     non_resource_attributes: NonResourceAttributes | None = None
 
 

@@ -78,6 +78,8 @@ class Manager:
         runtime.registry.rules = parsed[MetricsOptions].rules()
         tell_about(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
         self._log = runtime.log("manager")
+        for spec in specs:
+            spec.check(parsed[spec.options])
         self._born = clock.monotonic()
         self._stop = asyncio.Event()
         self._why, self._status = "", 0

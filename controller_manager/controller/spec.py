@@ -130,12 +130,17 @@ def _one(_: Any) -> int:
     return 1
 
 
+def _fine(_: Any) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec(Generic[O]):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
-    `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. With
-    `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
+    `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
+    is called when the process starts, and raises ConfigError where files that flags name are of no use: then nothing is
+    started. With `default_on` false it runs only when `--controllers` names it. Each controller has the request rate of
     `--cluster-api-qps` to itself, or `qps_factor` times that. Metrics call its queue `queue`, if dashboards know it by
     another name than the controller's; events come from `reporter` in the same way. `service_account` is whom it acts
     as where each controller has an account, if that is called otherwise than it.
@@ -146,6 +151,7 @@ class Spec(Generic[O]):
     watches: tuple[Watch, ...]
     options: type[O]
     workers: Callable[[O], int] = _one
+    check: Callable[[O], None] = _fine
     aliases: tuple[str, ...] = ()
     queue: str = ""
     default_on: bool = True

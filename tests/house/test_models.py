@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api import core, edit, model, nodes
+from controller_manager.api import certificates, core, edit, model, nodes
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -17,6 +17,7 @@ COMPLETE = {
     ),
     nodes.NodeCondition: ("core.v1.NodeCondition",),
     nodes.Taint: ("core.v1.Taint",),
+    certificates.RequestCondition: ("certificates.v1.CertificateSigningRequestCondition",),
     core.Toleration: ("core.v1.Toleration",),
     core.ObjectReference: ("core.v1.ObjectReference",),
     core.EndpointAddress: ("core.v1.EndpointAddress",),

@@ -13,4 +13,4 @@ AWAITED: tuple[type[Options], ...] = (
     *storage.GROUPS,
     *workloads.GROUPS,
 )
-CHECKS: tuple[Check, ...] = (accounts.one_authority_or_several, network.ranges_fit)
+CHECKS: tuple[Check, ...] = (network.ranges_fit,)

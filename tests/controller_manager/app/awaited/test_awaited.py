@@ -28,9 +28,6 @@ def test_no_other_flag_is_without_effect():
     assert [flag.name for flag in FLAGS if flag.declared.inert and flag.group not in AWAITED] == []
 
 
-SIGNER = "--cluster-signing"
-
-
 @pytest.mark.parametrize(
     ("argv", "problems"),
     [
@@ -57,18 +54,9 @@ SIGNER = "--cluster-signing"
             ["--allocate-node-cidrs", "--cluster-cidr=fd00::/47"],
             ["--node-cidr-mask-size must be from 47 to 63 for --cluster-cidr=fd00::/47, and is 64"],
         ),
-        (
-            [f"{SIGNER}-cert-file=a", f"{SIGNER}-kubelet-client-key-file=b"],
-            [
-                "--cluster-signing-cert-file and --cluster-signing-key-file must be given together",
-                "--cluster-signing-node-agent-client-cert-file and --cluster-signing-node-agent-client-key-file must",
-                "--cluster-signing-node-agent-client-key-file cannot be given with --cluster-signing-cert-file",
-            ],
-        ),
         (["--cloud-provider=aws"], ["--cloud-provider must be empty or external, got 'aws'"]),
         (["--node-monitor-grace-period=5s"], ["--node-monitor-grace-period must be more than --node-monitor-period"]),
         (["--max-endpoints-per-slice=1001"], ["--max-endpoints-per-slice: must be at most 1000, got '1001'"]),
-        (["--cluster-signing-duration=0s"], ["--cluster-signing-duration: must be at least 1s, got '0s'"]),
     ],
 )
 def test_what_cannot_work_is_refused(argv, problems):
@@ -84,8 +72,6 @@ def test_what_cannot_work_is_refused(argv, problems):
         ["--allocate-node-cidrs=true", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/56"],
         ["--allocate-node-cidrs", "--cluster-cidr=10.0.0.0/8", "--node-cidr-mask-size=26"],
         ["--allocate_node_cidrs", "--cluster-cidr", "fd00::/48", "--node-cidr-mask-size-ipv6=64"],
-        [f"{SIGNER}-kube-apiserver-client-cert-file=a", f"{SIGNER}-kube-apiserver-client-key-file=b"],
-        [f"{SIGNER}-kubelet-serving-cert-file=a", f"{SIGNER}-kubelet-serving-key-file=b"],
         ["--cloud-provider=external", "--concurrent_rc_syncs=9", "--node-monitor-grace-period=40s"],
     ],
 )

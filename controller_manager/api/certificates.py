@@ -1,0 +1,65 @@
+"""Requests for certificates of the group `certificates.k8s.io`, and what became of them."""
+
+from collections.abc import Mapping
+
+from controller_manager.api.model import Model, Object
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.api.resource import Resource
+
+GROUP = f"certificates.{GROUP_DOMAIN}"
+
+# Signers every cluster has.
+API_CLIENT = f"{PLATFORM_DOMAIN}/kube-apiserver-client"
+NODE_CLIENT = f"{PLATFORM_DOMAIN}/kube-apiserver-client-kubelet"
+NODE_SERVING = f"{PLATFORM_DOMAIN}/kubelet-serving"
+LEGACY_UNKNOWN = f"{PLATFORM_DOMAIN}/legacy-unknown"
+
+# Types of conditions.
+APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+
+
+class RequestCondition(Model):
+    """`status.conditions[]`, complete."""
+
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_update_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class RequestSpec(Model):
+    """Who asks for what; `request` is PEM."""
+
+    request: bytes = b""
+    signer_name: str = ""
+    expiration_seconds: int | None = None
+    usages: tuple[str, ...] = ()
+    username: str = ""
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = {}
+
+
+class RequestStatus(Model):
+    """The verdict and, in PEM, the certificate."""
+
+    conditions: tuple[RequestCondition, ...] = ()
+    certificate: bytes = b""
+
+
+class CertificateSigningRequest(Object):
+    """Somebody asks a signer for a certificate (`certificates.k8s.io/v1`)."""
+
+    spec: RequestSpec = RequestSpec()
+    status: RequestStatus = RequestStatus()
+
+    def condition(self, kind: str) -> RequestCondition | None:
+        """The condition of that type; it holds if there is one, since none of a request may be false."""
+        return next((one for one in self.status.conditions if one.type == kind), None)
+
+
+REQUESTS = Resource(
+    GROUP, "v1", "certificatesigningrequests", "CertificateSigningRequest", False, CertificateSigningRequest
+)

@@ -1,0 +1,171 @@
+"""What a certificate request (PKCS #10, RFC 2986) asks for, and the rules of the built-in signers about it.
+
+The rules look at plain values; only `read_request` needs a library, which is loaded by whoever calls it.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
+
+if TYPE_CHECKING:
+    from cryptography.x509 import CertificateSigningRequest, GeneralName
+
+NODES_GROUP = "system:nodes"
+NODE_PREFIX = "system:node:"
+SMALLEST_RSA = 2048
+CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
+
+_SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
+_CLIENT, _SERVER = "client auth", "server auth"
+DNS, EMAIL, IP, URI = "DNS", "email", "IP", "URI"
+
+
+class UnusableRequest(ValueError):
+    """No certificate can be made of it, ever; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The subject and the alternative names (texts by kind) somebody wants to be certified."""
+
+    common_name: str = ""
+    organizations: tuple[str, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+Check = Callable[[Asked, Collection[str]], str]
+"""What is wrong with what is asked for, and with the usages; empty if nothing."""
+
+
+# Signer             subject                      names              usages
+# API client         any                          any                client auth, maybe signature and encipherment
+# node client        O=system:nodes only,         none               signature, client auth, maybe encipherment
+# node serving       CN=system:node:...           DNS or IP, only    signature, server auth, maybe encipherment
+# legacy unknown     any                          any                any
+
+
+def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
+    """Of a client that is no node."""
+    others = sorted(set(usages) - {_CLIENT, _SIGNATURE, _ENCIPHERMENT})
+    if others:
+        return f"a client certificate is not for the usage {others[0]}"
+    return "" if _CLIENT in usages else f"a client certificate needs the usage {_CLIENT}"
+
+
+def node_client_problem(asked: Asked, usages: Collection[str]) -> str:
+    """Of a node that speaks to the API server."""
+    present = next((kind for kind in (DNS, EMAIL, IP, URI) if asked.names.get(kind)), "")
+    names = f"{present} subjectAltNames are not allowed" if present else ""
+    return _subject_problem(asked) or names or _usages_problem(usages, _CLIENT)
+
+
+def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
+    """Of a node that is spoken to."""
+    present = next((kind for kind in (EMAIL, URI) if asked.names.get(kind)), "")
+    names = f"{present} subjectAltNames are not allowed" if present else ""
+    if not asked.names.get(DNS) and not asked.names.get(IP):
+        names = "a DNS or IP subjectAltName is required"
+    return _subject_problem(asked) or names or _usages_problem(usages, _SERVER)
+
+
+def no_problem(asked: Asked, usages: Collection[str]) -> str:
+    """Where everything goes."""
+    return ""
+
+
+CHECKS: Mapping[str, Check] = {
+    API_CLIENT: api_client_problem,
+    NODE_CLIENT: node_client_problem,
+    NODE_SERVING: node_serving_problem,
+    LEGACY_UNKNOWN: no_problem,
+}
+"""The rules by signer."""
+
+
+def _subject_problem(asked: Asked) -> str:
+    if asked.organizations != (NODES_GROUP,):
+        return f"the organization of the subject must be {NODES_GROUP} alone"
+    return "" if asked.common_name.startswith(NODE_PREFIX) else f"the common name must begin with {NODE_PREFIX}"
+
+
+def _usages_problem(usages: Collection[str], purpose: str) -> str:
+    """Keys that cannot encipher, such as elliptic ones, do without that usage."""
+    if set(usages) - {_ENCIPHERMENT} == {_SIGNATURE, purpose}:
+        return ""
+    return f"the usages must be {_SIGNATURE}, {purpose} and maybe {_ENCIPHERMENT}"
+
+
+def read_request(pem: bytes) -> "CertificateSigningRequest":
+    """The request, whose sender has shown to have its key. Raises UnusableRequest."""
+    from cryptography import x509
+    from cryptography.exceptions import UnsupportedAlgorithm
+
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        _check_key(request)
+        _check_signature(request)
+        request.subject, request.extensions  # noqa: B018 - are read only now, and may be broken
+    except UnusableRequest:
+        raise
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        raise UnusableRequest(f"the request cannot be read: {_short(error)}") from error
+    return request
+
+
+def asked_for(request: "CertificateSigningRequest") -> Asked:
+    """What a request asks for, in plain values. Of several common names the last counts."""
+    from cryptography.x509.oid import NameOID
+
+    common = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    organizations = request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    names: dict[str, tuple[str, ...]] = {}
+    for kind, name in alternative_names(request):
+        names[kind] = (*names.get(kind, ()), str(name.value))
+    return Asked(common[-1] if common else "", tuple(str(one.value) for one in organizations), names)
+
+
+def alternative_names(request: "CertificateSigningRequest") -> list[tuple[str, "GeneralName"]]:
+    """The alternative names with their kinds; those of other kinds are passed over."""
+    from cryptography import x509
+
+    kinds: dict[type, str] = {
+        x509.DNSName: DNS,
+        x509.RFC822Name: EMAIL,
+        x509.IPAddress: IP,
+        x509.UniformResourceIdentifier: URI,
+    }
+    try:
+        found = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [(kinds[type(name)], name) for name in found if type(name) in kinds]
+
+
+def _check_key(request: "CertificateSigningRequest") -> None:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    match request.public_key():
+        case RSAPublicKey(key_size=bits) if bits < SMALLEST_RSA:
+            raise UnusableRequest(f"an RSA key must have {SMALLEST_RSA} bits at least, and this one has {bits}")
+        case EllipticCurvePublicKey(curve=curve) if curve.name not in CURVES:
+            raise UnusableRequest(f"keys on the curve {curve.name} are not supported, but on {', '.join(CURVES)}")
+        case RSAPublicKey() | EllipticCurvePublicKey() | Ed25519PublicKey():
+            return
+        case _:
+            raise UnusableRequest("the key must be RSA, ECDSA or Ed25519")
+
+
+def _check_signature(request: "CertificateSigningRequest") -> None:
+    digest = request.signature_hash_algorithm
+    if digest is not None and digest.name in ("md5", "sha1"):
+        raise UnusableRequest(f"the request is signed with {digest.name}, which proves nothing any more")
+    if not request.is_signature_valid:
+        raise UnusableRequest("the request is not signed with the key that it brings")
+
+
+def _short(error: Exception) -> str:
+    return str(error).partition("\n")[0].partition(". ")[0][:200] or type(error).__name__

@@ -1,0 +1,105 @@
+"""Deletes requests for certificates that nobody needs any more."""
+
+import contextlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import ClassVar
+
+from controller_manager.api.certificates import (
+    APPROVED,
+    DENIED,
+    FAILED,
+    GROUP,
+    REQUESTS,
+    CertificateSigningRequest,
+)
+from controller_manager.api.errors import NotFound
+from controller_manager.api.timestamps import parse_time
+from controller_manager.base.clock import utc_now
+from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
+from controller_manager.options import Options
+
+DONE = timedelta(hours=1)
+OPEN = timedelta(hours=24)
+
+
+class CleaningOptions(Options):
+    """Certificate request cleaner"""
+
+    title: ClassVar[str] = "Certificate request cleaner"
+
+
+# Observed: the request, when it was made, what became of it and when, the end of its certificate.
+# Decided, whichever comes first:
+#   no condition                       deleted 24 h after it was made
+#   approved, nothing came of it       24 h after that
+#   approved and issued                an hour after the approval, or when its certificate ends
+#   denied, failed                     an hour after that
+
+
+class CertificateCleaner:
+    """Reconciles one request, named by the key."""
+
+    def __init__(self, context: Context, options: CleaningOptions) -> None:
+        self._client = context.client
+        self._requests = context.informers.get(REQUESTS)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Delete request `key` if its time has come, or come back when it has."""
+        request = self._requests.get(key)
+        end = end_of(request) if request is not None else None
+        if request is None or end is None:
+            return None
+        left = (end - utc_now()).total_seconds()
+        if left > 0:
+            return Requeue(left)
+        with contextlib.suppress(NotFound):
+            meta = request.metadata
+            await self._client.delete(REQUESTS, key, uid=meta.uid, resource_version=meta.resource_version)
+        return None
+
+
+SPECS = (
+    Spec(
+        name="certificatesigningrequest-cleaner-controller",
+        aliases=("csrcleaner",),
+        service_account="certificate-controller",
+        reconciler=CertificateCleaner,
+        options=CleaningOptions,
+        watches=(For(REQUESTS),),
+        rbac=(
+            Rule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch", "delete")),
+        ),
+    ),
+)
+
+
+def end_of(request: CertificateSigningRequest) -> datetime | None:
+    """From when on a request is to be deleted; None if never."""
+    return min(_ends(request), default=None)
+
+
+def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
+    conditions, certificate = request.status.conditions, request.status.certificate
+    if not conditions and request.metadata.creation_timestamp:
+        yield parse_time(request.metadata.creation_timestamp) + OPEN
+    for condition in conditions:
+        if condition.last_update_time is None:
+            continue
+        since = parse_time(condition.last_update_time)
+        if condition.type in (DENIED, FAILED):
+            yield since + DONE
+        elif condition.type == APPROVED:
+            yield since + (DONE if certificate else OPEN)
+    if certificate and request.condition(APPROVED) and (expiry := expiry_of(certificate)):
+        yield expiry
+
+
+def expiry_of(certificate: bytes) -> datetime | None:
+    """When the first certificate (PEM) ends; None if it cannot be read: signers may write what they like."""
+    from cryptography import x509  # --help does without
+
+    try:
+        return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+    except ValueError:
+        return None

@@ -1,0 +1,233 @@
+"""Signs approved requests for certificates with the keys of the cluster, each signer with its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from msgspec.structs import replace
+from pydantic import model_validator
+
+from controller_manager.api.certificates import (
+    API_CLIENT,
+    APPROVED,
+    DENIED,
+    FAILED,
+    GROUP,
+    LEGACY_UNKNOWN,
+    NODE_CLIENT,
+    NODE_SERVING,
+    REQUESTS,
+    CertificateSigningRequest,
+    RequestCondition,
+)
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+from controller_manager.base.log import Logger, get_logger
+from controller_manager.client import ConfigError
+from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
+from controller_manager.options import Duration, Options, flag
+from controllers._certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
+from controllers.certificate_signing.validity import validity
+
+if TYPE_CHECKING:  # --help does without the library that signs
+    from controllers.certificate_signing.authority import RenewableAuthority
+
+_WORKERS = 5
+# Seconds until the next try with an authority that is expired: somebody may renew it.
+_RENEWED = 60.0
+
+_GENERAL = "cluster-signing"
+# The flags of each signer begin so.
+_FLAGS = {
+    API_CLIENT: "cluster-signing-apiserver-client",
+    NODE_CLIENT: "cluster-signing-node-agent-client",
+    NODE_SERVING: "cluster-signing-node-agent-serving",
+    LEGACY_UNKNOWN: "cluster-signing-legacy-unknown",
+}
+
+
+def _certificate(signed: str, alias: str = "") -> Any:
+    aliases = (f"{alias}-cert-file",) if alias else ()
+    return flag(
+        "", f"file of the authority that signs {signed}; read again when it changes", aliases=aliases, metavar="file"
+    )
+
+
+def _key(signed: str, alias: str = "") -> Any:
+    aliases = (f"{alias}-key-file",) if alias else ()
+    return flag(
+        "", f"file of the private key (RSA, ECDSA, Ed25519) that signs {signed}", aliases=aliases, metavar="file"
+    )
+
+
+_EVERYTHING = "all certificates, in place of one for each signer"
+_API_CLIENTS = "client certificates for the API server"
+_NODE_CLIENTS = "client certificates of nodes"
+_NODE_SERVERS = "serving certificates of nodes"
+_LEGACY = "certificates whose signer is unknown"
+
+
+class SigningOptions(Options):
+    """Whose keys sign certificates; a signer without any signs nothing."""
+
+    title: ClassVar[str] = "Certificate signing controller"
+
+    cluster_signing_cert_file: str = _certificate(_EVERYTHING)
+    cluster_signing_key_file: str = _key(_EVERYTHING)
+    cluster_signing_apiserver_client_cert_file: str = _certificate(
+        _API_CLIENTS, "cluster-signing-kube-apiserver-client"
+    )
+    cluster_signing_apiserver_client_key_file: str = _key(_API_CLIENTS, "cluster-signing-kube-apiserver-client")
+    cluster_signing_node_agent_client_cert_file: str = _certificate(_NODE_CLIENTS, "cluster-signing-kubelet-client")
+    cluster_signing_node_agent_client_key_file: str = _key(_NODE_CLIENTS, "cluster-signing-kubelet-client")
+    cluster_signing_node_agent_serving_cert_file: str = _certificate(_NODE_SERVERS, "cluster-signing-kubelet-serving")
+    cluster_signing_node_agent_serving_key_file: str = _key(_NODE_SERVERS, "cluster-signing-kubelet-serving")
+    cluster_signing_legacy_unknown_cert_file: str = _certificate(_LEGACY)
+    cluster_signing_legacy_unknown_key_file: str = _key(_LEGACY)
+    cluster_signing_duration: Duration = flag(
+        "8760h", "how long a certificate lasts at most; a request may ask for less", minimum=1
+    )
+
+    def files(self, prefix: str) -> tuple[str, str]:
+        """The files of the two flags that begin so, certificate and key; empty if not given."""
+        field = prefix.replace("-", "_")
+        return getattr(self, f"{field}_cert_file"), getattr(self, f"{field}_key_file")
+
+    @model_validator(mode="after")
+    def _one_authority_or_several(self) -> Self:
+        if problems := list(self._problems()):
+            raise ValueError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """A certificate and its key go together; the authority for everything leaves none for a single signer."""
+        for prefix in (_GENERAL, *_FLAGS.values()):
+            if len(set(map(bool, self.files(prefix)))) > 1:
+                yield f"--{prefix}-cert-file and --{prefix}-key-file must be given together"
+        if any(self.files(_GENERAL)):
+            single = [prefix for prefix in _FLAGS.values() if any(self.files(prefix))]
+            yield from (f"--{prefix}-cert-file cannot be given with --{_GENERAL}-cert-file" for prefix in single)
+
+
+# Observed: the request, its verdict, the two files of its signer.
+# Decided, in this order:                                             Done:
+#   of another signer, not approved, denied, failed, or issued        nothing
+#   its signer has no files                                           nothing; the log says so once, at the start
+#   unreadable, not signed by its own key, of a key too weak,
+#   or against a rule of its signer                                   condition Failed with the reason
+#   the authority is expired                                          try again in a minute; the log says so once
+#   else                                                              write the certificate
+
+
+class CertificateSigner:
+    """Reconciles one request, named by the key."""
+
+    def __init__(self, context: Context, options: SigningOptions) -> None:
+        self._client = context.client
+        self._requests = context.informers.get(REQUESTS)
+        self._maximum = timedelta(seconds=options.cluster_signing_duration)
+        self._authorities = authorities(options, context.log)
+        if idle := [name for name in _FLAGS if name not in self._authorities]:
+            context.log.info("signers without files sign nothing", signers=idle)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Sign request `key`, or say that it cannot be."""
+        request = self._requests.get(key)
+        if request is None or not is_waiting(request):
+            return None
+        authority = self._authorities.get(request.spec.signer_name)
+        if authority is None:
+            return None
+        try:
+            certificate = self._sign(request, authority)
+        except UnusableRequest as error:
+            await self._fail(request, str(error))
+            return None
+        if certificate is None:
+            authority.say("it is expired")
+            return Requeue(_RENEWED)
+        await self._write(replace(request, status=replace(request.status, certificate=certificate)))
+        return None
+
+    def _sign(self, request: CertificateSigningRequest, source: RenewableAuthority) -> bytes | None:
+        """The certificate, or None if the authority is expired. Raises UnusableRequest.
+
+        It takes a millisecond or two, with the largest keys in use: less than a thread would cost the loop.
+        """
+        spec, authority = request.spec, source.current()
+        asked = read_request(spec.request)
+        if problem := CHECKS[spec.signer_name](asked_for(asked), spec.usages):
+            raise UnusableRequest(problem)
+        period = validity(utc_now(), spec.expiration_seconds, self._maximum, authority.end)
+        return authority.issue(asked, spec.usages, period) if period is not None else None
+
+    async def _fail(self, request: CertificateSigningRequest, reason: str) -> None:
+        now = format_time(utc_now())
+        failed = RequestCondition(
+            type=FAILED,
+            status="True",
+            reason="SignerValidationFailure",
+            message=reason,
+            last_update_time=now,
+            last_transition_time=now,
+        )
+        conditions = (*request.status.conditions, failed)
+        await self._write(replace(request, status=replace(request.status, conditions=conditions)))
+
+    async def _write(self, request: CertificateSigningRequest) -> None:
+        await self._client.update(REQUESTS, request, subresource="status")
+
+
+def is_waiting(request: CertificateSigningRequest) -> bool:
+    """Whether a request is approved and nothing has come of it yet."""
+    over = any(request.condition(kind) for kind in (DENIED, FAILED))
+    return request.condition(APPROVED) is not None and not over and not request.status.certificate
+
+
+def check_files(options: SigningOptions) -> None:
+    """Raises ConfigError naming the flags whose files are of no use."""
+    authorities(options, get_logger("certificates"))
+
+
+def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuthority]:
+    """The authority of each signer that has files; raises ConfigError naming the flags whose files are of no use."""
+    from controller_manager.serving.pairs import FilePair
+    from controllers.certificate_signing.authority import RenewableAuthority
+
+    made: dict[str, RenewableAuthority] = {}
+    for prefix in (_GENERAL, *_FLAGS.values()):
+        certificate, key = options.files(prefix)
+        if not certificate:
+            continue
+        source = FilePair(Path(certificate), Path(key), f"--{prefix}-cert-file and --{prefix}-key-file")
+        try:
+            made[prefix] = RenewableAuthority(source, log)
+        except OSError as error:
+            raise ConfigError(f"{source.name}: {error.filename}: {error.strerror}") from error
+        except ValueError as error:
+            raise ConfigError(f"{source.name}: {error}") from error
+    owners = {name: _GENERAL if _GENERAL in made else prefix for name, prefix in _FLAGS.items()}
+    return {name: made[prefix] for name, prefix in owners.items() if prefix in made}
+
+
+SPECS = (
+    Spec(
+        name="certificatesigningrequest-signing-controller",
+        queue="certificate",
+        aliases=("csrsigning",),
+        service_account="certificate-controller",
+        reconciler=CertificateSigner,
+        options=SigningOptions,
+        check=check_files,
+        workers=lambda _: _WORKERS,
+        watches=(For(REQUESTS),),
+        rbac=(
+            Rule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch")),
+            Rule(groups=(GROUP,), resources=("certificatesigningrequests/status",), verbs=("update",)),
+            Rule(groups=(GROUP,), resources=("signers",), verbs=("sign",), names=tuple(_FLAGS)),
+        ),
+    ),
+)
