@@ -41,9 +41,14 @@ class ContainerPort(Model):
     protocol: str = "TCP"
 
 
+class ResourceRequirements(Model):
+    requests: Mapping[str, str] | None = None
+
+
 class Container(Model):
     name: str = ""
     ports: tuple[ContainerPort, ...] = ()
+    resources: ResourceRequirements | None = None
     restart_policy: str = ""
 
 
@@ -64,6 +69,7 @@ class PodSpec(Model):
     restart_policy: str = "Always"
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resources: ResourceRequirements | None = None
     tolerations: tuple[Toleration, ...] = ()
 
 
@@ -73,6 +79,7 @@ class PodIP(Model):
 
 class PodStatus(Model):
     phase: str = ""
+    start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     conditions: tuple[Condition, ...] = ()
@@ -98,6 +105,7 @@ class ServiceSpec(Model):
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
     ip_families: tuple[str, ...] = ()
     publish_not_ready_addresses: bool = False
+    traffic_distribution: str | None = None
 
 
 class Service(Object):

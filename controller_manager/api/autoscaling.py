@@ -1,0 +1,220 @@
+"""The group autoscaling: horizontal pod autoscalers (v2), and the scale of whatever they scale (v1)."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from controller_manager.api.edit import Condition
+from controller_manager.api.model import Model, Object
+from controller_manager.api.resource import Resource
+
+
+class SelectorRequirement(Model):
+    """`matchExpressions[]` of a label selector, complete."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class MetricSelector(Model):
+    """A label selector, complete."""
+
+    match_labels: Mapping[str, str] | None = None
+    match_expressions: tuple[SelectorRequirement, ...] = ()
+
+
+class ObjectInNamespace(Model):
+    """A reference to an object of the same namespace (`CrossVersionObjectReference`), complete."""
+
+    kind: str = ""
+    name: str = ""
+    api_version: str = ""
+
+    @property
+    def group(self) -> str:
+        """The API group it names; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+
+class MetricIdentifier(Model):
+    """The name of a metric, and which of its series are meant; complete."""
+
+    name: str
+    selector: MetricSelector | None = None
+
+
+class MetricTarget(Model):
+    """What a metric should be: one of the three, `type` says which."""
+
+    type: str = ""
+    average_utilization: int | None = None
+    average_value: str | int | float | None = None
+    value: str | int | float | None = None
+
+
+class ResourceSource(Model):
+    """Use of a resource by the pods, or by one `container` of each."""
+
+    name: str
+    target: MetricTarget = MetricTarget()
+    container: str = ""
+
+
+class PodsSource(Model):
+    metric: MetricIdentifier
+    target: MetricTarget = MetricTarget()
+
+
+class ObjectSource(Model):
+    metric: MetricIdentifier
+    described_object: ObjectInNamespace
+    target: MetricTarget = MetricTarget()
+
+
+class ExternalSource(Model):
+    metric: MetricIdentifier
+    target: MetricTarget = MetricTarget()
+
+
+class MetricSpec(Model):
+    """One metric to scale by; the field named by `type` describes it."""
+
+    type: str
+    resource: ResourceSource | None = None
+    container_resource: ResourceSource | None = None
+    pods: PodsSource | None = None
+    object: ObjectSource | None = None
+    external: ExternalSource | None = None
+
+
+class ScalingPolicy(Model):
+    """At most `value` pods, or percent of them, in `period_seconds`."""
+
+    type: str
+    value: int
+    period_seconds: int
+
+
+class ScalingRules(Model):
+    """How fast the number of pods may change in one direction."""
+
+    stabilization_window_seconds: int | None = None
+    select_policy: str = "Max"
+    policies: tuple[ScalingPolicy, ...] = ()
+    tolerance: str | int | float | None = None
+
+
+class Behavior(Model):
+    scale_up: ScalingRules | None = None
+    scale_down: ScalingRules | None = None
+
+
+class AutoscalerSpec(Model):
+    scale_target_ref: ObjectInNamespace = ObjectInNamespace()
+    max_replicas: int = 0
+    min_replicas: int = 1
+    metrics: tuple[MetricSpec, ...] = ()
+    behavior: Behavior | None = None
+
+
+class MetricValue(Model):
+    """What was measured; complete."""
+
+    average_utilization: int | None = None
+    average_value: str | int | float | None = None
+    value: str | int | float | None = None
+
+
+class ResourceStatus(Model):
+    """Complete, as are the four below."""
+
+    name: str
+    current: MetricValue
+
+
+class ContainerResourceStatus(Model):
+    name: str
+    container: str
+    current: MetricValue
+
+
+class PodsStatus(Model):
+    metric: MetricIdentifier
+    current: MetricValue
+
+
+class ObjectStatus(Model):
+    metric: MetricIdentifier
+    described_object: ObjectInNamespace
+    current: MetricValue
+
+
+class ExternalStatus(Model):
+    metric: MetricIdentifier
+    current: MetricValue
+
+
+class MetricStatus(Model):
+    """What became of the metric at the same place of the spec, complete; without a type it could not be measured."""
+
+    type: str
+    resource: ResourceStatus | None = None
+    container_resource: ContainerResourceStatus | None = None
+    pods: PodsStatus | None = None
+    object: ObjectStatus | None = None
+    external: ExternalStatus | None = None
+
+
+class AutoscalerStatus(Model):
+    observed_generation: int | None = None
+    last_scale_time: str | None = None
+    current_replicas: int = 0
+    desired_replicas: int = 0
+    current_metrics: tuple[MetricStatus, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+
+class HorizontalPodAutoscaler(Object):
+    """Keeps the number of pods of a target where its metrics want it."""
+
+    spec: AutoscalerSpec = AutoscalerSpec()
+    status: AutoscalerStatus = AutoscalerStatus()
+
+
+class ScaleSpec(Model):
+    replicas: int = 0
+
+
+class ScaleStatus(Model):
+    """The pods there are, and the selector, as text, that finds them."""
+
+    replicas: int = 0
+    selector: str = ""
+
+
+class Scale(Object):
+    """How many pods something has and should have, whatever it is."""
+
+    spec: ScaleSpec = ScaleSpec()
+    status: ScaleStatus = ScaleStatus()
+
+
+class ScaleResource(Resource[Scale]):
+    """The subresource `scale` of another resource: its path is that one's, its objects are Scales."""
+
+    API_VERSION: ClassVar = "autoscaling/v1"
+
+    @property
+    def api_version(self) -> str:
+        """That of the Scale."""
+        return self.API_VERSION
+
+
+HORIZONTAL_POD_AUTOSCALERS = Resource(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True, HorizontalPodAutoscaler
+)
+
+
+def scale_of(resource: Resource[Object]) -> ScaleResource:
+    """Where the scales of the objects of a resource are read and written, as its subresource `scale`."""
+    return ScaleResource(resource.group, resource.version, resource.plural, "Scale", resource.namespaced, Scale)
