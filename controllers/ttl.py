@@ -1,0 +1,83 @@
+"""Tells the agents of nodes, in an annotation, how long they may keep secrets and config maps before they ask again."""
+
+import asyncio
+import contextlib
+
+from controller_manager.api.errors import NotFound
+from controller_manager.api.nodes import NODES
+from controller_manager.controller import Add, Context, For, Key, Priority, Rule, Spec, key_of
+from controller_manager.options import Options
+
+TTL = "node.alpha.kubernetes.io/ttl"
+WORKERS = 5
+# Smallest and largest number of nodes for which so many seconds are right. They overlap, so that a cluster that grows
+# and shrinks a little does not have all its nodes written each time.
+STEPS = (
+    (0, 100, 0),
+    (90, 500, 15),
+    (450, 1000, 30),
+    (900, 2000, 60),
+    (1800, float("inf"), 300),
+)
+
+
+class TtlOptions(Options):
+    """TTL controller"""
+
+
+# Observed: the node, and how many nodes there are.
+# Decided: the step of the table that was right until now, unless there are too many or too few nodes for it; each node
+#   whose annotation says anything else is written, at once when the step changes.
+
+
+class TtlController:
+    """Reconciles one node; has all of them reconciled when the size of the cluster changes what they are told."""
+
+    def __init__(self, context: Context, _: TtlOptions) -> None:
+        self._client = context.client
+        self._nodes = context.informers.get(NODES)
+        self._step = step_of(len(self._nodes), 0)
+        self._stepped = asyncio.Event()
+
+    async def run(self, add: Add) -> None:
+        """Have all nodes reconciled after each step."""
+        while True:
+            await self._stepped.wait()
+            self._stepped.clear()
+            for node in self._nodes.list():
+                add(key_of(node), "the size of the cluster", Priority.LOW)
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring the annotation of node `key` up to date."""
+        step = step_of(len(self._nodes), self._step)
+        if step != self._step:
+            self._step = step
+            self._stepped.set()
+        node = self._nodes.get(key)
+        wanted = str(STEPS[step][2])
+        if node is not None and (node.metadata.annotations or {}).get(TTL) != wanted:
+            with contextlib.suppress(NotFound):
+                await self._client.patch(NODES, key, {"metadata": {"annotations": {TTL: wanted}}})
+
+
+SPECS = (
+    Spec(
+        name="ttl-controller",
+        queue="ttlcontroller",
+        aliases=("ttl",),
+        reconciler=TtlController,
+        options=TtlOptions,
+        workers=lambda _: WORKERS,
+        watches=(For(NODES),),
+        rbac=(Rule(groups=("",), resources=("nodes",), verbs=("patch",)),),
+    ),
+)
+
+
+def step_of(nodes: int, step: int) -> int:
+    """The step of the table for so many nodes, after `step`."""
+    while nodes > STEPS[step][1]:
+        step += 1
+    while nodes < STEPS[step][0]:
+        step -= 1
+    return step

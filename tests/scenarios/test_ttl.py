@@ -1,0 +1,71 @@
+"""The TTL controller at work in a whole cluster, in virtual time.
+
+What must hold: once it is quiet, every node is told the same, and that is right for the number of nodes.
+"""
+
+import pytest
+
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.base.chance import chance
+from controller_manager.testing import Cluster
+from controllers.ttl import SPECS, STEPS, TTL
+
+pytestmark = pytest.mark.virtual
+
+
+async def grow(cluster: Cluster, first: int, last: int) -> None:
+    for number in range(first, last):
+        await cluster.client.create(NODES, Node(metadata=ObjectMeta(name=f"n-{number}")))
+
+
+async def told(cluster: Cluster) -> set[str]:
+    return {(n.metadata.annotations or {}).get(TTL, "nothing") for n in (await cluster.client.list(NODES)).items}
+
+
+async def test_all_nodes_are_told_when_the_cluster_outgrows_a_step() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS)
+        await grow(cluster, 0, 100)
+        await cluster.settle()
+        assert await told(cluster) == {"0"}
+        await grow(cluster, 100, 101)
+        await cluster.settle()
+        assert await told(cluster) == {"15"}
+        for number in range(11):
+            await cluster.client.delete(NODES, Key("", f"n-{number}"))
+        await cluster.settle()
+        assert await told(cluster) == {"15"}
+        await cluster.client.delete(NODES, Key("", "n-11"))
+        await cluster.settle()
+        assert await told(cluster) == {"0"}
+
+
+async def test_nothing_is_written_when_nothing_changed_and_an_edit_by_hand_is_put_right() -> None:
+    async with Cluster() as cluster:
+        await grow(cluster, 0, 3)
+        await cluster.manage("--leader-elect=false", specs=SPECS)
+        await cluster.settle()
+        before = cluster.api.store.revision
+        await cluster.client.patch(NODES, Key("", "n-1"), {"metadata": {"annotations": {TTL: "soon"}}})
+        await cluster.settle()
+        assert await told(cluster) == {"0"}
+        assert cluster.api.store.revision == before + 2
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_whatever_fails_all_nodes_are_told_what_is_right() -> None:
+    async with Cluster() as cluster:
+        await grow(cluster, 0, 85)
+        replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS, faults=0.2)
+        count = 85
+        for _ in range(3):
+            more = int(chance().uniform(1, 20))
+            await grow(cluster, count, count + more)
+            count += more
+            await cluster.sleep(chance().uniform(0, 20))
+        replica.network.rate = 0
+        await cluster.advance(200)
+        (seconds,) = await told(cluster)
+        assert any(low <= count <= high and str(ttl) == seconds for low, high, ttl in STEPS)
