@@ -83,10 +83,11 @@ class Informers:
         return tuple(one for one in unread if one.selection not in self._lent or not one.reflector.is_failing)
 
     def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
-        """The informers that are sure to hear of every write to that object: those without selectors."""
+        """The informers that are sure to hear of every write to that object: those that select by its name at most."""
         for informer in self._of(resource):
             chosen = informer.selection
-            if chosen.namespace in ("", key.namespace) and not (chosen.labels or chosen.fields):
+            by_name = chosen.fields in ("", f"metadata.name={key.name}")
+            if chosen.namespace in ("", key.namespace) and by_name and not chosen.labels:
                 yield informer
 
     async def run(self) -> None:

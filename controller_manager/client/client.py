@@ -87,6 +87,11 @@ class Client:
             bodies=self._bodies,
         )
 
+    @property
+    def authorities(self) -> bytes:
+        """Whose certificates (PEM) the server is believed by; empty if those of the system, or if none are shown."""
+        return self._transport.authorities
+
     async def close(self) -> None:
         """Close the transport."""
         await self._transport.close()

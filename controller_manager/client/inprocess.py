@@ -15,6 +15,7 @@ class InProcessTransport:
     """Calls `handle`, as the holder of `token` or what `obtain` gives, of `certificate`, or of nothing."""
 
     host = "in-process"
+    authorities = b""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Controller:
         self._context = replace(context, client=context.client.derive(on_write=note_write))
         self._options = options
         self._metrics = metrics
-        self._watched = {watch.resource: context.informers.get(watch.resource) for watch in spec.watches}
+        self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
         with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
             self._add_indexes()
         self._life = Life(clock.monotonic())
@@ -76,14 +76,14 @@ class Controller:
     @property
     def waits_for(self) -> tuple[str, ...]:
         """The informers it can't start without, by name, and what keeps them."""
-        missing = (one.state() for one in self._watched.values() if not one.is_synced)
+        missing = (one.state() for one in dict.fromkeys(self._watched) if not one.is_synced)
         return tuple(f"{one.selection} ({one.last_error})" if one.last_error else one.selection for one in missing)
 
     async def _run_once(self) -> None:
         self._life.enter(Phase.WAITING, clock.monotonic())
         self._add_indexes()
         reconciler = self.spec.reconciler(self._context, self._options)
-        for informer in self._watched.values():
+        for informer in self._watched:
             await informer.synced()
         self._loop = loop = ControlLoop(
             self.spec.name,
@@ -107,8 +107,8 @@ class Controller:
             self._written.clear()
 
     def _add_indexes(self) -> None:
-        for watch in self.spec.watches:
-            self._watched[watch.resource].add_indexes(watch.indexes)
+        for watch, informer in zip(self.spec.watches, self._watched, strict=True):
+            informer.add_indexes(watch.indexes)
 
     async def _reconcile(self, reconciler: Reconciler[Any], key: Hashable) -> Requeue | None:
         with noting_writes() as writes:

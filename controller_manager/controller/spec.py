@@ -82,12 +82,14 @@ class For(Generic[T]):
     """Watch the objects a controller is for: a change of one wakes its own key.
 
     `indexes` are kept by the informer; an index is a function of the object alone, and must not raise. If there is a
-    `delay(options)`, so many seconds are waited before work, in which further changes are gathered.
+    `delay(options)`, so many seconds are waited before work, in which further changes are gathered. With a selector
+    `fields` it is only the objects that match, and their informer is `informers.get(resource, fields=fields)`.
     """
 
     resource: Resource[T]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
+    fields: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +100,7 @@ class Owned(Generic[T]):
     owner: Resource[Any]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
+    fields: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,7 @@ class Mapped(Generic[T]):
     keys: Callable[[Informers, Change[T]], Iterable[Hashable]]
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
+    fields: str = ""
 
 
 Watch = For[Any] | Owned[Any] | Mapped[Any]

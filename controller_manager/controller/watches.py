@@ -79,7 +79,7 @@ class Feed:
                 end()
 
     def _subscribe(self, watch: Watch) -> Callable[[], None]:
-        informer: Informer[Any] = self._informers.get(watch.resource)
+        informer: Informer[Any] = self._informers.get(watch.resource, fields=watch.fields)
 
         def note(change: Change[Any]) -> None:
             self._noted.append((watch, change))

@@ -23,6 +23,11 @@ class FencedTransport:
         """Whom it talks to."""
         return self._transport.host
 
+    @property
+    def authorities(self) -> bytes:
+        """Whose certificates it believes the server by."""
+        return self._transport.authorities
+
     async def send(self, request: Request) -> Response:
         """The answer. Raises `errors.Forbidden` for a write by one who does not lead."""
         if request.method not in ("GET", "HEAD") and not self._leads():

@@ -119,7 +119,7 @@ class _Link:
     """One transport on a network."""
 
     def __init__(self, network: FaultyNetwork, inner: Transport) -> None:
-        self.host = inner.host
+        self.host, self.authorities = inner.host, inner.authorities
         self._network = network
         self._inner = inner
 

@@ -54,7 +54,7 @@ class PermittedTransport:
     """A transport that carries what is permitted."""
 
     def __init__(self, inner: Transport, permits: Permits) -> None:
-        self.host = inner.host
+        self.host, self.authorities = inner.host, inner.authorities
         self._inner = inner
         self._permits = permits
 

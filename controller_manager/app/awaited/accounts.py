@@ -4,12 +4,11 @@ from controller_manager.app.awaited._needs import needs
 from controller_manager.options import Duration, Int32, Options
 
 _token = needs("serviceaccount-token-controller")
-_publisher = needs("root-ca-certificate-publisher-controller")
 _cleaner = needs("legacy-serviceaccount-token-cleaner-controller")
 
 
 class TokenOptions(Options):
-    """Tokens of service accounts that are kept in secrets, and the authority pods trust."""
+    """Tokens of service accounts that are kept in secrets."""
 
     title = "Service account controllers"
 
@@ -17,7 +16,6 @@ class TokenOptions(Options):
     service_account_private_key_file: str = _token(
         "", "file of the private key, RSA or ECDSA, that signs tokens kept in secrets", metavar="file"
     )
-    root_ca_file: str = _publisher("", "file of the authorities that pods are told to trust", metavar="file")
     legacy_service_account_token_clean_up_period: Duration = _cleaner(
         "8760h", "how long a token kept in a secret must be unused before it may be deleted", minimum=1
     )

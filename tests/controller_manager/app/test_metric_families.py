@@ -29,8 +29,6 @@ AWAITED = (
     "apiextensions_apiserver_",
     "cronjob_controller_",
     "device_taint_eviction_controller_",
-    "endpoint_slice_controller_",
-    "endpoint_slice_mirroring_controller_",
     "ephemeral_volume_controller_",
     "horizontal_pod_autoscaler_controller_",
     "job_controller_",
@@ -38,7 +36,6 @@ AWAITED = (
     "pod_gc_collector_",
     "replicaset_controller_",
     "retroactive_storageclass_",
-    "root_ca_cert_publisher_",
     "ttl_after_finished_controller_",
 )
 

@@ -1,0 +1,64 @@
+"""Sees to it that every namespace has the service account that pods get when they name none."""
+
+from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
+from controller_manager.api.core import NAMESPACES
+from controller_manager.api.errors import AlreadyExists, ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.controller import Context, For, Key, Mapped, Rule, Spec
+from controller_manager.options import Options
+from controllers._namespaces import is_ending, namespace_of, takes_content
+
+NAME = "default"
+_ACCOUNTS = SERVICE_ACCOUNTS.metadata_only()
+_OF_THAT_NAME = f"metadata.name={NAME}"
+
+
+class ServiceAccountOptions(Options):
+    """Service account controller"""
+
+
+# Observed: the namespace, its account of that name.
+# Decided:                                              Done:
+#   the namespace is gone or being deleted              nothing
+#   the account is there, whatever is in it             nothing
+#   else                                                create it
+
+
+class ServiceAccountController:
+    """Reconciles one namespace."""
+
+    def __init__(self, context: Context, _: ServiceAccountOptions) -> None:
+        self._client = context.client
+        self._namespaces = context.informers.get(NAMESPACES)
+        self._accounts = context.informers.get(_ACCOUNTS, fields=_OF_THAT_NAME)
+
+    async def reconcile(self, key: Key) -> None:
+        """Have the account in namespace `key`."""
+        missing = self._accounts.get(Key(key.name, NAME)) is None
+        if not missing or not takes_content(self._namespaces.get(key)):
+            return
+        account = ServiceAccount(metadata=ObjectMeta(namespace=key.name, name=NAME))
+        try:
+            await self._client.create(SERVICE_ACCOUNTS, account)
+        except AlreadyExists:
+            return
+        except ApiError as error:
+            if not is_ending(error):
+                raise
+
+
+SPECS = (
+    Spec(
+        name="serviceaccount-controller",
+        queue="serviceaccount",
+        aliases=("serviceaccount",),
+        service_account="service-account-controller",
+        reconciler=ServiceAccountController,
+        options=ServiceAccountOptions,
+        watches=(For(NAMESPACES), Mapped(_ACCOUNTS, namespace_of, fields=_OF_THAT_NAME)),
+        rbac=(
+            Rule(groups=("",), resources=("namespaces", "serviceaccounts"), verbs=("list", "watch")),
+            Rule(groups=("",), resources=("serviceaccounts",), verbs=("create",)),
+        ),
+    ),
+)

@@ -1,0 +1,108 @@
+"""What is published of the authorities, and what is taken for a file of authorities."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import ConfigMap
+from controller_manager.base.log import get_logger
+from controller_manager.client import ConfigError
+from controller_manager.serving.tls import make_ca
+from controllers.root_ca_publisher import (
+    ABOUT,
+    DATA,
+    DESCRIPTION,
+    NAME,
+    Bundle,
+    RootCaPublisherOptions,
+    check,
+    desired,
+)
+
+PEM = make_ca("one", days=1).certificate.decode()
+OTHER = make_ca("other", days=1).certificate.decode()
+
+
+def published(data: dict[str, str], **annotations: str) -> ConfigMap:
+    named = {name.replace("_", "/"): text for name, text in annotations.items()}
+    metadata = {"namespace": "a", "name": NAME, "annotations": named, "labels": {"kept": "yes"}}
+    return ConfigMap.decode(msgspec.json.encode({"metadata": metadata, "data": data}))
+
+
+@pytest.mark.parametrize(
+    ("current", "right"),
+    [
+        (published({DATA: PEM}, kubernetes_io="no description"), False),
+        (published({DATA: PEM}), False),
+        (published({DATA: OTHER}), False),
+        (published({}), False),
+    ],
+)
+def test_what_is_wrong_is_put_right(current: ConfigMap, right: bool) -> None:
+    assert (desired("a", current, PEM) is None) is right
+
+
+def test_nothing_is_written_when_all_is_well() -> None:
+    made = desired("a", None, PEM)
+    assert made is not None
+    assert (made.metadata.namespace, made.metadata.name, made.data) == ("a", NAME, {DATA: PEM})
+    assert made.metadata.annotations == {DESCRIPTION: ABOUT}
+    assert desired("a", made, PEM) is None
+
+
+def test_a_description_in_other_words_stays_and_so_does_all_else() -> None:
+    theirs = msgspec.structs.replace(
+        published({DATA: PEM}),
+        metadata=msgspec.structs.replace(published({}).metadata, annotations={DESCRIPTION: "mine"}),
+    )
+    assert desired("a", theirs, PEM) is None
+    changed = desired("a", published({DATA: OTHER, "more": "x"}, example_org="y"), PEM)
+    assert changed is not None
+    assert changed.data == {DATA: PEM}
+    assert changed.metadata.annotations == {DESCRIPTION: ABOUT, "example/org": "y"}
+    assert changed.metadata.labels == {"kept": "yes"}
+
+
+@pytest.mark.flag("root-ca-file")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "can't be read: No such file or directory"),
+        (b"", "holds no certificates in PEM"),
+        (b"nonsense", "holds no certificates in PEM"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "holds no certificates in PEM"),
+        (b"\xff\xfe" + PEM.encode(), "holds no certificates in PEM"),
+    ],
+)
+def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, content: bytes | None, why: str) -> None:
+    file = tmp_path / "ca.crt"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError) as refusal:
+        check(RootCaPublisherOptions(root_ca_file=str(file)))
+    assert str(refusal.value) == f"--root-ca-file: {file} {why}"
+
+
+def test_a_bundle_follows_its_file_while_that_is_of_use(tmp_path: Path) -> None:
+    file = tmp_path / "ca.crt"
+    file.write_text(PEM)
+    bundle = Bundle(str(file), b"unused", get_logger("test"))
+    assert (bundle.text, bundle.changed()) == (PEM, False)
+    file.write_text(f"# two of them\n{PEM}{OTHER}")
+    assert bundle.changed()
+    assert bundle.text == f"# two of them\n{PEM}{OTHER}"
+    for broken in ("half of it", ""):
+        file.write_text(broken)
+        assert not bundle.changed()
+    file.unlink()
+    assert not bundle.changed()
+    assert OTHER in bundle.text
+    file.write_text(OTHER)
+    assert bundle.changed()
+    assert bundle.text == OTHER
+
+
+def test_without_a_file_it_is_what_the_client_believes() -> None:
+    bundle = Bundle("", PEM.encode(), get_logger("test"))
+    assert (bundle.text, bundle.changed()) == (PEM, False)
