@@ -8,6 +8,7 @@ import aiohttp
 from controller_manager.client.config import ClientConfig
 from controller_manager.client.tls import client_context
 from controller_manager.client.transport_metrics import TransportMetrics
+from controller_manager.client.wires import Wires
 
 _READ_BUFFER = 1 << 20
 _MOST_CONTEXTS = 4
@@ -26,7 +27,7 @@ class Limits:
 class Connections:
     """Opened when first needed, closed when the last of those who joined has left.
 
-    Those for watches are apart from those for requests, and as many as it takes.
+    Those for watches are apart from those for requests (`wires`), and as many as it takes.
     """
 
     def __init__(self, config: ClientConfig, limits: Limits, metrics: TransportMetrics | None = None) -> None:
@@ -35,6 +36,7 @@ class Connections:
         self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[Pair, ssl.SSLContext] = {}
+        self.wires = Wires(limits.connections, limits.connect, limits.silence)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -51,13 +53,14 @@ class Connections:
             return
         self.metrics.closed(len(self._contexts))
         self._contexts.clear()
+        self.wires.close()
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
         self._requests = self._watches = None
 
     def for_requests(self) -> aiohttp.ClientSession:
-        """The session for what is answered soon."""
+        """The session for what is answered soon, where a proxy stands between."""
         if self._requests is None:
             limits = self.limits
             timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.silence)

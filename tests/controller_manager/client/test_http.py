@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from controller_manager.api.core import PODS
 from controller_manager.api.errors import InternalError
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
-from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError, http
+from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError, answer, http
 from controller_manager.client.config import ExecPlugin, Identity
 from controller_manager.client.credentials import Credential
 from controller_manager.client.kubeconfig import in_cluster
@@ -346,7 +346,8 @@ async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config:
 async def test_an_endless_body_is_given_up(
     backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
 ) -> None:
-    monkeypatch.setattr(http, "LARGEST_BODY", 1_000_000)
+    for module in (http, answer):
+        monkeypatch.setattr(module, "LARGEST_BODY", 1_000_000)
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(status=500 if query else status)
@@ -414,8 +415,12 @@ async def test_siblings_share_connections_but_no_credentials(
 
 
 async def test_the_last_to_close_closes_the_connections(backend: Any, config: ClientConfig) -> None:
+    asked = asyncio.Event()
+
     async def handler(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b"{}")
+        asked.set()
+        await asyncio.sleep(30)
+        return web.Response()
 
     async def nothing(_: float) -> Credential:
         return Credential()
@@ -423,11 +428,17 @@ async def test_the_last_to_close_closes_the_connections(backend: Any, config: Cl
     backend.handler = handler
     first = HttpTransport(config)
     second = first.acting_as(nothing)
-    await first.close()
-    assert (await second.send(GET)).status == 200
-    session = second._shared.for_requests()
-    await second.close()
-    assert session.closed
+    async with asyncio.timeout(5), asyncio.TaskGroup() as group:
+        running = group.create_task(fails(second.send(GET)))
+        await asked.wait()
+        await first.close()
+        assert not running.done()
+        await second.close()
+
+
+async def fails(work: Coroutine[Any, Any, Any]) -> None:
+    with pytest.raises(TransportError):
+        await work
 
 
 async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
@@ -445,3 +456,13 @@ async def test_in_a_pod_the_token_is_read_again_once_it_is_refused(
         (root / "token").write_text("second\n")
         backend.handler, _ = accepting("second")
         assert (await sender.send(GET)).status == 200
+
+
+async def test_a_header_of_several_lines_is_not_sent(config: ClientConfig) -> None:
+    async with transport(config) as sender:
+        with pytest.raises(TransportError, match="a header can't have several lines"):
+            await sender.send(replace_headers({"accept": "a\r\nx-remote-user: admin"}))
+
+
+def replace_headers(headers: dict[str, str]) -> Request:
+    return Request(GET.method, GET.path, headers=headers)

@@ -1,0 +1,184 @@
+"""Connections that carry one request at a time and bring back its whole answer, kept for the next.
+
+What an HTTP library does beside that (sessions, cookies, redirects, streams) took most of a request's CPU.
+"""
+
+import asyncio
+import ssl
+from typing import NamedTuple, cast
+
+from controller_manager.api.wire import Response
+from controller_manager.client.answer import Answer, HungUp
+from controller_manager.client.transport import TransportError
+
+# Seconds after which a connection that nobody uses is closed, before servers do it.
+_IDLE = 15.0
+
+
+class Place(NamedTuple):
+    """Where a connection leads; it is secured with `tls`, by a certificate for `name`, if there is that."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    name: str | None = None
+
+
+class Wire(asyncio.Protocol):
+    """One connection; `open` while it can carry a request."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.idle_since = 0.0
+        self._answer = Answer()
+        self._waiting: asyncio.Future[Response] | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.open = True
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            self.drop()  # nobody asked
+            return
+        self._heard = asyncio.get_running_loop().time()
+        try:
+            found = self._answer.feed(data)
+        except TransportError as error:
+            waiting.set_exception(error)
+            return
+        if found is not None:
+            self.open = self.open and self._answer.reusable
+            waiting.set_result(found)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop."""
+        self.open = False
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            return
+        try:
+            waiting.set_result(self._answer.end())
+        except HungUp as hung_up:
+            waiting.set_exception(hung_up if error is None or isinstance(error, ConnectionResetError) else error)
+        except TransportError as broken:
+            waiting.set_exception(error or broken)
+
+    async def ask(self, request: bytes, silence: float) -> Response:
+        """The answer to a request. Whatever this raises, the connection can't be used again."""
+        loop = asyncio.get_running_loop()
+        self._answer, self._waiting, self._heard = Answer(), loop.create_future(), loop.time()
+        self._watchdog = loop.call_later(silence, self._look, silence)
+        self._transport.write(request)
+        try:
+            return await self._waiting
+        except BaseException:
+            self.open = False
+            raise
+        finally:
+            self._watchdog.cancel()
+
+    def drop(self) -> None:
+        """End the connection at once."""
+        self.open = False
+        self._transport.abort()
+
+    def _look(self, silence: float) -> None:
+        """Give up if nothing was heard for so long."""
+        loop = asyncio.get_running_loop()
+        left = self._heard + silence - loop.time()
+        if left > 0:
+            self._watchdog = loop.call_later(left, self._look, silence)
+        elif self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(TimeoutError())
+
+
+class Wires:
+    """At most so many connections at once, whatever they lead to: who comes later waits.
+
+    `connect` and `silence` are the seconds without a connection and without a byte after which a request fails.
+    """
+
+    def __init__(self, connections: int, connect: float, silence: float) -> None:
+        self._room = asyncio.Semaphore(connections)
+        self._connect = connect
+        self._silence = silence
+        # Every wire is in one of the two.
+        self._busy: set[Wire] = set()
+        self._idle: dict[Place, list[Wire]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def ask(self, place: Place, request: bytes, *, twice: bool) -> Response:
+        """The answer to a request; one that may be sent `twice` is, if a kept connection turns out to be closed.
+
+        Raises OSError, of which `TransportError` is one, and TimeoutError.
+        """
+        async with self._room:
+            kept = self._kept(place)
+            if kept is not None:
+                try:
+                    return await self._exchange(place, kept, request)
+                except HungUp:
+                    if not twice:
+                        raise
+            return await self._exchange(place, await self._open(place), request)
+
+    def close(self) -> None:
+        """End every connection; running requests fail."""
+        for wire in (*self._busy, *(wire for idle in self._idle.values() for wire in idle)):
+            wire.drop()
+        self._idle.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+
+    async def _open(self, place: Place) -> Wire:
+        loop, name = asyncio.get_running_loop(), place.name if place.tls else None
+        async with asyncio.timeout(self._connect):
+            _, wire = await loop.create_connection(Wire, place.host, place.port, ssl=place.tls, server_hostname=name)
+        return wire
+
+    async def _exchange(self, place: Place, wire: Wire, request: bytes) -> Response:
+        self._busy.add(wire)
+        try:
+            return await wire.ask(request, self._silence)
+        finally:
+            self._busy.discard(wire)
+            if wire.open:
+                self._keep(place, wire)
+            else:
+                wire.drop()
+
+    def _kept(self, place: Place) -> Wire | None:
+        """The connection that was used last, since that one is the most likely to be alive."""
+        idle = self._idle.get(place)
+        while idle:
+            wire = idle.pop()
+            if wire.open:
+                return wire
+        return None
+
+    def _keep(self, place: Place, wire: Wire) -> None:
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        self._idle.setdefault(place, []).append(wire)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody used; the longest idle stand first."""
+        loop = asyncio.get_running_loop()
+        before = loop.time() - _IDLE
+        for place, idle in tuple(self._idle.items()):
+            used = [wire for wire in idle if wire.open and wire.idle_since > before]
+            for wire in idle:
+                if wire not in used:
+                    wire.drop()
+            self._idle[place] = used
+            if not used:
+                del self._idle[place]
+        self._sweeper = loop.call_later(_IDLE, self._sweep) if self._idle else None

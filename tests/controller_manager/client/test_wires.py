@@ -1,0 +1,158 @@
+"""Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller_manager.client import TransportError
+from controller_manager.client.answer import HungUp
+from controller_manager.client.wires import Place, Wires
+
+GET = b"GET / HTTP/1.1\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+Serve = Callable[[int, int], bytes | None]
+
+
+class Server:
+    """Answers request `n` of connection `c` with `serve(c, n)`; None closes the connection."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.seen: list[tuple[int, int]] = []
+        self.connections = 0
+        self.ended = asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        mine, count = self.connections, 0
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                count += 1
+                self.seen.append((mine, count))
+                await asyncio.sleep(0.01)
+                said = self.serve(mine, count)
+                if said is None:
+                    break
+                writer.write(said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.ended.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def wires(server: Server, connections: int = 4, silence: float = 5.0) -> AsyncIterator[tuple[Wires, Place]]:
+    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    found = Wires(connections, 5.0, silence)
+    try:
+        yield found, Place("127.0.0.1", listening.sockets[0].getsockname()[1])
+    finally:
+        found.close()
+        listening.close()
+
+
+async def test_a_connection_is_used_again() -> None:
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
+        for _ in range(3):
+            assert (await made.ask(place, GET, twice=False)).body == b"ok"
+    assert server.seen == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_there_are_so_many_at_most() -> None:
+    server = Server(lambda *_: OK)
+    async with wires(server, connections=3) as (made, place), asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(made.ask(place, GET, twice=False))
+    assert server.connections == 3
+    assert len(server.seen) == 12
+
+
+@pytest.mark.parametrize("said", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
+async def test_one_that_ends_with_its_answer_is_not(said: bytes) -> None:
+    server = Server(lambda *_: said)
+    async with wires(server) as (made, place):
+        for _ in range(2):
+            assert (await made.ask(place, GET, twice=False)).body == b"ok"
+    assert server.seen == [(1, 1), (2, 1)]
+
+
+async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_meanwhile() -> None:
+    server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
+    async with wires(server) as (made, place):
+        for _ in range(2):
+            assert (await made.ask(place, GET, twice=True)).body == b"ok"
+    assert server.seen == [(1, 1), (1, 2), (2, 1)]
+
+
+async def test_nothing_else_is_sent_twice() -> None:
+    server = Server(lambda _, count: None if count == 2 else OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, twice=False)
+        with pytest.raises(HungUp):
+            await made.ask(place, GET, twice=False)
+    fresh = Server(lambda *_: None)
+    async with wires(fresh) as (made, place):
+        with pytest.raises(HungUp):
+            await made.ask(place, GET, twice=True)
+    half = Server(lambda _, count: OK if count == 1 else OK[:9])
+    async with wires(half, silence=0.1) as (made, place):
+        await made.ask(place, GET, twice=True)
+        with pytest.raises(TimeoutError):
+            await made.ask(place, GET, twice=True)
+    assert [len(one.seen) for one in (server, fresh, half)] == [2, 1, 2]
+
+
+async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
+    answers = iter((OK, OK.replace(b"ok", b"no")))
+    server = Server(lambda *_: next(answers))
+    async with wires(server, connections=1) as (made, place):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.005):
+                await made.ask(place, GET, twice=True)
+        assert (await made.ask(place, GET, twice=True)).body in (b"ok", b"no")
+    assert server.connections == 2
+
+
+async def test_a_slow_answer_is_no_silence() -> None:
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for byte in OK:
+            writer.write(bytes((byte,)))
+            await asyncio.sleep(0.01)
+        writer.close()
+
+    listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
+    made = Wires(1, 5.0, 0.2)
+    place = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
+    assert (await made.ask(place, GET, twice=False)).body == b"ok"
+    made.close()
+    listening.close()
+
+
+async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.wires._IDLE", 0.05)
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, twice=False)
+        async with asyncio.timeout(5):
+            await server.ended.wait()
+        await made.ask(place, GET, twice=False)
+    assert server.connections == 2
+
+
+async def test_closing_ends_what_runs() -> None:
+    server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+    async with wires(server) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(hung_up(made, place))
+        await asyncio.sleep(0.05)
+        made.close()
+
+
+async def hung_up(made: Wires, place: Place) -> None:
+    with pytest.raises(TransportError, match="in the middle"):
+        await made.ask(place, GET, twice=False)
