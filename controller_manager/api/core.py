@@ -79,6 +79,7 @@ class PodIP(Model):
 
 class PodStatus(Model):
     phase: str = ""
+    reason: str = ""
     start_time: str | None = None
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")

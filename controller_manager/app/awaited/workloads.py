@@ -13,7 +13,6 @@ _stateful_set = needs("statefulset-controller")
 _finished = needs("ttl-after-finished-controller")
 _admission = needs("validatingadmissionpolicy-status-controller")
 _autoscaler = needs("horizontal-pod-autoscaler-controller")
-_pod_garbage = needs("pod-garbage-collector-controller")
 _quota = needs("resourcequota-controller")
 
 
@@ -60,16 +59,6 @@ class AutoscalerOptions(Options):
     )
 
 
-class GarbageOptions(Options):
-    """What is deleted because nothing owns it or nobody reads it any more."""
-
-    title = "Garbage collection"
-
-    terminated_pod_gc_threshold: Int32 = _pod_garbage(
-        12500, "number of ended pods from which the oldest are deleted; 0 or less keeps them all"
-    )
-
-
 class QuotaOptions(Options):
     """How the use of resources is counted."""
 
@@ -79,4 +68,4 @@ class QuotaOptions(Options):
     resource_quota_sync_period: Duration = _quota("5m", "how often everything is counted again", minimum=0.001)
 
 
-GROUPS = (WorkloadOptions, AutoscalerOptions, GarbageOptions, QuotaOptions)
+GROUPS = (WorkloadOptions, AutoscalerOptions, QuotaOptions)

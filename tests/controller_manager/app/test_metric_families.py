@@ -33,7 +33,6 @@ AWAITED = (
     "horizontal_pod_autoscaler_controller_",
     "job_controller_",
     "node_collector_",
-    "pod_gc_collector_",
     "replicaset_controller_",
     "retroactive_storageclass_",
     "ttl_after_finished_controller_",

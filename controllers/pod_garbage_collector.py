@@ -1,0 +1,237 @@
+"""Deletes pods that nobody else will: long ended ones beyond a number, and those whose nodes are lost."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.tasks import all_of
+from controller_manager.client import STRATEGIC_MERGE_PATCH
+from controller_manager.controller import Add, Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec, key_of
+from controller_manager.options import Int32, Options, flag
+from controllers._disruption import disruption, status_patch
+
+PERIOD = 20.0
+# Seconds that a node must have been missing before the API server is asked whether it is gone.
+QUARANTINE = 40.0
+AT_ONCE = 16
+OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
+
+# Why a pod is deleted, as metrics call it.
+TERMINATED, OUT, ORPHANED, UNSCHEDULED = "terminated", "out-of-service", "orphaned", "unscheduled"
+
+_DELETED = Family(
+    "pod_gc_collector_force_delete_pods_total",
+    "Pods whose deletion was forced, or tried to be, by namespace and reason.",
+    "counter",
+    ("namespace", "reason"),
+)
+_FAILED = Family(
+    "pod_gc_collector_force_delete_pod_errors_total",
+    "Pods that could not be deleted, by namespace and reason; the next pass tries again.",
+    "counter",
+    ("namespace", "reason"),
+)
+
+
+class PodGarbageOptions(Options):
+    """Pod garbage collector"""
+
+    terminated_pod_gc_threshold: Int32 = flag(
+        12500, "Number of ended pods that are kept; beyond it the oldest are deleted. 0 or less keeps them all."
+    )
+
+
+class Victim(NamedTuple):
+    """A pod to delete, and why."""
+
+    pod: Pod
+    reason: str
+
+
+# Observed, every 20 seconds: all pods and nodes, and of nodes that pods are lost with, what the API server says itself.
+# A pod goes, by the first that is so:                                 reason            its status says before
+#   it has ended, and more than the threshold have: the evicted         terminated        -
+#     and then the oldest of them
+#   it is being deleted, on a node that is not ready and has the        out-of-service    Failed, unless it has ended
+#     out-of-service taint
+#   it is bound to a node that has been missing for the quarantine      orphaned          Failed, and why
+#     and that the API server does not know
+#   it is being deleted, and was never bound                            unscheduled       Failed
+# Whatever has ended and has no grace left is let alone: there is nothing more to ask for.
+
+
+class PodGarbageCollector:
+    """Reconciles one key, which stands for all pods."""
+
+    def __init__(self, context: Context, options: PodGarbageOptions) -> None:
+        self._client = context.client
+        self._log = context.log
+        self._pods = context.informers.get(PODS)
+        self._nodes = context.informers.get(NODES)
+        self._threshold = options.terminated_pod_gc_threshold
+        # Since when each node is missing that pods are bound to.
+        self._missing: Mapping[str, float] = {}
+        self._deleted = Counters(_DELETED, context.runtime.registry)
+        self._failed = Counters(_FAILED, context.runtime.registry)
+
+    async def run(self, add: Add) -> None:
+        """Order the first pass; each one orders the next."""
+        add("pods", "started")
+
+    async def reconcile(self, _: str) -> Requeue:
+        """Look at all pods once."""
+        pods = self._pods.list()
+        victims = [*surplus(pods, self._threshold), *unscheduled(pods)]
+        out = await self._ask(doubtful(pods, self._nodes.list()))
+        victims += out_of_service(pods, (node for node in out.values() if node is not None))
+        victims += orphans(pods, await self._gone(pods))
+        gate = asyncio.Semaphore(AT_ONCE)
+        await all_of(*(self._delete(victim, gate) for victim in first_reasons(victims)))
+        return Requeue(PERIOD)
+
+    async def _gone(self, pods: Iterable[Pod]) -> list[str]:
+        """The nodes that pods are bound to and that are no more."""
+        now = clock.monotonic()
+        here = {node.metadata.name for node in self._nodes.list()}
+        self._missing = missing(pods, here, self._missing, now)
+        found = await self._ask(name for name, since in self._missing.items() if now - since >= QUARANTINE)
+        # One that was there after all is missed anew, if it is.
+        self._missing = {name: since for name, since in self._missing.items() if found.get(name) is None}
+        return [name for name, node in found.items() if node is None]
+
+    async def _ask(self, names: Iterable[str]) -> Mapping[str, Node | None]:
+        """The nodes of these names as the API server has them; without those that it did not tell about."""
+        found: dict[str, Node | None] = {}
+        for name in names:
+            try:
+                found[name] = await self._client.get(NODES, Key("", name))
+            except NotFound:
+                found[name] = None
+            except (ApiError, OSError) as error:
+                self._log.warning("cannot find out about a node", node=name, error=str(error))
+        return found
+
+    async def _delete(self, victim: Victim, gate: asyncio.Semaphore) -> None:
+        """Delete one pod; its failure is its own and holds up nobody else."""
+        labels = victim.pod.metadata.namespace, victim.reason
+        async with gate:
+            self._deleted.add(*labels)
+            try:
+                await self._fail_and_delete(victim)
+            except NotFound:
+                return
+            except (ApiError, OSError) as error:
+                self._failed.add(*labels)
+                self._log.warning("cannot delete a pod", pod=str(key_of(victim.pod)), error=str(error))
+
+    async def _fail_and_delete(self, victim: Victim) -> None:
+        pod, key = victim.pod, key_of(victim.pod)
+        if not has_ended(pod):
+            lost = victim.reason == ORPHANED
+            why = disruption(pod, "DeletionByPodGC", "Its node no longer exists", clock.utc_now()) if lost else None
+            patch = status_patch(pod, phase="Failed", conditions=(why,) if why else ())
+            await self._client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
+        if not _is_out_of_grace(pod):
+            await self._client.delete(PODS, key, grace=0, uid=pod.metadata.uid)
+
+
+def nobody(_: Informers, __: Change[Pod] | Change[Node]) -> tuple[str, ...]:
+    """A change wakes nobody: the next pass sees it."""
+    return ()
+
+
+SPECS = (
+    Spec(
+        name="pod-garbage-collector-controller",
+        queue="orphaned_pods_nodes",
+        aliases=("podgc",),
+        service_account="pod-garbage-collector",
+        reconciler=PodGarbageCollector,
+        options=PodGarbageOptions,
+        watches=(Mapped(PODS, nobody), Mapped(NODES, nobody)),
+        rbac=(
+            Rule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            Rule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            Rule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
+        ),
+    ),
+)
+
+
+def surplus(pods: Iterable[Pod], threshold: int) -> list[Victim]:
+    """The ended pods beyond the threshold: the evicted first, since nobody reads them, then the oldest."""
+    if threshold <= 0:
+        return []
+    ended = [pod for pod in pods if has_ended(pod)]
+    if len(ended) <= threshold:
+        return []
+    return [Victim(pod, TERMINATED) for pod in sorted(ended, key=_worth)[: len(ended) - threshold]]
+
+
+def doubtful(pods: Iterable[Pod], nodes: Iterable[Node]) -> set[str]:
+    """The nodes out of service, by their copies, on which pods wait for their end."""
+    out = {node.metadata.name for node in nodes if is_out_of_service(node)}
+    return {pod.spec.node_name for pod in pods if _is_going(pod) and pod.spec.node_name in out} if out else set()
+
+
+def out_of_service(pods: Iterable[Pod], nodes: Iterable[Node]) -> Iterator[Victim]:
+    """The pods being deleted on nodes out of service."""
+    out = {node.metadata.name for node in nodes if is_out_of_service(node)}
+    return (Victim(pod, OUT) for pod in pods if pod.spec.node_name in out and _is_going(pod))
+
+
+def missing(pods: Iterable[Pod], nodes: Collection[str], since: Mapping[str, float], now: float) -> Mapping[str, float]:
+    """Since when each node is missing that pods are bound to, given what this returned before."""
+    names = {pod.spec.node_name for pod in pods} - {""}
+    return {name: since.get(name, now) for name in sorted(names.difference(nodes))}
+
+
+def orphans(pods: Iterable[Pod], gone: Sequence[str]) -> Iterator[Victim]:
+    """The pods bound to nodes that are gone."""
+    return (Victim(pod, ORPHANED) for pod in pods if pod.spec.node_name in gone)
+
+
+def unscheduled(pods: Iterable[Pod]) -> Iterator[Victim]:
+    """The pods being deleted that no node ever had."""
+    return (Victim(pod, UNSCHEDULED) for pod in pods if _is_going(pod) and not pod.spec.node_name)
+
+
+def first_reasons(victims: Iterable[Victim]) -> Iterator[Victim]:
+    """Each pod once that there is something to do about, for the first of its reasons."""
+    seen: set[Key] = set()
+    for victim in victims:
+        key = key_of(victim.pod)
+        if key not in seen and not (has_ended(victim.pod) and _is_out_of_grace(victim.pod)):
+            seen.add(key)
+            yield victim
+
+
+def has_ended(pod: Pod) -> bool:
+    """Whether none of its containers will ever run again."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def is_out_of_service(node: Node) -> bool:
+    """Whether an admin says that the node is off for good, and it is not heard to be ready (KEP-2268)."""
+    is_ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    return not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
+
+
+def _worth(pod: Pod) -> tuple[bool, str, str, str]:
+    """What sorts the least useful pods first; creation times are `Time`s, whose text sorts as they do."""
+    evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
+    return not evicted, pod.metadata.creation_timestamp or "", pod.metadata.name, pod.metadata.namespace
+
+
+def _is_going(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def _is_out_of_grace(pod: Pod) -> bool:
+    return _is_going(pod) and not pod.metadata.deletion_grace_period_seconds

@@ -1,0 +1,126 @@
+"""Which pods are garbage, as tables."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from controller_manager.api.core import Pod, PodSpec, PodStatus
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
+from controllers.pod_garbage_collector import (
+    Victim,
+    doubtful,
+    first_reasons,
+    is_out_of_service,
+    missing,
+    orphans,
+    out_of_service,
+    surplus,
+    unscheduled,
+)
+
+
+def pod(
+    name: str, phase: str = "Running", *, node: str = "n", born: str = "", grace: int | None = None, reason: str = ""
+) -> Pod:
+    """A pod; with a `grace` it is being deleted."""
+    meta = ObjectMeta(
+        namespace="default",
+        name=name,
+        uid=f"u-{name}",
+        creation_timestamp=born or "2026-01-01T00:00:00Z",
+        deletion_timestamp=None if grace is None else "2026-01-01T00:10:00Z",
+        deletion_grace_period_seconds=grace,
+    )
+    return Pod(metadata=meta, spec=PodSpec(node_name=node), status=PodStatus(phase=phase, reason=reason))
+
+
+def node(name: str, *taints: str, ready: str = "False") -> Node:
+    conditions = (NodeCondition(type="Ready", status=ready),) if ready else ()
+    spec = NodeSpec(taints=tuple(Taint(key=key, effect="NoExecute") for key in taints))
+    return Node(metadata=ObjectMeta(name=name), spec=spec, status=NodeStatus(conditions=conditions))
+
+
+def names(victims: object) -> list[str]:
+    return [victim.pod.metadata.name for victim in victims]  # type: ignore[attr-defined]
+
+
+OUT = "node.kubernetes.io/out-of-service"
+ENDED = [
+    pod("d", "Succeeded", born="2026-01-01T00:00:04Z"),
+    pod("c", "Failed", born="2026-01-01T00:00:03Z"),
+    pod("runs", born="2026-01-01T00:00:00Z"),
+    pod("waits", "Pending", born="2026-01-01T00:00:00Z"),
+    pod("unknown", "Unknown", born="2026-01-01T00:00:00Z"),
+    pod("b2", "Failed", born="2026-01-01T00:00:02Z"),
+    pod("b1", "Succeeded", born="2026-01-01T00:00:02Z"),
+    pod("evicted", "Failed", born="2026-01-01T00:00:09Z", reason="Evicted"),
+    pod("fooled", "Succeeded", born="2026-01-01T00:00:09Z", reason="Evicted"),
+]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "expected"),
+    [
+        (-1, []),
+        (0, []),
+        (7, []),
+        (6, []),
+        (5, ["evicted"]),
+        (4, ["evicted", "b1"]),
+        (3, ["evicted", "b1", "b2"]),
+        (1, ["evicted", "b1", "b2", "c", "d"]),
+    ],
+)
+def test_the_evicted_and_then_the_oldest_go_beyond_the_threshold(threshold: int, expected: list[str]) -> None:
+    assert names(surplus(ENDED, threshold)) == expected
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (node("n", OUT), True),
+        (node("n", OUT, ready="Unknown"), True),
+        (node("n", OUT, ready=""), True),
+        (node("n", OUT, ready="True"), False),
+        (node("n", "other"), False),
+    ],
+)
+def test_a_node_is_out_of_service_by_its_taint_and_silence(found: Node, expected: bool) -> None:
+    assert is_out_of_service(found) is expected
+
+
+def test_only_pods_being_deleted_go_with_their_node_out_of_service() -> None:
+    pods = [pod("stays"), pod("goes", grace=30), pod("elsewhere", node="m", grace=30), pod("bare", node="", grace=0)]
+    assert doubtful(pods, [node("n", OUT), node("m"), node("idle", OUT)]) == {"n"}
+    assert doubtful(pods, [node("m")]) == set()
+    assert names(out_of_service(pods, [node("n", OUT)])) == ["goes"]
+    assert names(unscheduled(pods)) == ["bare"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "since", "expected"),
+    [
+        ({"n", "m"}, {}, {}),
+        ({"n"}, {}, {"m": 100.0}),
+        ({"n"}, {"m": 70.0}, {"m": 70.0}),
+        ({"n", "m"}, {"m": 70.0}, {}),
+        ({"n"}, {"m": 70.0, "old": 10.0}, {"m": 70.0}),
+        (set(), {"n": 1.0}, {"m": 100.0, "n": 1.0}),
+    ],
+)
+def test_a_node_is_missing_from_when_it_was_missed(
+    nodes: set[str], since: Mapping[str, float], expected: Mapping[str, float]
+) -> None:
+    pods = [pod("a"), pod("b", node="m"), pod("c", node="")]
+    assert missing(pods, nodes, since, 100.0) == expected
+
+
+def test_pods_of_nodes_that_are_gone_are_orphans() -> None:
+    assert names(orphans([pod("a"), pod("b", node="m"), pod("c", node="")], ["m"])) == ["b"]
+
+
+def test_each_pod_goes_once_and_only_if_there_is_something_to_do() -> None:
+    ended = pod("ended", "Failed", grace=0)
+    victims = [Victim(pod("a"), "x"), Victim(ended, "x"), Victim(pod("a"), "y"), Victim(pod("held", grace=0), "y")]
+    assert [(v.pod.metadata.name, v.reason) for v in first_reasons(victims)] == [("a", "x"), ("held", "y")]
