@@ -3,15 +3,20 @@
 Endpoints are measured three times: when a manager starts with all there is (its own start included), when services
 come to pods that are there, and when pods become ready whose services are there. What the manager follows beside the
 endpoints is made by the bare client at full speed, and counts.
+
+Dependents are collected after their owner was deleted; the ceiling looks at each once and deletes it, as the collector
+must, and needs nothing to find them.
 """
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Result, pod
+from benchmarks.harness import TOKEN, Result, pod
+from benchmarks.load import request
 from benchmarks.processes import Api, api_at, create, delete, manager_of, patch
-from controllers import endpoints as endpoints_module
+from controller_manager.app.catalog import installed
 
 NAMESPACES = "/api/v1/namespaces"
 NAMESPACE = f"{NAMESPACES}/many"
@@ -19,21 +24,50 @@ SERVICES, PODS, ENDPOINTS = f"{NAMESPACE}/services", f"{NAMESPACE}/pods", f"{NAM
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/many/endpointslices"
 SERVICE_COUNT, PODS_EACH = 300, 10
 GO_SERVICE_MS = 6.0
-NAMED = {  # the controller, the collection it writes, and where the addresses of one object are
-    "endpoints-controller": ENDPOINTS,
-    "endpointslice-controller": SLICES,
-}
+DEPENDENTS = (3000, 6000)
+GO_DEPENDENT_MS = 0.43
+WRITTEN = {"endpoints-controller": ENDPOINTS, "endpointslice-controller": SLICES}
 
 
 async def run() -> list[Result]:
-    """Endpoints, and endpoint slices where there is a controller for them."""
+    """Endpoints, endpoint slices and dependents, each with an API server of its own."""
+    there = {spec.name for spec in installed()}
+    measures = [partial(of_services, controller=name, collection=WRITTEN[name]) for name in WRITTEN if name in there]
+    measures += [partial(of_dependents, count=count) for count in DEPENDENTS]
     found: list[Result] = []
-    for spec in endpoints_module.SPECS:
-        if spec.name in NAMED:
-            with tempfile.TemporaryDirectory() as name:
-                async with api_at(Path(name), "--service-cluster-ip-range=10.0.0.0/16") as api:
-                    found += await of_services(api, spec.name, NAMED[spec.name])
+    for measure in measures:
+        with tempfile.TemporaryDirectory() as name:
+            async with api_at(Path(name), "--service-cluster-ip-range=10.0.0.0/16") as api:
+                found += await measure(api)
     return found
+
+
+async def of_dependents(api: Api, count: int) -> list[Result]:
+    """So many objects of one owner, collected in the background."""
+    collection = f"{NAMESPACE}/configmaps"
+    await api.send([create(NAMESPACES, {"metadata": {"name": "many"}})])
+    await _make_dependents(api, collection, count)
+    async with manager_of(api, "--controllers=garbage-collector-controller") as manager:
+
+        async def collected() -> None:
+            await api.send([delete(f"{collection}/owner", propagationPolicy="Background")])
+            await api.until_count(collection, 0)
+
+        work = await manager.measure(count, collected)
+    await _make_dependents(api, collection, count)
+    names = [f"{collection}/dependent-{number}" for number in range(count)]
+    asked = await api.send(calls for name in names for calls in (request("GET", name, TOKEN), delete(name)))
+    return work.results(f"{count:,} dependents collected", asked / 2, aim=0.3, cpu_ms=GO_DEPENDENT_MS)
+
+
+async def _make_dependents(api: Api, collection: str, count: int) -> None:
+    await api.send([create(collection, {"metadata": {"name": "owner"}})])
+    owner = (await api.read(f"{collection}/owner"))["metadata"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["uid"]}
+    await api.send(
+        create(collection, {"metadata": {"name": f"dependent-{number}", "ownerReferences": [reference]}})
+        for number in range(count)
+    )
 
 
 async def of_services(api: Api, controller: str, collection: str) -> list[Result]:

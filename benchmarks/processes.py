@@ -138,7 +138,12 @@ async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: boo
     authority.kubeconfig(kubeconfig, f"https://127.0.0.1:{api.port}", Identity(MANAGER_USER))
     credentials = (f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-"))
     own = (f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={api.folder / 'manager'}")
-    free = ("--leader-elect=false", "--cluster-api-qps=-1", f"--client-ca-file={authority.certificate_file}")
+    free = (
+        "--leader-elect=false",
+        "--permit-address-sharing",
+        "--cluster-api-qps=-1",
+        f"--client-ca-file={authority.certificate_file}",
+    )
     command = (sys.executable, "-m", "controller_manager", *credentials, *own, *free, *flags)
     with process(*command, log=api.folder / "manager.log") as child:
         manager = Manager(child.pid, time.monotonic())
