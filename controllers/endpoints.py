@@ -22,25 +22,29 @@ from controller_manager.api.core import (
 )
 from controller_manager.api.errors import ApiError, Forbidden, NotFound
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.resource import Key, key_of
-from controller_manager.controller import (
-    Change,
-    Context,
-    For,
-    GiveUp,
-    Informers,
-    Mapped,
-    Rule,
-    Spec,
-)
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.controller import Change, Context, For, GiveUp, Informers, Key, Mapped, Rule, Spec, key_of
 from controller_manager.options import Duration, Int32, Options, flag
+from controllers._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
+from controllers._serving import (
+    HEADLESS,
+    LEADER,
+    TRIGGER_TIME,
+    addresses_of,
+    hostname_of,
+    is_gone,
+    is_headless,
+    is_over,
+    is_ready,
+    namespace_terminates,
+    services_served_by,
+    target_port,
+    trigger_time,
+)
 
 MAX_ADDRESSES = 1000
-OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
-TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time"
-MANAGED_BY = "endpoints.kubernetes.io/managed-by"
-LEADER = "control-plane.alpha.kubernetes.io/leader"
-HEADLESS = "service.kubernetes.io/headless"
+OVER_CAPACITY = f"endpoints.{PLATFORM_DOMAIN}/over-capacity"
+MANAGED_BY = f"endpoints.{PLATFORM_DOMAIN}/managed-by"
 MANAGER = "endpoint-controller"
 
 
@@ -78,48 +82,36 @@ class EndpointsController:
         if service is None:
             await self._delete(current)
         elif service.spec.type != "ExternalName" and service.spec.selector:
-            pods = self._pods.list(key.namespace, labels=service.spec.selector)
+            pods = pods_of(self._pods, service)
             wanted = desired(service, pods, current)
             if wanted is not None:
-                await self._write(service, wanted, new=current is None)
+                await self._write(wanted, new=current is None)
 
     async def _delete(self, current: Endpoints | None) -> None:
-        if current is not None:
+        if current is not None and await is_gone(self._client, SERVICES, key_of(current)):
             with contextlib.suppress(NotFound):
                 await self._client.delete(ENDPOINTS, key_of(current), uid=current.metadata.uid)
 
-    async def _write(self, service: Service, wanted: Endpoints, *, new: bool) -> None:
+    async def _write(self, wanted: Endpoints, *, new: bool) -> None:
         try:
             if new:
                 await self._client.create(ENDPOINTS, wanted)
             else:
                 await self._client.update(ENDPOINTS, wanted)
         except Forbidden as error:
-            if _namespace_terminates(error):
+            if namespace_terminates(error):
                 raise GiveUp("the namespace is being deleted") from None
-            self._report(service, new, error)
+            self._report(wanted, new, error)
             raise
         except ApiError as error:
             if error.code != 409:
-                self._report(service, new, error)
+                self._report(wanted, new, error)
             raise
 
-    def _report(self, service: Service, new: bool, error: ApiError) -> None:
+    def _report(self, endpoints: Endpoints, new: bool, error: ApiError) -> None:
         verb = "create" if new else "update"
         reason = f"FailedTo{verb.capitalize()}Endpoint"
-        message = f"Failed to {verb} the endpoints of {key_of(service)}: {error}"
-        self._events.event(service, "Warning", reason, message)
-
-
-def services_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """The services whose endpoints a change of a pod may alter."""
-    if change.before is not None and change.after is not None and _facts(change.before) == _facts(change.after):
-        return
-    states = [pod.metadata for pod in (change.before, change.after) if pod is not None]
-    for service in informers.get(SERVICES).list(states[0].namespace):
-        selector = service.spec.selector
-        if selector and any(_selects(selector, meta.labels) for meta in states):
-            yield key_of(service)
+        self._events.warning(endpoints, reason, f"Failed to {verb} the endpoints of {key_of(endpoints)}: {error}")
 
 
 def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
@@ -140,12 +132,18 @@ SPECS = (
         queue="endpoint",
         aliases=("endpoint",),
         service_account="endpoint-controller",
+        reporter="endpoint-controller",
         reconciler=EndpointsController,
         options=EndpointsOptions,
         workers=lambda options: options.concurrent_endpoint_syncs,
         watches=(
-            For(SERVICES),
-            Mapped(PODS, services_of_pod, delay=lambda options: options.endpoint_updates_batch_period),
+            For(SERVICES, indexes=SERVICES_BY_SELECTOR),
+            Mapped(
+                PODS,
+                services_served_by,
+                indexes=PODS_BY_LABEL,
+                delay=lambda options: options.endpoint_updates_batch_period,
+            ),
             Mapped(ENDPOINTS, service_of_endpoints),
         ),
         rbac=(
@@ -163,12 +161,16 @@ def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) ->
     subsets, truncated = truncate(subsets_of(service, pods))
     labels = _labels(service)
     capacity = {OVER_CAPACITY: "truncated"} if truncated else {}
-    before = current or Endpoints(metadata=ObjectMeta(namespace=service.metadata.namespace, name=service.metadata.name))
+    before = current or Endpoints(
+        api_version=ENDPOINTS.api_version,
+        kind=ENDPOINTS.kind,
+        metadata=ObjectMeta(namespace=service.metadata.namespace, name=service.metadata.name),
+    )
     kept = before.metadata.annotations or {}
     same_metadata = labels == before.metadata.labels and capacity.get(OVER_CAPACITY) == kept.get(OVER_CAPACITY)
     if current and same_metadata and subsets == canonical(current.subsets):
         return None
-    trigger = trigger_time(service, pods, current.subsets if current else None, subsets)
+    trigger = trigger_time(service, pods, _turned(current.subsets, subsets) if current else None)
     annotations = {name: value for name, value in kept.items() if name not in (OVER_CAPACITY, TRIGGER_TIME)}
     annotations |= capacity | ({TRIGGER_TIME: trigger} if trigger else {})
     metadata = msgspec.structs.replace(before.metadata, labels=labels, annotations=annotations)
@@ -254,19 +256,9 @@ def shares(sizes: Sequence[int], limit: int) -> list[int]:
     return parts
 
 
-def trigger_time(
-    service: Service, pods: Iterable[Pod], before: Sequence[EndpointSubset] | None, after: Sequence[EndpointSubset]
-) -> str | None:
-    """The earliest of the changes a write carries: the measure of how late it comes.
-
-    Endpoints made anew come of the service's creation, however old the pods are; a pod that appeared or turned
-    changed with its readiness. Times are `Time`s, whose text sorts as they do.
-    """
-    if before is None:
-        return service.metadata.creation_timestamp
-    changed = {uid for uid, _ in _placements(before) ^ _placements(after)}
-    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed)
-    return min((time for time in times if time), default=None)
+def _turned(before: Sequence[EndpointSubset], after: Sequence[EndpointSubset]) -> set[str]:
+    """The uids of pods that appeared, went, or turned ready or not."""
+    return {uid for uid, _ in _placements(before) ^ _placements(after)}
 
 
 def _placements(subsets: Sequence[EndpointSubset]) -> set[tuple[str, bool]]:
@@ -275,25 +267,8 @@ def _placements(subsets: Sequence[EndpointSubset]) -> set[tuple[str, bool]]:
     return {(address.target_ref.uid, ready) for address, ready in addresses if address.target_ref}
 
 
-def is_ready(pod: Pod) -> bool:
-    """Whether the pod's Ready condition holds."""
-    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
-
-
-def target_port(pod: Pod, port: ServicePort) -> int | None:
-    """The number `port` leads to in this pod; None when the pod has no container port of that name."""
-    if not isinstance(port.target_port, str):
-        return port.target_port or port.port
-    sidecars = (c for c in pod.spec.init_containers if c.restart_policy == "Always")
-    for container in (*pod.spec.containers, *sidecars):
-        for offered in container.ports:
-            if (offered.name, offered.protocol) == (port.target_port, port.protocol):
-                return offered.container_port
-    return None
-
-
 def _may_serve(service: Service, pod: Pod) -> bool:
-    if pod.status.phase in ("Succeeded", "Failed"):
+    if is_over(pod):
         return False
     return pod.metadata.deletion_timestamp is None or service.spec.publish_not_ready_addresses
 
@@ -302,16 +277,14 @@ def _address(service: Service, pod: Pod) -> str:
     cluster_ip = service.spec.cluster_ip
     known = cluster_ip if cluster_ip not in ("", "None") else pod.status.pod_ip
     six = service.spec.ip_families[0] == "IPv6" if service.spec.ip_families else ":" in known
-    own = [pod.status.pod_ip, *(entry.ip for entry in pod.status.pod_ips)]
-    return next((ip for ip in own if ip and (":" in ip) is six), "")
+    return next(iter(addresses_of(pod, "IPv6" if six else "IPv4")), "")
 
 
 def _endpoint(service: Service, pod: Pod, ip: str) -> EndpointAddress:
     meta = pod.metadata
-    named = pod.spec.hostname and pod.spec.subdomain == service.metadata.name
     return EndpointAddress(
         ip=ip,
-        hostname=pod.spec.hostname if named else "",
+        hostname=hostname_of(pod, service),
         node_name=pod.spec.node_name or None,
         target_ref=ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid),
     )
@@ -323,23 +296,8 @@ def _endpoint_port(port: ServicePort, number: int) -> EndpointPort:
 
 def _labels(service: Service) -> dict[str, str]:
     labels = {k: v for k, v in (service.metadata.labels or {}).items() if k != HEADLESS}
-    labels |= {HEADLESS: ""} if service.spec.cluster_ip in ("", "None") else {}
+    labels |= {HEADLESS: ""} if is_headless(service) else {}
     return labels | {MANAGED_BY: MANAGER}
-
-
-def _selects(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
-    return labels is not None and all(labels.get(key) == value for key, value in selector.items())
-
-
-def _facts(pod: Pod) -> tuple[object, ...]:
-    """What of a pod its services' endpoints depend on."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    placed = (spec.node_name, spec.hostname, spec.subdomain, status.pod_ip, status.pod_ips)
-    return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_ready(pod))
-
-
-def _readiness_changed(pod: Pod) -> str | None:
-    return next((c.last_transition_time for c in pod.status.conditions if c.type == "Ready"), None)
 
 
 def _by_ip(address: EndpointAddress) -> tuple[str, str]:
@@ -353,7 +311,3 @@ def _is_election(endpoints: Endpoints) -> bool:
 
 def _is_ours(endpoints: Endpoints) -> bool:
     return (endpoints.metadata.labels or {}).get(MANAGED_BY) == MANAGER
-
-
-def _namespace_terminates(error: ApiError) -> bool:
-    return error.details is not None and any(c.reason == "NamespaceTerminating" for c in error.details.causes)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Pod, Service
 from controllers import endpoints as ep
+from controllers._serving import HEADLESS, TRIGGER_TIME
 
 
 def service(**spec: Any) -> Service:
@@ -120,7 +121,7 @@ def test_labels_follow_the_service() -> None:
     )
     made = ep.desired(labelled, [], None)
     assert made is not None
-    assert made.metadata.labels == {"x": "y", ep.HEADLESS: "", ep.MANAGED_BY: ep.MANAGER}
+    assert made.metadata.labels == {"x": "y", HEADLESS: "", ep.MANAGED_BY: ep.MANAGER}
 
 
 def test_foreign_annotations_stay() -> None:
@@ -137,13 +138,13 @@ def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
     made = msgspec.structs.replace(service().metadata, creation_timestamp="2026-01-01T00:00:09Z")
     first = ep.desired(msgspec.structs.replace(service(), metadata=made), [pod("a")], None)
     assert first is not None
-    assert (first.metadata.annotations or {})[ep.TRIGGER_TIME] == "2026-01-01T00:00:09Z", "the pod is older than that"
+    assert (first.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:09Z", "the pod is older than that"
     second = ep.desired(service(), [pod("a"), pod("ccc"), pod("bb")], first)
     assert second is not None
-    assert (second.metadata.annotations or {})[ep.TRIGGER_TIME] == "2026-01-01T00:00:02Z"
+    assert (second.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:02Z"
     third = ep.desired(service(), [pod("a"), pod("ccc")], second)
     assert third is not None
-    assert ep.TRIGGER_TIME not in (third.metadata.annotations or {})
+    assert TRIGGER_TIME not in (third.metadata.annotations or {})
 
 
 def test_a_thousand_addresses_at_most() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api import certificates, core, edit, model, nodes
+from controller_manager.api import core, discovery, edit, model, nodes
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -17,12 +17,17 @@ COMPLETE = {
     ),
     nodes.NodeCondition: ("core.v1.NodeCondition",),
     nodes.Taint: ("core.v1.Taint",),
-    certificates.RequestCondition: ("certificates.v1.CertificateSigningRequestCondition",),
     core.Toleration: ("core.v1.Toleration",),
     core.ObjectReference: ("core.v1.ObjectReference",),
     core.EndpointAddress: ("core.v1.EndpointAddress",),
     core.EndpointPort: ("core.v1.EndpointPort",),
     core.EndpointSubset: ("core.v1.EndpointSubset",),
+    discovery.Endpoint: ("discovery.v1.Endpoint",),
+    discovery.EndpointConditions: ("discovery.v1.EndpointConditions",),
+    discovery.EndpointHints: ("discovery.v1.EndpointHints",),
+    discovery.ForZone: ("discovery.v1.ForZone",),
+    discovery.ForNode: ("discovery.v1.ForNode",),
+    discovery.SlicePort: ("discovery.v1.EndpointPort",),
 }
 
 

@@ -10,7 +10,8 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.testing import Cluster, builders
-from controllers.endpoints import HEADLESS, LEADER, MANAGED_BY, MANAGER
+from controllers._serving import HEADLESS, LEADER
+from controllers.endpoints import MANAGED_BY, MANAGER
 
 pytestmark = pytest.mark.virtual
 

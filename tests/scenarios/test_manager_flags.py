@@ -4,7 +4,17 @@ import itertools
 
 import pytest
 
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES
+from controller_manager.api.core import (
+    ENDPOINTS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    EndpointAddress,
+    EndpointPort,
+    Endpoints,
+    EndpointSubset,
+)
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.controller import Context, For, Spec
@@ -38,6 +48,30 @@ async def test_so_many_services_are_worked_on_at_once(workers: int) -> None:
         for number in range(6):
             await cluster.client.create(SERVICES, builders.service(f"web-{number}", {"app": "web"}))
         assert await most_in_work(cluster, replica, "endpoints-controller") == workers
+
+
+@pytest.mark.flag("concurrent-service-endpoint-syncs", "mirroring-concurrent-service-endpoint-syncs")
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(
+    ("controller", "flag", "selector"),
+    [
+        ("endpointslice-controller", "concurrent-service-endpoint-syncs", {"app": "web"}),
+        ("endpointslice-mirroring-controller", "mirroring-concurrent-service-endpoint-syncs", None),
+    ],
+)
+async def test_so_many_services_are_cut_into_slices_at_once(
+    controller: str, flag: str, selector: dict[str, str] | None, workers: int
+) -> None:
+    async with Cluster() as cluster:
+        slow = ("--leader-elect=false", f"--controllers={controller}", "--kube-api-qps=0.1", "--kube-api-burst=1")
+        replica = await cluster.manage(*slow, f"--{flag}={workers}")
+        await cluster.sleep(60)
+        subset = EndpointSubset(addresses=(EndpointAddress(ip="192.0.2.1"),), ports=(EndpointPort(port=80),))
+        for number in range(6):
+            service = await cluster.client.create(SERVICES, builders.service(f"web-{number}", selector))
+            meta = ObjectMeta(namespace="default", name=service.metadata.name)
+            await cluster.client.create(ENDPOINTS, Endpoints(metadata=meta, subsets=(subset,)))
+        assert await most_in_work(cluster, replica, controller) == workers
 
 
 @pytest.mark.flag("concurrent-namespace-syncs")

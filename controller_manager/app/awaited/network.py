@@ -1,4 +1,4 @@
-"""Flags of the controllers of addresses, until there are such controllers."""
+"""Flags of the controller of node addresses, until there is one."""
 
 from collections.abc import Iterator
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -6,39 +6,12 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from pydantic import field_validator
 
 from controller_manager.app.awaited._needs import needs
-from controller_manager.options import Duration, Int32, Options, Parsed
+from controller_manager.options import Int32, Options, Parsed
 
-_slices = needs("endpointslice-controller")
-_mirroring = needs("endpointslice-mirroring-controller")
 _ipam = needs("node-ipam-controller")
 
 _MASKS = {4: 24, 6: 64}
 _WIDEST = 16  # bits between the mask of an IPv6 range and that of a node's part of it: 65536 nodes
-
-
-class SliceOptions(Options):
-    """How the endpoints of services are cut into slices."""
-
-    title = "Endpoint slice controllers"
-
-    concurrent_service_endpoint_syncs: Int32 = _slices(
-        5, "services whose slices are computed at the same time", minimum=1, maximum=50
-    )
-    endpointslice_updates_batch_period: Duration = _slices(
-        "0s", "how long pod changes are gathered before slices are updated; 0 updates at once", minimum=0
-    )
-    max_endpoints_per_slice: Int32 = _slices(100, "endpoints in one slice at most", minimum=1, maximum=1000)
-    mirroring_concurrent_service_endpoint_syncs: Int32 = _mirroring(
-        5, "endpoints objects mirrored to slices at the same time", minimum=1, maximum=50
-    )
-    mirroring_endpointslice_updates_batch_period: Duration = _mirroring(
-        "0s",
-        "how long changes of endpoints are gathered before their mirrors are updated; 0 updates at once",
-        minimum=0,
-    )
-    mirroring_max_endpoints_per_subset: Int32 = _mirroring(
-        1000, "addresses of one subset that are mirrored at most", minimum=1, maximum=1000
-    )
 
 
 class RangeOptions(Options):
@@ -105,4 +78,4 @@ def _ranges(text: str) -> list[IPv4Network | IPv6Network]:
     return [ip_network(part.strip(), strict=False) for part in text.split(",")] if text.strip() else []
 
 
-GROUPS = (SliceOptions, RangeOptions)
+GROUPS = (RangeOptions,)

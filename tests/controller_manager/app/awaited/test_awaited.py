@@ -56,7 +56,6 @@ def test_no_other_flag_is_without_effect():
         ),
         (["--cloud-provider=aws"], ["--cloud-provider must be empty or external, got 'aws'"]),
         (["--node-monitor-grace-period=5s"], ["--node-monitor-grace-period must be more than --node-monitor-period"]),
-        (["--max-endpoints-per-slice=1001"], ["--max-endpoints-per-slice: must be at most 1000, got '1001'"]),
     ],
 )
 def test_what_cannot_work_is_refused(argv, problems):

@@ -1,0 +1,249 @@
+"""Cuts endpoints into slices so that few slices are written, and finds what is to be written; pure (KEP-752).
+
+The slices of one service fall into groups: one for each family of addresses and each set of ports. A slice of a group
+
+    keeps     the endpoints that are still wanted, as they are wanted now, in their order
+    is filled with new endpoints if it is written anyway, the fullest first
+    takes in  all new endpoints that are left, if they fit; of several such slices the one that is full then
+
+and new slices hold the rest. Endpoints are never moved to even things out. A slice whose group is gone becomes one that
+would have to be made.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.discovery import ENDPOINT_SLICES, Endpoint, EndpointSlice, SlicePort
+from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+
+# What tells endpoints apart: addresses, hostname, namespace and name of what is behind them.
+Identity = tuple[tuple[str, ...], str, str, str]
+
+
+class Group(NamedTuple):
+    """Endpoints that may share a slice."""
+
+    family: str
+    ports: frozenset[SlicePort]
+
+
+Wanted = Mapping[Group, Mapping[Identity, Endpoint]]
+
+
+class Draft(NamedTuple):
+    """A slice as it should be, in the place of `current`, or to be made if that is None."""
+
+    current: EndpointSlice | None
+    group: Group
+    endpoints: tuple[Endpoint, ...]
+
+
+class Arrangement(NamedTuple):
+    """All slices there should be, those that are not needed, and how many endpoints that adds and removes."""
+
+    drafts: tuple[Draft, ...]
+    spare: tuple[EndpointSlice, ...]
+    added: int
+    removed: int
+
+
+class Writes(NamedTuple):
+    """What is to be written."""
+
+    create: tuple[EndpointSlice, ...] = ()
+    update: tuple[EndpointSlice, ...] = ()
+    delete: tuple[EndpointSlice, ...] = ()
+
+    def __len__(self) -> int:
+        """How many slices are changed."""
+        return len(self.create) + len(self.update) + len(self.delete)
+
+
+def identity(endpoint: Endpoint) -> Identity:
+    """What tells this endpoint apart from others."""
+    ref = endpoint.target_ref
+    behind = (ref.namespace, ref.name) if ref else ("", "")
+    return (endpoint.addresses, endpoint.hostname or "", *behind)
+
+
+def group_of(slice_: EndpointSlice) -> Group:
+    """The group that a slice is of."""
+    return Group(slice_.address_type, frozenset(slice_.ports or ()))
+
+
+def arrange(
+    current: Iterable[EndpointSlice],
+    wanted: Wanted,
+    limit: int,
+    is_due: Callable[[EndpointSlice], bool],
+    placeholders: Iterable[str] = (),
+) -> Arrangement:
+    """Place the `wanted` endpoints, at most `limit` in a slice; `is_due` says which slices are written anyway.
+
+    Of the families in `placeholders` there is always a slice, if need be an empty one.
+    """
+    groups: dict[Group, list[EndpointSlice]] = defaultdict(list)
+    for slice_ in sorted(current, key=lambda s: s.metadata.name):
+        groups[group_of(slice_)].append(slice_)
+    drafts: list[Draft] = []
+    spare: list[EndpointSlice] = []
+    added = removed = 0
+    for group, endpoints in wanted.items():
+        slices = groups.pop(group, [])
+        held, made, new = _pack(slices, endpoints, limit, is_due)
+        spare += [slice_ for slice_, kept in zip(slices, held, strict=True) if not kept]
+        drafts += [Draft(slice_, group, tuple(kept)) for slice_, kept in zip(slices, held, strict=True) if kept]
+        drafts += [Draft(None, group, tuple(part)) for part in made]
+        added += new
+        removed += sum(len(s.endpoints or ()) for s in slices) + new - len(endpoints)
+    for slices in groups.values():
+        spare += slices
+        removed += sum(len(s.endpoints or ()) for s in slices)
+    served = {draft.group.family for draft in drafts}
+    drafts += [Draft(None, Group(family, frozenset()), ()) for family in placeholders if family not in served]
+    return Arrangement(*_reuse(drafts, spare), added, removed)
+
+
+def _pack(
+    slices: Sequence[EndpointSlice],
+    endpoints: Mapping[Identity, Endpoint],
+    limit: int,
+    is_due: Callable[[EndpointSlice], bool],
+) -> tuple[list[list[Endpoint]], list[list[Endpoint]], int]:
+    """What each of the slices of one group holds then, what new ones hold, and how many endpoints are new."""
+    left = dict(endpoints)
+    held: list[list[Endpoint]] = []
+    for slice_ in slices:
+        kept: list[Endpoint] = []
+        for endpoint in slice_.endpoints or ():
+            name = identity(endpoint)
+            if name in left and len(kept) < limit:
+                kept.append(left.pop(name))
+        held.append(kept)
+    if not left:
+        return held, [], 0
+    new = [left[name] for name in sorted(left)]
+    count = len(new)
+    is_touched = [is_due(s) or tuple(kept) != (s.endpoints or ()) for s, kept in zip(slices, held, strict=True)]
+    for index in sorted(range(len(held)), key=lambda i: -len(held[i])):
+        if is_touched[index]:
+            room = limit - len(held[index])
+            held[index] += new[:room]
+            del new[:room]
+    made: list[list[Endpoint]] = []
+    while new:
+        room = limit - len(new)
+        fitting = [i for i in range(len(held)) if len(held[i]) <= room and not is_touched[i]] if room > 0 else []
+        if fitting:
+            held[max(fitting, key=lambda i: len(held[i]))] += new
+            break
+        made.append(new[:limit])
+        del new[:limit]
+    return held, made, count
+
+
+def _reuse(drafts: list[Draft], spare: list[EndpointSlice]) -> tuple[tuple[Draft, ...], tuple[EndpointSlice, ...]]:
+    """Let slices that are not needed, those that hold least first, become those that would have to be made.
+
+    The family of a slice never changes.
+    """
+    spare = sorted(spare, key=lambda s: (len(s.endpoints or ()), s.metadata.name))
+    reused = []
+    for draft in drafts:
+        if draft.current is None:
+            found = next((s for s in spare if s.address_type == draft.group.family), None)
+            if found is not None:
+                spare.remove(found)
+                draft = draft._replace(current=found)
+        reused.append(draft)
+    return tuple(reused), tuple(spare)
+
+
+class Style:
+    """How the slices of one owner look beside their endpoints.
+
+    `labels` are what they have; `annotations` says what their annotations are, of those they have now. Those that are
+    written have the annotations of `stamp` as well, or not if it is None there.
+    """
+
+    def __init__(
+        self,
+        owner: Object,
+        kind: str,
+        labels: Mapping[str, str],
+        annotations: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
+    ) -> None:
+        self._owner = owner
+        self._kind = kind
+        self._labels = labels
+        self._annotations = annotations
+
+    def is_due(self, slice_: EndpointSlice) -> bool:
+        """Whether labels or annotations of a slice are not as they should be."""
+        meta = slice_.metadata
+        now = meta.annotations or {}
+        return meta.labels != self._labels or self._annotations(now) != now
+
+    def differs(self, draft: Draft) -> bool:
+        """Whether there is something to write of a slice."""
+        current = draft.current
+        return (
+            current is None
+            or draft.endpoints != (current.endpoints or ())
+            or draft.group != group_of(current)
+            or self.is_due(current)
+        )
+
+    def writes(self, arrangement: Arrangement, stamp: Mapping[str, str | None]) -> Writes:
+        """What is to be written for an arrangement to be there."""
+        create, update = [], []
+        for draft in arrangement.drafts:
+            if draft.current is None:
+                create.append(self._new(draft, stamp))
+            elif self.differs(draft):
+                update.append(self._changed(draft, draft.current, stamp))
+        return Writes(tuple(create), tuple(update), arrangement.spare)
+
+    def _changed(self, draft: Draft, current: EndpointSlice, stamp: Mapping[str, str | None]) -> EndpointSlice:
+        annotations = _stamped(self._annotations(current.metadata.annotations or {}), stamp)
+        metadata = replace(current.metadata, labels=self._labels, annotations=annotations or None)
+        ports = current.ports if draft.group == group_of(current) else _in_order(draft.group.ports)
+        return replace(current, metadata=metadata, endpoints=draft.endpoints, ports=ports)
+
+    def _new(self, draft: Draft, stamp: Mapping[str, str | None]) -> EndpointSlice:
+        owner = self._owner.metadata
+        reference = OwnerReference(
+            api_version="v1",
+            kind=self._kind,
+            name=owner.name,
+            uid=owner.uid,
+            controller=True,
+            block_owner_deletion=True,
+        )
+        metadata = ObjectMeta(
+            generate_name=f"{owner.name}-",
+            namespace=owner.namespace,
+            labels=self._labels,
+            annotations=_stamped(self._annotations({}), stamp) or None,
+            owner_references=(reference,),
+        )
+        return EndpointSlice(
+            api_version=ENDPOINT_SLICES.api_version,
+            kind=ENDPOINT_SLICES.kind,
+            metadata=metadata,
+            address_type=draft.group.family,
+            endpoints=draft.endpoints,
+            ports=_in_order(draft.group.ports),
+        )
+
+
+def _stamped(annotations: Mapping[str, str], stamp: Mapping[str, str | None]) -> dict[str, str]:
+    kept = {name: value for name, value in annotations.items() if name not in stamp}
+    return kept | {name: value for name, value in stamp.items() if value is not None}
+
+
+def _in_order(ports: Iterable[SlicePort]) -> tuple[SlicePort, ...]:
+    return tuple(sorted(ports, key=lambda p: (p.name or "", p.port or 0, p.protocol or "")))

@@ -1,0 +1,300 @@
+"""Keeps, for every service with a selector, the slices that list the endpoints of its pods."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from prometheus_client import CollectorRegistry
+
+from controller_manager.api.core import PODS, SERVICES, Service
+from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
+from controller_manager.api.errors import ApiError, Conflict
+from controller_manager.api.nodes import NODES, ZONE, Node
+from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+from controller_manager.client.events import Recorder
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    For,
+    GiveUp,
+    Informers,
+    Key,
+    Mapped,
+    Rule,
+    Spec,
+    key_of,
+)
+from controller_manager.options import Duration, Int32, Options, flag
+from controllers._placement import PODS_BY_NODE, pods_on
+from controllers._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of, services_for
+from controllers._serving import is_gone, namespace_terminates, services_served_by
+from controllers._slice_writer import (
+    RULES,
+    SLICES_BY_SERVICE,
+    SliceMetrics,
+    SliceWriter,
+    services_of_slice,
+    settling,
+    slices_of,
+)
+from controllers.endpoint_slices.decide import MANAGER, Decision, decide, distribution, follows_zones, is_kept
+from controllers.endpoint_slices.zones import Capacity
+
+_FOLLOW_ZONES = "follow-zones"
+
+
+class EndpointSliceOptions(Options):
+    """Endpoint slice controller"""
+
+    concurrent_service_endpoint_syncs: Int32 = flag(
+        5, "Services whose slices are computed at the same time.", minimum=1, maximum=50
+    )
+    endpointslice_updates_batch_period: Duration = flag(
+        "0s", "How long pod changes are gathered before slices are updated; 0 updates at once.", minimum=0
+    )
+    max_endpoints_per_slice: Int32 = flag(100, "Endpoints in one slice at most.", minimum=1, maximum=1000)
+
+
+# Observed: the service, the pods its selector matches, the zones of their nodes, the slices that are ours and name it;
+# for services that ask for it, also the CPU of all ready nodes by zone.
+# Decided, by the service:                              Done:
+#   absent                                              delete the slices it owned: nobody else's
+#   of type ExternalName, or without a selector         nothing: somebody else's
+#   being deleted                                       nothing new: what is there goes with it
+#   else: of each family of addresses and set of ports, as many slices as it takes, filled as `_slices` says
+#     pods whose node is not known                      left out until it is, or it is to be published unready
+#     pods that are over, or have no address            left out
+#     slices of another family, or of a service before  delete
+#     no endpoints                                      one empty slice
+#     nothing differs                                   no write
+
+
+class EndpointSliceController:
+    """Reconciles one service, named by the key."""
+
+    def __init__(self, context: Context, options: EndpointSliceOptions) -> None:
+        self._client = context.client
+        self._services = context.informers.get(SERVICES)
+        self._pods = context.informers.get(PODS)
+        self._nodes = context.informers.get(NODES)
+        self._slices = context.informers.get(ENDPOINT_SLICES)
+        self._limit = options.max_endpoints_per_slice
+        self._capacity = Capacity()
+        self._metrics = _Metrics(self._limit, context.runtime.registry)
+        self._writer = SliceWriter(context.client, self._metrics.slices.changes)
+        self._announcer = _Announcer(context.events)
+        self._events = context.events
+
+    async def run(self, add: Add) -> None:
+        """Follow what nodes can do; services that follow zones are looked at again when that has changed."""
+        changed = asyncio.Event()
+
+        def note(change: Change[Node]) -> None:
+            if self._capacity.take(change.before, change.after):
+                changed.set()
+
+        end = self._nodes.subscribe(note)
+        try:
+            while True:
+                await changed.wait()
+                changed.clear()
+                for service in self._services.by_index(_FOLLOW_ZONES, _FOLLOW_ZONES):
+                    add(key_of(service), "the capacity of zones changed")
+        finally:
+            end()
+
+    async def reconcile(self, key: Key) -> None:
+        """Bring the slices of service `key` up to date."""
+        result = "error"
+        try:
+            await self._sync(key)
+            result = "success"
+        except GiveUp:
+            result = "success"
+            raise
+        except Conflict:
+            result = "stale"
+            raise
+        finally:
+            self._metrics.syncs.add(result)
+
+    async def _sync(self, key: Key) -> None:
+        service = self._services.get(key)
+        slices = slices_of(self._slices, key, MANAGER)
+        if service is None:
+            await self._clear(key, slices)
+        elif is_kept(service):
+            pods = pods_of(self._pods, service)
+            made = decide(service, pods, self._zone_of, slices, self._limit, self._capacity.ratios)
+            await self._write(service, made)
+            self._metrics.decided(key, service, made)
+            self._announcer.announce(service, made)
+
+    async def _clear(self, key: Key, slices: Iterable[EndpointSlice]) -> None:
+        """Delete what a service left that is gone, as the garbage collector would."""
+        owned = [
+            s for s in slices if any((o.kind, o.name) == ("Service", key.name) for o in s.metadata.owner_references)
+        ]
+        if owned and not await is_gone(self._client, SERVICES, key):
+            return
+        await self._writer.delete(owned)
+        self._metrics.gone(key)
+        self._announcer.forget(key)
+
+    async def _write(self, service: Service, made: Decision) -> None:
+        writes = made.writes
+        if service.metadata.deletion_timestamp is not None:
+            writes = writes._replace(create=())
+        try:
+            await self._writer.write(writes)
+        except ApiError as error:
+            if namespace_terminates(error):
+                raise GiveUp("the namespace is being deleted") from None
+            if error.code != 409:
+                message = f"Failed to update the endpoint slices of service {key_of(service)}: {error}"
+                self._events.warning(service, "FailedToUpdateEndpointSlices", message)
+            raise
+
+    def _zone_of(self, node: str) -> str | None:
+        found = self._nodes.get(Key("", node))
+        return None if found is None else _zone(found)
+
+
+class _Announcer:
+    """Tells once when the endpoints of a service have hints by zone from now on, or why they have none."""
+
+    def __init__(self, events: Recorder) -> None:
+        self._events = events
+        self._told: dict[Key, dict[str, str]] = {}
+
+    def announce(self, service: Service, made: Decision) -> None:
+        """Tell what is new."""
+        told = self._told.get(key_of(service), {})
+        if told == made.hints:
+            return
+        for family, reason in made.hints.items():
+            if told.get(family) != reason:
+                self._tell(service, family, reason)
+        for family in told.keys() - made.hints.keys():
+            if not told[family]:
+                self._tell(service, family, "Topology Aware Hints has been disabled")
+        if made.hints:
+            self._told[key_of(service)] = dict(made.hints)
+        else:
+            self.forget(key_of(service))
+
+    def forget(self, service: Key) -> None:
+        """A service is gone."""
+        self._told.pop(service, None)
+
+    def _tell(self, service: Service, family: str, reason: str) -> None:
+        if reason:
+            self._events.warning(service, "TopologyAwareHintsDisabled", f"{reason}, addressType: {family}")
+        else:
+            message = f"Topology Aware Hints has been enabled, addressType: {family}"
+            self._events.normal(service, "TopologyAwareHintsEnabled", message)
+
+
+_PREFIX = "endpoint_slice_controller_"
+_SYNCS = Family(f"{_PREFIX}syncs", "Looks at services, by result: success, stale or error.", "counter", ("result",))
+_CHANGED = Family(
+    f"{_PREFIX}endpointslices_changed_per_sync",
+    "Slices written by one look, by what decides from where endpoints are used.",
+    "histogram",
+    ("topology", "traffic_distribution"),
+    (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
+)
+_DISTRIBUTIONS = Family(
+    f"{_PREFIX}services_count_by_traffic_distribution",
+    "Services by their traffic distribution.",
+    "gauge",
+    ("traffic_distribution",),
+)
+
+
+class _Metrics:
+    """What the controller counts."""
+
+    def __init__(self, limit: int, registry: CollectorRegistry) -> None:
+        self.slices = SliceMetrics(_PREFIX, limit, registry)
+        self.syncs = Counters(_SYNCS, registry)
+        self._changed = Histograms(_CHANGED, registry)
+        self._distributions = Gauges(_DISTRIBUTIONS, registry)
+        self._by_service: dict[Key, str] = {}
+        self._numbers: Counter[str] = Counter()
+
+    def decided(self, key: Key, service: Service, made: Decision) -> None:
+        """That was done about a service."""
+        wanted = distribution(service)
+        self.slices.arranged(key, made.arrangement)
+        topology = "Auto" if follows_zones(service) else "Disabled"
+        self._changed.observe(len(made.writes), topology, wanted)
+        self._note(key, wanted)
+
+    def gone(self, key: Key) -> None:
+        """A service is no longer there."""
+        self.slices.gone(key)
+        self._note(key, "")
+
+    def _note(self, key: Key, wanted: str) -> None:
+        before = self._by_service.pop(key, "")
+        if wanted:
+            self._by_service[key] = wanted
+        for name, change in ((before, -1), (wanted, 1)):
+            if name and before != wanted:
+                self._numbers[name] += change
+                self._distributions.set(self._numbers[name], name)
+
+
+def services_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
+    """The services with pods on a node that is new, gone or in another zone."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and _zone(before) == _zone(after):
+        return
+    for pod in pods_on(informers.get(PODS), change.key.name):
+        yield from services_for(informers.get(SERVICES), pod)
+
+
+def _zone(node: Node) -> str:
+    return (node.metadata.labels or {}).get(ZONE, "")
+
+
+def _follows_zones(service: Service) -> tuple[str, ...]:
+    return (_FOLLOW_ZONES,) if follows_zones(service) else ()
+
+
+SPECS = (
+    Spec(
+        name="endpointslice-controller",
+        queue="endpoint_slice",
+        aliases=("endpointslice",),
+        service_account="endpointslice-controller",
+        reporter="endpoint-slice-controller",
+        reconciler=EndpointSliceController,
+        options=EndpointSliceOptions,
+        workers=lambda options: options.concurrent_service_endpoint_syncs,
+        watches=(
+            For(SERVICES, indexes={**SERVICES_BY_SELECTOR, _FOLLOW_ZONES: _follows_zones}),
+            Mapped(
+                PODS,
+                services_served_by,
+                indexes={**PODS_BY_LABEL, **PODS_BY_NODE},
+                delay=lambda options: options.endpointslice_updates_batch_period,
+            ),
+            Mapped(NODES, services_of_node),
+            Mapped(
+                ENDPOINT_SLICES,
+                partial(services_of_slice, MANAGER),
+                indexes=SLICES_BY_SERVICE,
+                delay=settling("endpointslice_updates_batch_period"),
+            ),
+        ),
+        rbac=(
+            Rule(groups=("",), resources=("services", "pods", "nodes"), verbs=("get", "list", "watch")),
+            Rule(groups=("",), resources=("services/finalizers",), verbs=("update",)),
+            *RULES,
+        ),
+    ),
+)

@@ -1,0 +1,217 @@
+"""What the slices of a service should be, decided from the service, its pods, their nodes and what is there; pure."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api.core import ObjectReference, Pod, Service
+from controller_manager.api.discovery import (
+    MANAGED_BY,
+    SERVICE_NAME,
+    Endpoint,
+    EndpointConditions,
+    EndpointHints,
+    EndpointSlice,
+    ForNode,
+    ForZone,
+    SlicePort,
+)
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controllers._serving import (
+    HEADLESS,
+    TRIGGER_TIME,
+    addresses_of,
+    hostname_of,
+    is_headless,
+    is_over,
+    is_ready,
+    target_port,
+    trigger_time,
+)
+from controllers._slices import Arrangement, Group, Identity, Style, Writes, arrange, identity
+from controllers.endpoint_slices.zones import Refused, hinted, without_hints
+
+MANAGER = f"endpointslice-controller.{GROUP_DOMAIN}"
+TOPOLOGY_MODE = f"service.{PLATFORM_DOMAIN}/topology-mode"
+_OLD_TOPOLOGY_MODE = f"service.{PLATFORM_DOMAIN}/topology-aware-hints"
+_RESERVED = (HEADLESS, SERVICE_NAME, MANAGED_BY)
+_CLOSE = ("PreferClose", "PreferSameZone", "PreferSameNode")
+# By ready, serving and terminating: there are few, and many endpoints.
+_CONDITIONS = {
+    (ready, serving, terminating): EndpointConditions(ready=ready, serving=serving, terminating=terminating)
+    for ready in (False, True)
+    for serving in (False, True)
+    for terminating in (False, True)
+}
+
+# The zone of a node: empty if it has none, None if there is no such node.
+ZoneOf = Callable[[str], str | None]
+# What the ready nodes of each zone can do, as part of the whole; raises `Refused` when that cannot be told.
+Ratios = Callable[[], Mapping[str, float]]
+
+
+class Decision(NamedTuple):
+    """What is to be written, how that arranges the slices, and for each family why it has no zone hints.
+
+    An empty reason: it has hints. A family that is not in `hints` is not to have any.
+    """
+
+    writes: Writes
+    arrangement: Arrangement
+    hints: Mapping[str, str]
+
+
+def is_kept(service: Service) -> bool:
+    """Whether a service has slices that are ours to keep."""
+    return service.spec.type != "ExternalName" and bool(service.spec.selector)
+
+
+def follows_zones(service: Service) -> bool:
+    """Whether the annotation asks for hints by zone."""
+    annotations = service.metadata.annotations or {}
+    return annotations.get(_OLD_TOPOLOGY_MODE, annotations.get(TOPOLOGY_MODE)) in ("Auto", "auto")
+
+
+def distribution(service: Service) -> str:
+    """The traffic distribution that is in force; empty if there is none. The annotation has precedence."""
+    wanted = service.spec.traffic_distribution or ""
+    return wanted if wanted in _CLOSE and not follows_zones(service) else ""
+
+
+def families(service: Service) -> tuple[str, ...]:
+    """The families of addresses a service has; it says so itself but on servers before dual stack."""
+    spec = service.spec
+    if spec.ip_families:
+        return tuple(family for family in spec.ip_families if family in ("IPv4", "IPv6"))
+    if is_headless(service):
+        return ("IPv4", "IPv6")
+    return ("IPv6" if ":" in spec.cluster_ip else "IPv4",)
+
+
+def decide(
+    service: Service,
+    pods: Sequence[Pod],
+    zone_of: ZoneOf,
+    current: Iterable[EndpointSlice],
+    limit: int,
+    ratios: Ratios,
+) -> Decision:
+    """What to do about the slices of a service that is kept."""
+    supported = families(service)
+    slices = tuple(current)
+    ours = [slice_ for slice_ in slices if slice_.address_type in supported and _is_owned(slice_, service)]
+    foreign = [slice_ for slice_ in slices if slice_ not in ours]
+    wanted = wanted_of(service, pods, zone_of)
+    style = Style(service, "Service", _labels(service))
+    hints: dict[str, str] = {}
+    if follows_zones(service):
+        wanted = _with_former_hints(wanted, ours)
+    arrangement = arrange(ours, wanted, limit, style.is_due, supported)
+    if follows_zones(service):
+        arrangement, hints = with_zone_hints(arrangement, supported, style, ratios)
+    arrangement = arrangement._replace(spare=(*arrangement.spare, *foreign))
+    trigger = trigger_time(service, pods, _turned(ours, wanted) if ours else None)
+    return Decision(style.writes(arrangement, {TRIGGER_TIME: trigger}), arrangement, hints)
+
+
+def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Group, dict[Identity, Endpoint]]:
+    """The endpoints of a service, by family and ports."""
+    by_name = any(isinstance(port.target_port, str) for port in service.spec.ports)
+    supported = families(service)
+    shared: frozenset[SlicePort] | None = None
+    wanted: dict[Group, dict[Identity, Endpoint]] = {}
+    for pod in pods:
+        zone = zone_of(pod.spec.node_name) if pod.spec.node_name else ""
+        if is_over(pod) or (zone is None and not service.spec.publish_not_ready_addresses):
+            continue
+        if shared is None or by_name:
+            shared = frozenset(_ports(service, pod))
+        for family in supported:
+            addresses = addresses_of(pod, family)
+            if addresses:
+                endpoint = _endpoint(service, pod, addresses, zone or None)
+                wanted.setdefault(Group(family, shared), {})[identity(endpoint)] = endpoint
+    return wanted
+
+
+def with_zone_hints(
+    arrangement: Arrangement, supported: Iterable[str], style: Style, ratios: Ratios
+) -> tuple[Arrangement, dict[str, str]]:
+    """The arrangement with hints by zone in each family, and why a family has none; empty where it has."""
+    drafts, reasons = list(arrangement.drafts), {}
+    for family in supported:
+        places = [place for place, draft in enumerate(drafts) if draft.group.family == family]
+        slices = [drafts[place].endpoints for place in places]
+        fixed = [n for n, place in enumerate(places) if not style.differs(drafts[place])]
+        try:
+            found = hinted(slices, fixed, ratios())
+            reasons[family] = ""
+        except Refused as reason:
+            found = [without_hints(endpoints) for endpoints in slices]
+            reasons[family] = str(reason)
+        for place, endpoints in zip(places, found, strict=True):
+            drafts[place] = drafts[place]._replace(endpoints=endpoints)
+    return arrangement._replace(drafts=tuple(drafts)), reasons
+
+
+def _with_former_hints(
+    wanted: Mapping[Group, Mapping[Identity, Endpoint]], slices: Iterable[EndpointSlice]
+) -> dict[Group, dict[Identity, Endpoint]]:
+    """The wanted endpoints with the hints they have in slices now."""
+    former = {(s.address_type, identity(e)): e.hints for s in slices for e in s.endpoints or () if e.hints}
+    return {
+        group: {name: replace(endpoint, hints=former.get((group.family, name))) for name, endpoint in endpoints.items()}
+        for group, endpoints in wanted.items()
+    }
+
+
+def _endpoint(service: Service, pod: Pod, addresses: tuple[str, ...], zone: str | None) -> Endpoint:
+    meta, node = pod.metadata, pod.spec.node_name
+    serving, terminating = is_ready(pod), meta.deletion_timestamp is not None
+    ready = service.spec.publish_not_ready_addresses or (serving and not terminating)
+    return Endpoint(
+        addresses=addresses,
+        conditions=_CONDITIONS[ready, serving, terminating],
+        hints=_hints_nearby(distribution(service), zone, node) if ready else None,
+        hostname=hostname_of(pod, service) or None,
+        node_name=node or None,
+        target_ref=ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid),
+        zone=zone,
+    )
+
+
+def _hints_nearby(wanted: str, zone: str | None, node: str) -> EndpointHints | None:
+    """The hints of one endpoint that traffic distribution alone decides."""
+    if not wanted:
+        return None
+    zones = (ForZone(name=zone),) if zone else ()
+    nodes = (ForNode(name=node),) if node and wanted == "PreferSameNode" else ()
+    return EndpointHints(for_zones=zones, for_nodes=nodes) if zones or nodes else None
+
+
+def _ports(service: Service, pod: Pod) -> Iterable[SlicePort]:
+    for port in service.spec.ports:
+        number = target_port(pod, port)
+        if number is not None:
+            yield SlicePort(name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol)
+
+
+def _labels(service: Service) -> dict[str, str]:
+    labels = {name: value for name, value in (service.metadata.labels or {}).items() if name not in _RESERVED}
+    labels |= {HEADLESS: ""} if is_headless(service) else {}
+    return labels | {SERVICE_NAME: service.metadata.name, MANAGED_BY: MANAGER}
+
+
+def _is_owned(slice_: EndpointSlice, service: Service) -> bool:
+    return any(
+        (owner.api_version, owner.kind, owner.uid) == ("v1", "Service", service.metadata.uid)
+        for owner in slice_.metadata.owner_references
+    )
+
+
+def _turned(slices: Iterable[EndpointSlice], wanted: Mapping[Group, Mapping[Identity, Endpoint]]) -> set[str]:
+    """The uids of pods whose endpoints are other than in the slices, or not in both."""
+    before = {(e.target_ref.uid, e.conditions) for s in slices for e in s.endpoints or () if e.target_ref}
+    after = {(e.target_ref.uid, e.conditions) for all_ in wanted.values() for e in all_.values() if e.target_ref}
+    return {uid for uid, _ in before ^ after}

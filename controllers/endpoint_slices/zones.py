@@ -1,0 +1,184 @@
+"""Hints that keep traffic of a service within its zone, as long as no zone's endpoints are overloaded; pure (KEP-2433).
+
+Each zone is due a share of the endpoints that matches its share of the CPU of ready nodes. An endpoint is hinted to be
+for its own zone first; zones that have more than their share then give some to those that have less.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from controller_manager.api import quantity
+from controller_manager.api.discovery import Endpoint, EndpointHints, ForZone
+from controller_manager.api.nodes import ZONE, Node
+from controller_manager.api.platform import PLATFORM_DOMAIN
+
+# By how much an endpoint may be busier than it would be without hints.
+OVERLOAD = 0.2
+# Nodes that serve no traffic of users.
+_EXCLUDED = (f"node-role.{PLATFORM_DOMAIN}/control-plane", f"node-role.{PLATFORM_DOMAIN}/master")
+
+NO_NODE_INFORMATION = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
+ONE_ZONE = "Nodes only ready in one zone"
+TOO_FEW_ENDPOINTS = "Insufficient number of endpoints"
+OVERLOADED = "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold"
+NO_ZONE = "One or more endpoints do not have a zone specified"
+
+
+class Refused(Exception):
+    """Why there can be no hints."""
+
+
+class Share(NamedTuple):
+    """How many endpoints a zone must have, may have and is due."""
+
+    minimum: int
+    maximum: int
+    due: float
+
+
+class Capacity:
+    """The CPU of ready nodes by zone, kept up to date node by node."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, tuple[str, int]] = {}
+
+    def take(self, before: Node | None, after: Node | None) -> bool:
+        """A node is different now, or new, or gone; return whether that matters."""
+        name = (after or before or Node()).metadata.name
+        counts = _counts(after) if after is not None else None
+        known = self._nodes.get(name)
+        if counts is None:
+            self._nodes.pop(name, None)
+        else:
+            self._nodes[name] = counts
+        return counts != known
+
+    def ratios(self) -> dict[str, float]:
+        """The part of the whole that each zone has; raises `Refused` when that cannot be told."""
+        zones: Counter[str] = Counter()
+        for zone, cpu in self._nodes.values():
+            if not zone or not cpu:
+                raise Refused(NO_NODE_INFORMATION)
+            zones[zone] += cpu
+        if not zones:
+            raise Refused(NO_NODE_INFORMATION)
+        if len(zones) < 2:
+            raise Refused(ONE_ZONE)
+        total = zones.total()
+        return {zone: zones[zone] / total for zone in sorted(zones)}
+
+
+def _counts(node: Node) -> tuple[str, int] | None:
+    """Zone and thousandths of a CPU of a node that counts; empty and 0 if it does not say."""
+    labels = node.metadata.labels or {}
+    ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    if not ready or any(name in labels for name in _EXCLUDED):
+        return None
+    try:
+        cpu = int(quantity.parse((node.status.allocatable or {}).get("cpu", "0")).number * 1000)
+    except ValueError:
+        cpu = 0
+    return labels.get(ZONE, ""), cpu
+
+
+def shares(ratios: Mapping[str, float], endpoints: int) -> dict[str, Share]:
+    """What each zone is due of so many endpoints; raises `Refused` when a zone would be overloaded in any case."""
+    counted = f"({endpoints} endpoints, {len(ratios)} zones)"
+    if endpoints < len(ratios):
+        raise Refused(f"{TOO_FEW_ENDPOINTS} {counted}")
+    minima = {zone: math.ceil(ratio * endpoints / (1 + OVERLOAD)) for zone, ratio in ratios.items()}
+    slack = endpoints - sum(minima.values())
+    if slack < 0:
+        raise Refused(f"{OVERLOADED} {counted}")
+    return {
+        zone: Share(minimum, minimum + slack, max(ratios[zone] * endpoints, minimum))
+        for zone, minimum in minima.items()
+    }
+
+
+def hinted(
+    slices: Sequence[Sequence[Endpoint]], fixed: Iterable[int], ratios: Mapping[str, float]
+) -> list[tuple[Endpoint, ...]]:
+    """The endpoints of slices with hints; those of the slices in `fixed` keep what they have, if that is possible.
+
+    Raises `Refused` when there can be no hints.
+    """
+    ready = [endpoint for endpoints in slices for endpoint in endpoints if endpoint.conditions.ready]
+    due = shares(ratios, len(ready))
+    if not all(endpoint.zone for endpoint in ready):
+        raise Refused(NO_ZONE)
+    kept: set[int] = set()
+    given: Counter[str] = Counter()
+    for index in fixed:
+        zones = [_zone_hinted(endpoint) for endpoint in slices[index] if endpoint.conditions.ready]
+        together = given + Counter(zones)
+        if all(zone in due and together[zone] <= due[zone].maximum for zone in zones):
+            kept.add(index)
+            given = together
+    found = _spread(slices, kept, given, due)
+    if kept and not _is_fair(found, due):
+        found = _spread(slices, set(), Counter(), due)
+    return found
+
+
+def without_hints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+    """The same endpoints, for everybody."""
+    return tuple(replace(endpoint, hints=None) if endpoint.hints else endpoint for endpoint in endpoints)
+
+
+def _spread(
+    slices: Sequence[Sequence[Endpoint]], kept: set[int], given: Counter[str], due: Mapping[str, Share]
+) -> list[tuple[Endpoint, ...]]:
+    """Give each ready endpoint that is not kept its own zone first, then to zones that need more."""
+    free = [e for index, endpoints in enumerate(slices) if index not in kept for e in endpoints if e.conditions.ready]
+    giving, receiving = _exchange(given + Counter(endpoint.zone or "" for endpoint in free), due)
+
+    def hint(endpoint: Endpoint) -> Endpoint:
+        if not endpoint.conditions.ready:
+            return replace(endpoint, hints=None) if endpoint.hints else endpoint
+        zone = endpoint.zone or ""
+        if giving[zone] and receiving:
+            giving[zone] -= 1
+            zone = receiving.pop()
+        return replace(endpoint, hints=EndpointHints(for_zones=(ForZone(name=zone),)))
+
+    return [
+        tuple(endpoints) if index in kept else tuple(hint(endpoint) for endpoint in endpoints)
+        for index, endpoints in enumerate(slices)
+    ]
+
+
+def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Counter[str], list[str]]:
+    """How many endpoints each zone gives away, and the zones that receive one, each as often as it does.
+
+    Less than half an endpoint is not worth it.
+    """
+    surplus = {zone: count - (due[zone].due if zone in due else 0.0) for zone, count in counts.items()}
+    lack = {zone: share.due - counts.get(zone, 0) for zone, share in due.items()}
+    giving: Counter[str] = Counter()
+    receiving: list[str] = []
+    while surplus and lack:
+        giver = max(sorted(surplus), key=lambda zone: surplus[zone])
+        taker = max(sorted(lack), key=lambda zone: lack[zone])
+        if min(surplus[giver], lack[taker]) < 0.5 or max(surplus[giver], lack[taker]) < 1.0:
+            break
+        surplus[giver] -= 1
+        lack[taker] -= 1
+        giving[giver] += 1
+        receiving.append(taker)
+    return giving, receiving[::-1]
+
+
+def _is_fair(slices: Iterable[Iterable[Endpoint]], due: Mapping[str, Share]) -> bool:
+    """Whether every zone has what it must have."""
+    counts = Counter(_zone_hinted(e) for endpoints in slices for e in endpoints if e.conditions.ready)
+    return all(counts[zone] >= share.minimum for zone, share in due.items())
+
+
+def _zone_hinted(endpoint: Endpoint) -> str:
+    zones = endpoint.hints.for_zones if endpoint.hints else ()
+    return zones[0].name if len(zones) == 1 else ""

@@ -1,0 +1,192 @@
+"""How endpoints are cut into slices: with few writes, whatever came before.
+
+After any sequence of changes the slices hold exactly the wanted endpoints, each once, and none more than the limit;
+nothing is written when nothing changed; a change of n endpoints writes at most n slices and those that n new ones need.
+"""
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller_manager.api.core import Service
+from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
+from controller_manager.api.model import ObjectMeta
+from controllers._slices import Group, Identity, Style, Wanted, Writes, arrange, identity
+
+OWNER = Service(metadata=ObjectMeta(namespace="ns", name="web", uid="uid-web"))
+STYLE = Style(OWNER, "Service", {"app": "web"})
+WEB, SIX, DNS = (
+    Group(family, frozenset({SlicePort(port=port)})) for family, port in (("IPv4", 80), ("IPv6", 80), ("IPv4", 53))
+)
+
+
+def endpoint(number: int, ready: bool = True) -> Endpoint:
+    return Endpoint(addresses=(f"10.0.0.{100 + number}",), conditions=EndpointConditions(ready=ready))
+
+
+def wanted(**groups: Iterable[Endpoint]) -> dict[Group, dict[Identity, Endpoint]]:
+    by_name = {"web": WEB, "six": SIX, "dns": DNS}
+    return {by_name[name]: {identity(e): e for e in endpoints} for name, endpoints in groups.items()}
+
+
+class World:
+    """The slices there are, as an API server keeps them."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, EndpointSlice] = {}
+        self._made = 0
+
+    def become(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> Writes:
+        arrangement = arrange(self.slices.values(), wanted, limit, style.is_due, families)
+        writes = style.writes(arrangement, {})
+        for slice_ in writes.create:
+            self._made += 1
+            name = f"web-{self._made * 7 % 100:02}"
+            self.slices[name] = replace(slice_, metadata=replace(slice_.metadata, name=name))
+        for slice_ in writes.update:
+            assert slice_.address_type == self.slices[slice_.metadata.name].address_type
+            self.slices[slice_.metadata.name] = slice_
+        for slice_ in writes.delete:
+            del self.slices[slice_.metadata.name]
+        return writes
+
+    def sizes(self) -> list[int]:
+        return sorted(len(slice_.endpoints or ()) for slice_ in self.slices.values())
+
+    def held(self) -> list[tuple[Group, Endpoint]]:
+        return [
+            (Group(s.address_type, frozenset(s.ports or ())), e)
+            for s in self.slices.values()
+            for e in s.endpoints or ()
+        ]
+
+
+def some(count: int, start: int = 0) -> list[Endpoint]:
+    return [endpoint(number) for number in range(start, start + count)]
+
+
+def test_new_slices_are_full_but_one() -> None:
+    world = World()
+    writes = world.become(wanted(web=some(23)), 10)
+    assert len(writes.create) == 3
+    assert world.sizes() == [3, 10, 10]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sizes", "writes"),
+    [
+        pytest.param(some(15), some(17), [7, 10], 1, id="what fits goes into one slice that is there"),
+        pytest.param(some(18), some(23), [5, 8, 10], 1, id="what does not fit as a whole gets a new one"),
+        pytest.param(some(20), some(19, start=1), [9, 10], 1, id="what is gone leaves a hole"),
+        pytest.param(some(20), some(22, start=1), [2, 10, 10], 2, id="a slice that changes is filled"),
+        pytest.param(some(20), some(10), [10], 1, id="a slice without endpoints goes"),
+        pytest.param(some(20), [*some(10), *some(3, start=50)], [3, 10], 1, id="or takes what is new"),
+        pytest.param(some(5), [endpoint(n, ready=n > 0) for n in range(5)], [5], 1, id="an endpoint turns"),
+        pytest.param(some(5), some(5)[::-1], [5], 0, id="another order is no change"),
+    ],
+)
+def test_few_slices_are_written(before: list[Endpoint], after: list[Endpoint], sizes: list[int], writes: int) -> None:
+    world = World()
+    world.become(wanted(web=before), 10)
+    assert len(world.become(wanted(web=after), 10)) == writes
+    assert world.sizes() == sizes
+
+
+def test_of_several_slices_that_have_room_the_one_is_filled_that_is_full_then() -> None:
+    world = World()
+    world.become(wanted(web=some(10)), 5)
+    world.become(wanted(web=[*some(4), *some(2, start=5)]), 5)
+    assert world.sizes() == [2, 4]
+    assert len(world.become(wanted(web=[*some(4), *some(2, start=5), endpoint(20)]), 5)) == 1
+    assert world.sizes() == [2, 5]
+
+
+def test_a_slice_whose_ports_are_gone_becomes_one_with_other_ports() -> None:
+    world = World()
+    world.become(wanted(web=some(3)), 10)
+    names = set(world.slices)
+    writes = world.become(wanted(dns=some(3)), 10)
+    assert (len(writes.create), len(writes.update), len(writes.delete)) == (0, 1, 0)
+    assert set(world.slices) == names
+
+
+def test_a_slice_never_changes_its_family() -> None:
+    world = World()
+    world.become(wanted(web=some(3)), 10)
+    writes = world.become(wanted(six=some(3)), 10)
+    assert (len(writes.create), len(writes.update), len(writes.delete)) == (1, 0, 1)
+
+
+def test_an_empty_slice_stands_for_no_endpoints() -> None:
+    world = World()
+    assert len(world.become({}, 10, families=["IPv4"])) == 1
+    assert len(world.become({}, 10, families=["IPv4"])) == 0
+    (empty,) = world.slices.values()
+    assert (empty.endpoints, empty.ports) == ((), ())
+    assert len(world.become(wanted(web=some(3)), 10, families=["IPv4"]).update) == 1
+    assert len(world.become({}, 10, families=["IPv4"]).update) == 1
+    assert list(world.slices) == [empty.metadata.name] or len(world.slices) == 1
+
+
+def test_labels_are_put_right_and_slices_written_for_that_are_filled() -> None:
+    world = World()
+    world.become(wanted(web=some(8)), 10)
+    writes = world.become(wanted(web=some(9)), 10, style=Style(OWNER, "Service", {"app": "other"}))
+    assert [slice_.metadata.labels for slice_ in writes.update] == [{"app": "other"}]
+    assert world.sizes() == [9]
+
+
+def test_a_lower_limit_is_kept() -> None:
+    world = World()
+    world.become(wanted(web=some(10)), 10)
+    world.become(wanted(web=some(10)), 4)
+    assert world.sizes() == [2, 4, 4]
+
+
+def test_an_endpoint_in_two_slices_stays_in_one() -> None:
+    world = World()
+    world.become(wanted(web=some(3)), 10)
+    (twin,) = world.slices.values()
+    world.slices["web-zz"] = replace(twin, metadata=replace(twin.metadata, name="web-zz"))
+    assert len(world.become(wanted(web=some(3)), 10).delete) == 1
+    assert world.sizes() == [3]
+
+
+groups = st.sampled_from([WEB, SIX, DNS])
+states = st.dictionaries(
+    groups,
+    st.dictionaries(st.integers(0, 30), st.booleans(), max_size=30).map(
+        lambda found: {identity(e): e for e in (endpoint(number, ready) for number, ready in found.items())}
+    ),
+)
+
+
+@given(st.lists(st.tuples(states, st.integers(1, 8)), max_size=6))
+def test_slices_hold_what_is_wanted_after_any_changes(steps: list[tuple[Wanted, int]]) -> None:
+    world, former = World(), 0
+    for goal, limit in steps:
+        before = set(world.held())
+        writes = world.become(goal, limit, families=["IPv4"])
+        expected = {(group, e) for group, endpoints in goal.items() for e in endpoints.values()}
+        held = world.held()
+        assert set(held) == expected
+        assert len(held) == len(expected)
+        assert max(world.sizes()) <= limit
+        if limit == former:
+            gone, new = len(before - expected), len(expected - before)
+            assert len(writes) <= gone + -(-new // limit) + 2 * len(goal) + 1
+        assert len(world.become(goal, limit, families=["IPv4"])) == 0
+        former = limit
+
+
+@given(states, st.integers(1, 30))
+def test_one_endpoint_more_or_less_is_one_write(goal: Wanted, number: int) -> None:
+    world = World()
+    world.become(goal, 8, families=["IPv4"])
+    endpoints = dict(goal.get(WEB, {}))
+    name = identity(endpoint(number))
+    endpoints.pop(name, None) or endpoints.setdefault(name, endpoint(number))
+    assert len(world.become({**goal, WEB: endpoints}, 8, families=["IPv4"])) == 1

@@ -1,0 +1,483 @@
+"""The endpoint slice controller at work in a whole cluster, in virtual time."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import EVENTS, NAMESPACES, PODS, SERVICES, Service
+from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
+from controller_manager.api.errors import InternalError, NotFound
+from controller_manager.api.nodes import NODES, ZONE, Node
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing import Cluster, Replica, builders
+from controllers._serving import TRIGGER_TIME
+from controllers.endpoint_slices.decide import MANAGER, TOPOLOGY_MODE
+
+pytestmark = pytest.mark.virtual
+
+WEB = Key("default", "web")
+PREFIX = "endpoint_slice_controller_"
+ONLY = ("--leader-elect=false", "--controllers=endpointslice")
+
+
+def node(name: str, zone: str = "", cpu: str = "4", ready: bool = True) -> Node:
+    labels = {ZONE: zone} if zone else {}
+    status = {"allocatable": {"cpu": cpu}, "conditions": [{"type": "Ready", "status": str(ready)}]}
+    tree = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+    return Node.decode(msgspec.json.encode(tree))
+
+
+async def run_node(cluster: Cluster, wanted: Node) -> None:
+    made = await cluster.client.create(NODES, wanted)
+    await cluster.client.update(NODES, msgspec.structs.replace(made, status=wanted.status), subresource="status")
+
+
+async def run_pod(cluster: Cluster, number: int, *, node: str = "", **fields: Any) -> None:
+    """Create a pod of the service and have it run, as a node would."""
+    ip = f"10.1.{number // 250}.{number % 250 + 1}"
+    pod = builders.pod(f"web-{number:03}", labels={"app": "web"}, ip=ip, **fields)
+    placed = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
+    made = await cluster.client.create(PODS, placed)
+    await cluster.client.update(PODS, msgspec.structs.replace(made, status=pod.status), subresource="status")
+
+
+async def say(cluster: Cluster, number: int, **status: Any) -> None:
+    await cluster.client.patch(PODS, Key("default", f"web-{number:03}"), {"status": status}, subresource="status")
+
+
+async def serve(cluster: Cluster, **spec: Any) -> Service:
+    selector = {"app": "web"} if spec.pop("selects", True) else None
+    return await cluster.client.create(SERVICES, builders.service("web", selector, **spec))
+
+
+async def slices(cluster: Cluster) -> list[EndpointSlice]:
+    found = (await cluster.client.list(ENDPOINT_SLICES, "default")).items
+    return [slice_ for slice_ in found if (slice_.metadata.labels or {}).get(MANAGED_BY) == MANAGER]
+
+
+async def hints(cluster: Cluster) -> list[str]:
+    """The zones that endpoints are hinted to be for, sorted."""
+    ready = [e for s in await slices(cluster) for e in s.endpoints or () if e.conditions.ready]
+    return sorted(zone.name for e in ready if e.hints for zone in e.hints.for_zones)
+
+
+async def events(cluster: Cluster) -> list[tuple[str, str]]:
+    found = (await cluster.client.list(EVENTS, "default")).items
+    return [(event.reason, event.reporting_component) for event in found]
+
+
+async def test_a_slice_says_all_that_is_known_of_endpoints_and_their_service() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        service = await cluster.client.create(
+            SERVICES,
+            msgspec.structs.replace(
+                wanted := builders.service("web", {"app": "web"}),
+                metadata=msgspec.structs.replace(wanted.metadata, labels={"team": "x"}),
+            ),
+        )
+        await run_pod(cluster, 1, node="n1")
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        assert found.metadata.name.startswith("web-")
+        assert found.metadata.generate_name == "web-"
+        assert found.metadata.labels == {"team": "x", SERVICE_NAME: "web", MANAGED_BY: MANAGER}
+        assert list(msgspec.to_builtins(found.metadata.owner_references)) == [
+            {
+                "apiVersion": "v1",
+                "kind": "Service",
+                "name": "web",
+                "uid": service.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+        pod = await cluster.client.get(PODS, Key("default", "web-001"))
+        assert found.address_type == "IPv4"
+        assert list(msgspec.to_builtins(found.ports)) == [{"name": "http", "port": 80, "protocol": "TCP"}]
+        assert list(msgspec.to_builtins(found.endpoints)) == [
+            {
+                "addresses": ("10.1.0.2",),
+                "conditions": {"ready": True, "serving": True, "terminating": False},
+                "nodeName": "n1",
+                "zone": "a",
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": "web-001", "uid": pod.metadata.uid},
+            }
+        ]
+        assert (found.metadata.annotations or {})[TRIGGER_TIME] == "2026-01-01T00:00:00Z"
+
+
+async def test_a_service_without_pods_has_an_empty_slice_which_is_used_later() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        service = await serve(cluster)
+        await cluster.settle()
+        (empty,) = await slices(cluster)
+        assert not empty.endpoints
+        assert not empty.ports
+        assert (empty.metadata.annotations or {})[TRIGGER_TIME] == service.metadata.creation_timestamp
+        await run_pod(cluster, 1)
+        await cluster.settle()
+        (used,) = await slices(cluster)
+        assert used.metadata.uid == empty.metadata.uid
+        assert [e.addresses for e in used.endpoints or ()] == [("10.1.0.2",)]
+
+
+async def test_pods_that_stop_serve_until_they_are_no_longer_ready() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1, finalizers=["example.org/wait"])
+        await cluster.settle()
+        await cluster.client.delete(PODS, Key("default", "web-001"))
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        (endpoint,) = found.endpoints or ()
+        assert msgspec.to_builtins(endpoint.conditions) == {"ready": False, "serving": True, "terminating": True}
+        await say(cluster, 1, phase="Succeeded")
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        assert not found.endpoints
+
+
+async def test_nothing_is_written_when_nothing_changed() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*ONLY)
+        await serve(cluster, clusterIP="None")
+        for number in range(3):
+            await run_pod(cluster, number)
+        await cluster.settle()
+        before = cluster.api.store.revision
+        await cluster.client.patch(PODS, Key("default", "web-001"), {"metadata": {"annotations": {"a": "b"}}})
+        await cluster.advance(60)
+        assert cluster.api.store.revision == before + 1
+        await first.kill()
+        await cluster.manage(*ONLY)
+        await cluster.advance(60)
+        assert cluster.api.store.revision == before + 1
+
+
+async def test_both_families_have_slices_of_their_own() -> None:
+    server = ("--service-cluster-ip-range=10.0.0.0/16,fd00::/112",)
+    async with Cluster(server) as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster, ipFamilyPolicy="RequireDualStack")
+        await run_pod(cluster, 1)
+        await say(cluster, 1, podIPs=[{"ip": "10.1.0.2"}, {"ip": "fd01::2"}])
+        await cluster.settle()
+        found = {s.address_type: [e.addresses for e in s.endpoints or ()] for s in await slices(cluster)}
+        assert found == {"IPv4": [("10.1.0.2",)], "IPv6": [("fd01::2",)]}
+        address = (await cluster.client.get(SERVICES, WEB)).spec.cluster_ip
+        single = {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"], "clusterIPs": [address]}
+        await cluster.client.patch(SERVICES, WEB, {"spec": single})
+        await cluster.settle()
+        assert [s.address_type for s in await slices(cluster)] == ["IPv4"]
+
+
+async def test_pods_whose_ports_of_a_name_differ_stand_in_different_slices() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster, ports={"web": "http"})
+        await run_pod(cluster, 1, ports={"http": 8080})
+        await run_pod(cluster, 2, ports={"http": 9090})
+        await cluster.settle()
+        found = {(s.ports or ())[0].port: [e.addresses[0] for e in s.endpoints or ()] for s in await slices(cluster)}
+        assert found == {8080: ["10.1.0.2"], 9090: ["10.1.0.3"]}
+
+
+async def test_slices_that_somebody_changed_are_put_right() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1)
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        await cluster.client.patch(ENDPOINT_SLICES, key_of(found), {"endpoints": [{"addresses": ["192.0.2.1"]}]})
+        await cluster.advance(5)
+        (found,) = await slices(cluster)
+        assert [e.addresses[0] for e in found.endpoints or ()] == ["10.1.0.2"]
+        await cluster.client.patch(ENDPOINT_SLICES, key_of(found), {"metadata": {"labels": {"x": "y"}}})
+        await cluster.advance(5)
+        (found,) = await slices(cluster)
+        assert "x" not in (found.metadata.labels or {})
+        await cluster.client.delete(ENDPOINT_SLICES, key_of(found))
+        await cluster.advance(5)
+        assert len(await slices(cluster)) == 1
+
+
+async def test_slices_of_others_are_left_alone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        own = {"metadata": {"name": "own", "namespace": "default", "labels": {SERVICE_NAME: "web"}}}
+        tree = {**own, "addressType": "IPv4", "endpoints": [{"addresses": ["192.0.2.1"]}], "ports": []}
+        made = await cluster.client.create(ENDPOINT_SLICES, EndpointSlice.decode(msgspec.json.encode(tree)))
+        await cluster.advance(5)
+        assert await cluster.client.get(ENDPOINT_SLICES, Key("default", "own")) == made
+
+
+@pytest.mark.parametrize("spec", [{"selects": False}, {"type": "ExternalName", "externalName": "example.org"}])
+async def test_services_whose_endpoints_are_not_ours_to_keep_get_none(spec: dict[str, Any]) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster, **spec)
+        await cluster.settle()
+        assert await slices(cluster) == []
+
+
+async def test_slices_go_with_their_service_and_those_of_its_successor_are_new() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1)
+        await cluster.settle()
+        (old,) = await slices(cluster)
+        await cluster.client.delete(SERVICES, WEB)
+        made = await serve(cluster)
+        await cluster.advance(5)
+        (new,) = await slices(cluster)
+        assert new.metadata.uid != old.metadata.uid
+        assert [owner.uid for owner in new.metadata.owner_references] == [made.metadata.uid]
+        await cluster.client.delete(SERVICES, WEB)
+        await cluster.settle()
+        assert await slices(cluster) == []
+
+
+async def test_slices_that_were_left_by_a_service_are_deleted_at_the_start() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*ONLY)
+        await serve(cluster)
+        await cluster.settle()
+        await first.kill()
+        await cluster.client.delete(SERVICES, WEB)
+        await cluster.manage(*ONLY)
+        await cluster.advance(5)
+        assert await slices(cluster) == []
+
+
+async def test_a_copy_of_services_that_lags_behind_deletes_nothing() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1)
+        await cluster.settle()
+        (before,) = await slices(cluster)
+        await first.kill()
+        second = await cluster.manage(*ONLY)
+
+        def no_services_yet(request: Request) -> Response | None:
+            query = dict(request.query)
+            if request.path == "/api/v1/services" and "watch" not in query:
+                return Response(200, {}, b'{"items":[],"metadata":{"resourceVersion":"1"}}')
+            return InternalError("later").response() if request.path == "/api/v1/services" else None
+
+        second.network.intercept(no_services_yet)
+        await cluster.sleep(20)
+        assert await slices(cluster) == [before]
+
+
+async def test_a_service_that_is_being_deleted_gets_no_new_slices() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        service = builders.service("web", {"app": "web"})
+        kept = msgspec.structs.replace(service.metadata, finalizers=("example.org/wait",))
+        await cluster.client.create(SERVICES, msgspec.structs.replace(service, metadata=kept))
+        await cluster.settle()
+        await cluster.client.delete(SERVICES, WEB)
+        (found,) = await slices(cluster)
+        await cluster.client.delete(ENDPOINT_SLICES, key_of(found))
+        await cluster.advance(5)
+        assert await slices(cluster) == []
+
+
+async def test_pods_wait_for_their_node_and_learn_its_zone() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster)
+        await run_pod(cluster, 1, node="n1")
+        await cluster.settle()
+        assert [s.endpoints for s in await slices(cluster)] in ([()], [None])
+        await run_node(cluster, node("n1"))
+        await cluster.settle()
+        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == [None]
+        await cluster.client.patch(NODES, Key("", "n1"), {"metadata": {"labels": {ZONE: "b"}}})
+        await cluster.settle()
+        assert [e.zone for s in await slices(cluster) for e in s.endpoints or ()] == ["b"]
+
+
+async def test_pods_on_no_known_node_are_listed_if_they_are_to_be_published_unready() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await serve(cluster, publishNotReadyAddresses=True)
+        await run_pod(cluster, 1, node="n1", ready=False)
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        assert [(e.conditions.ready, e.conditions.serving) for e in found.endpoints or ()] == [(True, False)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "zones", "nodes"),
+    [("PreferClose", ["a"], []), ("PreferSameZone", ["a"], []), ("PreferSameNode", ["a"], ["n1"]), (None, [], [])],
+)
+async def test_traffic_distribution(wanted: str | None, zones: list[str], nodes: list[str]) -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await serve(cluster, trafficDistribution=wanted)
+        await run_pod(cluster, 1, node="n1")
+        await run_pod(cluster, 2, node="n1", ready=False)
+        await cluster.settle()
+        (found,) = await slices(cluster)
+        ready, waiting = found.endpoints or ()
+        assert ([z.name for z in ready.hints.for_zones] if ready.hints else []) == zones
+        assert ([n.name for n in ready.hints.for_nodes] if ready.hints else []) == nodes
+        assert waiting.hints is None
+
+
+async def test_hints_by_zone_follow_the_nodes_and_are_told_of() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await run_node(cluster, node("n2", "b"))
+        await serve(cluster)
+        for number in range(4):
+            await run_pod(cluster, number, node="n1" if number < 2 else "n2")
+        await cluster.settle()
+        assert await hints(cluster) == []
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "Auto"}}})
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "a", "b", "b"]
+        told = [("TopologyAwareHintsEnabled", "endpoint-slice-controller")]
+        assert await events(cluster) == told
+
+        await say_cpu(cluster, "n2", "12")
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "b", "b", "b"]
+        await cluster.client.delete(NODES, Key("", "n1"))
+        await cluster.settle()
+        assert await hints(cluster) == []
+        assert (await events(cluster))[1:] == [("TopologyAwareHintsDisabled", "endpoint-slice-controller")]
+
+
+async def say_cpu(cluster: Cluster, name: str, cpu: str) -> None:
+    await cluster.client.patch(NODES, Key("", name), {"status": {"allocatable": {"cpu": cpu}}}, subresource="status")
+
+
+async def test_hints_end_with_the_annotation() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY)
+        await run_node(cluster, node("n1", "a"))
+        await run_node(cluster, node("n2", "b"))
+        await serve(cluster)
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {TOPOLOGY_MODE: "auto"}}})
+        for number in range(4):
+            await run_pod(cluster, number, node="n1")
+        await cluster.settle()
+        assert await hints(cluster) == ["a", "a", "b", "b"]
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": None}})
+        await cluster.settle()
+        assert await hints(cluster) == []
+
+
+@pytest.mark.flag("max-endpoints-per-slice")
+async def test_the_limit_of_a_slice() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY, "--max-endpoints-per-slice=4")
+        await serve(cluster)
+        for number in range(10):
+            await run_pod(cluster, number)
+        await cluster.settle()
+        found = [len(s.endpoints or ()) for s in await slices(cluster)]
+        assert sum(found) == 10
+        assert max(found) <= 4
+
+
+@pytest.mark.flag("endpointslice-updates-batch-period")
+async def test_the_batch_period_gathers_changes() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage(*ONLY, "--endpointslice-updates-batch-period=10s")
+        await serve(cluster)
+        await cluster.advance(20)
+        for number in range(5):
+            await run_pod(cluster, number)
+        await cluster.settle()
+        before = cluster.api.store.revision
+        assert sum(len(s.endpoints or ()) for s in await slices(cluster)) == 0
+        await cluster.advance(10)
+        assert sum(len(s.endpoints or ()) for s in await slices(cluster)) == 5
+        assert cluster.api.store.revision == before + 1
+
+
+def hold_writes(replica: Replica) -> list[str]:
+    """Have the server refuse all slices that are made, and tell of whom they were."""
+    asked: list[str] = []
+
+    def answer(request: Request) -> Response | None:
+        if request.method != "POST" or not request.path.endswith("endpointslices"):
+            return None
+        asked.append(request.path)
+        return Response(500, {}, InternalError("not now").status().encode())
+
+    replica.network.intercept(answer)
+    return asked
+
+
+async def test_a_failure_is_told_of() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage(*ONLY)
+        hold_writes(replica)
+        await serve(cluster)
+        await cluster.sleep(5)
+        assert ("FailedToUpdateEndpointSlices", "endpoint-slice-controller") in await events(cluster)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert len(await slices(cluster)) == 1
+
+
+async def test_no_fuss_about_a_namespace_that_goes() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=endpointslice,namespace")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, namespace="old"))
+        await cluster.settle()
+        await cluster.client.delete(NAMESPACES, Key("", "old"))
+        await cluster.advance(30)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, Key("", "old"))
+
+
+async def counted(replica: Replica) -> dict[str, float]:
+    """What the page of metrics says, without the common beginning of the names."""
+    page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+    assert isinstance(page.body, bytes)
+    lines = (line for line in page.body.decode().splitlines() if line.startswith(PREFIX))
+    return {name.removeprefix(PREFIX): float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+async def test_what_is_counted() -> None:
+    async with Cluster() as cluster:
+        flags = ("--max-endpoints-per-slice=2", "--authorization-always-allow-paths=/metrics")
+        replica = await cluster.manage(*ONLY, *flags)
+        await serve(cluster, trafficDistribution="PreferClose")
+        for number in range(3):
+            await run_pod(cluster, number)
+        await cluster.advance(5)
+        found = await counted(replica)
+        assert found["endpoints_desired"] == 3
+        assert found["num_endpoint_slices"] == 2
+        assert found["desired_endpoint_slices"] == 2
+        assert found['changes{operation="create"}'] == 2
+        assert found['services_count_by_traffic_distribution{traffic_distribution="PreferClose"}'] == 1
+        assert found["endpoints_added_per_sync_sum"] == 3
+        close = '{topology="Disabled",traffic_distribution="PreferClose"}'
+        assert found[f"endpointslices_changed_per_sync_sum{close}"] >= 2
+        assert found['syncs{result="success"}'] > 3
+        await cluster.client.delete(SERVICES, WEB)
+        await cluster.advance(5)
+        found = await counted(replica)
+        assert found["num_endpoint_slices"] == 0
+        assert found['services_count_by_traffic_distribution{traffic_distribution="PreferClose"}'] == 0
+        assert 'syncs{result="error"}' not in found
