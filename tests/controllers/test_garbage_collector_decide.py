@@ -1,0 +1,100 @@
+"""What the garbage collector decides, as tables: what becomes of an object, and which resources are watched."""
+
+import pytest
+
+from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.api.resource import Resource
+from controller_manager.client.discovery import Discovery, ServedResource
+from controllers.garbage_collector.resources import Known
+from controllers.garbage_collector.verdict import Delete, Rename, Standing, Stay, Verdict, verdict
+
+SOLID, GONE, WAITING = Standing.SOLID, Standing.GONE, Standing.WAITING
+FIRST, SECOND, THIRD = (
+    OwnerReference(api_version="v1", kind="K", name=name, uid=name) for name in ("first", "second", "third")
+)
+BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Delete("Orphan")
+
+
+@pytest.mark.parametrize(
+    ("standings", "finalizers", "has_dependents", "expected"),
+    [
+        ((), (), False, Stay()),
+        ((SOLID,), (), True, Stay()),
+        ((SOLID, SOLID), (), True, Stay()),
+        ((SOLID, GONE), (), False, Rename((FIRST,))),
+        ((WAITING, SOLID), (), True, Rename((SECOND,))),
+        ((GONE, SOLID, WAITING), (), True, Rename((SECOND,))),
+        ((GONE,), (), True, BACKGROUND),
+        ((GONE,), ("orphan",), True, ORPHAN),
+        ((GONE,), ("foregroundDeletion",), True, FOREGROUND),
+        ((GONE,), ("foregroundDeletion", "orphan"), True, ORPHAN),
+        ((GONE,), ("example.org/hold",), True, BACKGROUND),
+        ((GONE, WAITING), (), True, FOREGROUND),
+        ((WAITING,), (), True, FOREGROUND),
+        ((WAITING,), ("orphan",), True, FOREGROUND),
+        ((WAITING,), (), False, BACKGROUND),
+        ((WAITING,), ("orphan",), False, ORPHAN),
+    ],
+)
+def test_what_becomes_of_an_object(
+    standings: tuple[Standing, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Verdict
+) -> None:
+    owners = (FIRST, SECOND, THIRD)[: len(standings)]
+    assert verdict(ObjectMeta(owner_references=owners, finalizers=finalizers), standings, has_dependents) == expected
+
+
+ALL = frozenset({"get", "list", "watch", "delete", "create"})
+
+
+def served(group: str, version: str, plural: str, verbs: frozenset[str] = ALL) -> ServedResource:
+    kind = plural.removesuffix("s").capitalize()
+    return ServedResource(Resource(group, version, plural, kind, True, PartialObject), verbs, {})
+
+
+def found(*every: ServedResource, failed: tuple[str, ...] = ()) -> Discovery:
+    return Discovery(every, dict.fromkeys(failed, "broken"))
+
+
+def watched(known: Known) -> list[str]:
+    return [f"{one.api_version}/{one.plural}" for one in known.watched.values()]
+
+
+PODS, JOBS, OLD_JOBS = served("", "v1", "pods"), served("batch", "v1", "jobs"), served("batch", "v1beta1", "jobs")
+
+
+@pytest.mark.parametrize(
+    ("passes", "expected"),
+    [
+        ([found(PODS, JOBS)], ["v1/pods", "batch/v1/jobs"]),
+        ([found(JOBS, OLD_JOBS)], ["batch/v1/jobs"]),
+        # Not what can't be deleted, listed or watched, nor events.
+        ([found(served("", "v1", "bindings", ALL - {"delete"}))], []),
+        ([found(served("", "v1", "logs", ALL - {"watch"}))], []),
+        ([found(served("", "v1", "events"), served("events.k8s.io", "v1", "events"))], []),
+        # They come and go.
+        ([found(PODS), found(PODS, JOBS)], ["v1/pods", "batch/v1/jobs"]),
+        ([found(PODS, JOBS), found(PODS)], ["v1/pods"]),
+        # What can't be asked for is as it was; what can is believed.
+        ([found(PODS, JOBS), found(PODS, failed=("batch/v1",))], ["v1/pods", "batch/v1/jobs"]),
+        ([found(PODS, JOBS), found(failed=("/apis", "/api"))], ["v1/pods", "batch/v1/jobs"]),
+        ([found(PODS, JOBS), found(JOBS, failed=("/apis",))], ["batch/v1/jobs"]),
+        ([found(PODS, JOBS), found(PODS, failed=("apps/v1",))], ["v1/pods"]),
+        # A version in use is kept while it is served.
+        ([found(OLD_JOBS), found(JOBS, OLD_JOBS)], ["batch/v1beta1/jobs"]),
+        ([found(OLD_JOBS), found(JOBS)], ["batch/v1/jobs"]),
+        ([found(JOBS, OLD_JOBS), found(OLD_JOBS, failed=("batch/v1",))], ["batch/v1beta1/jobs"]),
+    ],
+)
+def test_which_resources_are_watched(passes: list[Discovery], expected: list[str]) -> None:
+    known = Known()
+    for one in passes:
+        known = known.after(one)
+    assert watched(known) == expected
+
+
+def test_owners_are_found_by_kind_even_if_they_are_not_watched() -> None:
+    known = Known().after(found(served("example.org", "v1", "widgets", frozenset({"get"}))))
+    assert watched(known) == []
+    assert known.kinds["example.org", "Widget"].plural == "widgets"
+    assert known.after(found(failed=("example.org/v1",))).kinds == known.kinds
+    assert known.after(found()).kinds == {}

@@ -1,0 +1,201 @@
+"""The graph of owners is the same whatever the order of changes, and misses nobody who has to be looked at."""
+
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from controller_manager.api.model import ObjectMeta, OwnerReference
+from controllers.garbage_collector.graph import (
+    Absent,
+    Graph,
+    Identity,
+    Instruction,
+    Misplaced,
+    Node,
+    Task,
+    What,
+    claim_of,
+    is_waiting,
+)
+
+UIDS = ("a", "b", "c", "d", "e")
+# Where each object really is; "c" is cluster-wide.
+PLACES = {"a": "x", "b": "x", "c": "", "d": "y", "e": "x"}
+STATES = ("live", "held", "waiting", "orphaning")
+FINALIZERS = {"live": (), "held": ("example.org/hold",), "waiting": ("foregroundDeletion",), "orphaning": ("orphan",)}
+
+Ref = tuple[str, str, bool | None]
+
+
+def identity(uid: str, kind: str = "K") -> Identity:
+    return Identity("g", kind, PLACES[uid], f"n-{uid}", uid)
+
+
+def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMeta:
+    owners = tuple(
+        OwnerReference(api_version="g/v1", kind=kind, name=f"n-{owner}", uid=owner, block_owner_deletion=blocks)
+        for owner, kind, blocks in refs
+    )
+    return ObjectMeta(
+        name=f"n-{uid}",
+        namespace=PLACES[uid],
+        uid=uid,
+        owner_references=owners,
+        finalizers=FINALIZERS[state],
+        deletion_timestamp=None if state == "live" else "2026-01-01T00:00:00Z",
+    )
+
+
+def shape(graph: Graph) -> dict[str, object]:
+    """All that the graph knows, without the order in which it got to know it."""
+    return {
+        node.uid: (
+            node.identity,
+            node.meta,
+            node.blocking,
+            {claim: dict(sorted(group.items())) for claim, group in node.claims.items()},
+        )
+        for node in graph
+    }
+
+
+REFS = st.lists(
+    st.tuples(st.sampled_from(UIDS), st.sampled_from(("K", "K", "Other")), st.sampled_from((None, True, False))),
+    max_size=3,
+).map(tuple)
+
+
+class Changes(RuleBasedStateMachine):
+    """Objects come, change and go; `ordered` is what was to be done since there was a reason for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.graph = Graph()
+        self.there: dict[str, ObjectMeta] = {}
+        self.ordered: set[Instruction] = set()
+        # Whose deletion has begun, which nothing reverts.
+        self.ended: set[str] = set()
+
+    @rule(uid=st.sampled_from(UIDS), refs=REFS, state=st.sampled_from(STATES))
+    def observe(self, uid: str, refs: tuple[Ref, ...], state: str) -> None:
+        self.ended |= {uid} if state != "live" else set()
+        self.there[uid] = meta(uid, refs, "held" if state == "live" and uid in self.ended else state)
+        self.ordered.update(self.graph.observe(identity(uid), self.there[uid]))
+
+    @rule(uid=st.sampled_from(UIDS), gone=st.booleans())
+    def end(self, uid: str, gone: bool) -> None:
+        self.there.pop(uid, None)
+        self.ordered.update((self.graph.lose if gone else self.graph.forget)(identity(uid)))
+
+    @invariant()
+    def it_is_as_if_built_anew(self) -> None:
+        anew = Graph()
+        for uid, state in sorted(self.there.items(), reverse=True):
+            anew.observe(identity(uid), state)
+        assert shape(anew) == shape(self.graph)
+
+    @invariant()
+    def it_holds_what_was_observed_and_what_that_names(self) -> None:
+        named = {ref.uid for uid, one in self.there.items() for ref in one.owner_references if ref.uid != uid}
+        assert {node.uid for node in self.graph} == set(self.there) | named
+        for node in self.graph:
+            assert (node.identity is None) == (node.uid not in self.there)
+            blocking = sum(blocks for group in node.claims.values() for blocks in group.values())
+            assert node.blocking == blocking
+
+    @invariant()
+    def nobody_is_missed(self) -> None:
+        self.ordered = {one for one in self.ordered if isinstance(one, Task) and self.graph.needs(one)}
+        for node in self.graph:
+            orphan, look = Task(What.ORPHAN, node.uid), Task(What.LOOK, node.uid)
+            assert not self.graph.needs(orphan) or orphan in self.ordered
+            # An owner nobody has observed is looked at for all who claim the same, or each of these is.
+            others = node.dependents() if node.identity is None else self.unobserved(node)
+            assert not self.graph.needs(look) or look in self.ordered or self.are_ordered(list(others))
+
+    def unobserved(self, node: Node) -> list[str]:
+        owners = {reference.uid for reference in node.meta.owner_references} if node.meta else set()
+        return [uid for uid in owners if uid not in self.there]
+
+    def are_ordered(self, uids: list[str]) -> bool:
+        looks = [Task(What.LOOK, uid) for uid in uids]
+        return bool(uids) and all(look in self.ordered or not self.graph.needs(look) for look in looks)
+
+
+Changes.TestCase.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
+TestChanges = Changes.TestCase
+
+
+def test_an_owner_that_goes_has_its_dependents_looked_at() -> None:
+    graph = Graph()
+    graph.observe(identity("a"), meta("a"))
+    graph.observe(identity("b"), meta("b", (("a", "K", None),)))
+    graph.observe(identity("d"), meta("d", (("a", "K", None),)))  # from another namespace
+    assert set(graph.lose(identity("a"))) == {Task(What.LOOK, "b"), Task(What.LOOK, "d")}
+    assert graph.absent.has(identity("a"))
+    assert not graph.absent.has(identity("a")._replace(namespace="y"))
+
+
+def test_of_a_wrong_claim_people_are_told_whoever_comes_first() -> None:
+    told = Misplaced(identity("d"), identity("a")._replace(namespace="y"))
+    for first, second in (("a", "d"), ("d", "a")):
+        graph = Graph()
+        refs: dict[str, tuple[Ref, ...]] = {"a": (), "d": (("a", "K", None),)}
+        graph.observe(identity(first), meta(first, refs[first]))
+        assert graph.observe(identity(second), meta(second, refs[second])) == [told, Task(What.LOOK, "d")]
+
+
+def test_an_owner_without_a_namespace_may_be_claimed_from_all() -> None:
+    graph = Graph()
+    graph.observe(identity("c"), meta("c"))
+    for uid in ("a", "d"):
+        assert graph.observe(identity(uid), meta(uid, (("c", "K", None),))) == []
+        assert not graph.needs(Task(What.LOOK, uid))
+
+
+def test_the_last_who_holds_an_owner_up_has_it_looked_at() -> None:
+    graph = Graph()
+    graph.observe(identity("a"), meta("a", state="waiting"))
+    graph.observe(identity("b"), meta("b", (("a", "K", True),)))
+    graph.observe(identity("e"), meta("e", (("a", "K", True),)))
+    assert graph.observe(identity("b"), meta("b", (("a", "K", False),))) == [Task(What.LOOK, "b")]
+    assert graph.lose(identity("e")) == [Task(What.LOOK, "a")]
+
+
+@pytest.mark.parametrize(
+    ("refs", "expected"),
+    [
+        ({"a": "b", "b": "a"}, {"a": {"b"}, "b": {"a"}}),
+        ({"a": "b", "b": "e", "e": "a"}, {"a": {"b"}, "b": {"e"}, "e": {"a"}}),
+        ({"a": "b", "b": ""}, {"a": set(), "b": set()}),
+        ({"a": "a"}, {"a": set()}),
+    ],
+)
+def test_a_knot_is_a_circle_of_those_who_wait(refs: dict[str, str], expected: dict[str, set[str]]) -> None:
+    graph = Graph()
+    for uid, owner in refs.items():
+        owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
+        graph.observe(identity(uid), meta(uid, owners, "waiting"))
+    assert {uid: set(graph.knots(uid)) for uid in refs} == expected
+
+
+def test_the_version_a_reference_names_does_not_matter() -> None:
+    reference = OwnerReference(api_version="g/v1beta1", kind="K", name="n-a", uid="a")
+    assert claim_of(identity("b"), reference) == identity("a")
+
+
+def test_the_absent_are_bounded_and_the_latest_stay() -> None:
+    absent = Absent(2)
+    for uid in ("a", "b"):
+        absent.add(identity(uid))
+    assert absent.has(identity("a"))
+    absent.add(identity("d"))
+    assert len(absent) == 2
+    assert [absent.has(identity(uid)) for uid in ("a", "b", "d")] == [True, False, True]
+
+
+def test_orphaning_goes_before_waiting() -> None:
+    both = ObjectMeta(deletion_timestamp="2026-01-01T00:00:00Z", finalizers=("orphan", "foregroundDeletion"))
+    assert not is_waiting(both)
