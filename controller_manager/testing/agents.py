@@ -17,48 +17,49 @@ from controller_manager.client import TransportError
 from controller_manager.testing.cluster import Cluster
 
 LEASE_NAMESPACE = "kube-node-lease"
-# Seconds between two signs of life of one node.
-PERIOD = 10.0
 _MISSED = (ApiError, TransportError)
 
 
 class Agents:
     """Node agents without pods. `run` must run beside the test; those in `silent` say nothing, as if they were cut off.
 
-    An agent renews its lease every `PERIOD`, and reports its status when the cluster believes something else.
+    An agent renews its lease every `period` seconds, and reports its status when the cluster believes something else.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, period: int = 10) -> None:
         self.silent: set[str] = set()
-        self._cluster = cluster
-        # What each says of being ready; and the slot in which it renews.
-        self._says: dict[str, bool] = {}
+        self.says: dict[str, bool] = {}
+        """Whether each says that it is ready."""
+        self.cluster = cluster
+        self._period = period
+        # The revision of each node at which it had nothing to add, and what it had to say then.
+        self._believed: dict[str, tuple[int, bool]] = {}
 
     async def join(self, name: str, zone: str = "", **labels: str) -> None:
         """Register a node, which is ready."""
         if zone:
             labels[ZONE] = zone
-        await self._cluster.client.create(
+        await self.cluster.client.create(
             NODES, Node(metadata=ObjectMeta(name=name, labels=labels), status=_status(True))
         )
         lease = ObjectMeta(namespace=LEASE_NAMESPACE, name=name)
-        await self._cluster.client.create(LEASES, Lease(metadata=lease, spec=_renewed(name)))
-        self._says[name] = True
+        await self.cluster.client.create(LEASES, Lease(metadata=lease, spec=_renewed(name)))
+        self.says[name] = True
 
     def say(self, name: str, *, ready: bool) -> None:
         """Have a node report from its next sign of life on that it is ready, or is not."""
-        self._says[name] = ready
+        self.says[name] = ready
 
     async def leave(self, name: str) -> None:
         """Take a node out of the cluster."""
-        del self._says[name]
-        await self._cluster.client.delete(NODES, Key("", name))
+        del self.says[name]
+        await self.cluster.client.delete(NODES, Key("", name))
 
     async def run(self) -> None:
         """Renew and report, all nodes spread over each period."""
         second = 0
         while True:
-            names = list(self._says)[second % int(PERIOD) :: int(PERIOD)]
+            names = list(self.says)[second % self._period :: self._period]
             await self.beat([name for name in names if name not in self.silent])
             await asyncio.sleep(1)
             second += 1
@@ -73,17 +74,19 @@ class Agents:
     async def renew(self, name: str) -> None:
         """Renew one lease."""
         change = {"spec": msgspec.to_builtins(_renewed(name))}
-        await self._cluster.client.patch(LEASES, Key(LEASE_NAMESPACE, name), change)
+        await self.cluster.client.patch(LEASES, Key(LEASE_NAMESPACE, name), change)
 
     async def _report(self, name: str) -> None:
-        row = self._cluster.api.store.get(NODES.name, name)
-        if row is None or name not in self._says:
+        row = self.cluster.api.store.get(NODES.name, name)
+        if row is None or name not in self.says or self._believed.get(name) == (row.revision, self.says[name]):
             return
-        node, ready = Node.decode(row.data), self._says[name]
+        node, ready = Node.decode(row.data), self.says[name]
         if next((c.status for c in node.status.conditions if c.type == "Ready"), "") != str(ready):
             others = tuple(c for c in node.status.conditions if c.type == "NetworkUnavailable")
             said = replace(node.status, conditions=(*others, *_status(ready).conditions))
-            await self._cluster.client.update(NODES, replace(node, status=said), subresource="status")
+            await self.cluster.client.update(NODES, replace(node, status=said), subresource="status")
+        else:
+            self._believed[name] = row.revision, ready
 
 
 def _renewed(name: str) -> LeaseSpec:

@@ -11,16 +11,22 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from apiserver_stub.store.row import Change
+from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.model import PartialObject
 from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import format_micro
 from controller_manager.api.wire import Request
 from controller_manager.base import clock
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
@@ -314,3 +320,153 @@ async def test_the_rate_in_a_zone_that_is_partly_gone(flags: tuple[str, ...], ev
         agents.silent |= set("abcdef")
         await cluster.sleep(50 + 70)
         assert evicted <= len(taintings.evicted) <= (evicted + 1 if evicted > 1 else evicted)
+
+
+async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
+    """Where nodes are not as they should be once it is quiet."""
+    found = []
+    for one in (await cluster.client.list(NODES)).items:
+        name, status = one.metadata.name, status_of(one)
+        wanted = "Unknown" if name in agents.silent else str(agents.says[name])
+        keys = {"True": [], "False": ["not-ready"], "Unknown": ["unreachable"]}[status]
+        shown = sorted((t.key.removeprefix("node.kubernetes.io/"), t.effect) for t in one.spec.taints)
+        due = [(key, effect) for key in keys for effect in ("NoExecute", "NoSchedule")]
+        if (status, shown) != (wanted, due):
+            found.append(f"{name}: {status} {shown}, where {wanted} {due} should be")
+    return found
+
+
+class Trouble:
+    """Two managers on a bad network, and what befalls them and the nodes."""
+
+    FLAGS = (
+        "--node-eviction-rate=0.05",
+        "--leader-elect-lease-duration=40s",
+        "--leader-elect-renew-deadline=30s",
+        "--leader-elect-retry-period=10s",
+    )
+    # The nodes that something happens to; all others are well all the time.
+    MORTAL = ("a", "b", "x", "y")
+
+    def __init__(self, cluster: Cluster, agents: Agents) -> None:
+        self.cluster = cluster
+        self.agents = agents
+        self.replicas: list[Replica] = []
+
+    async def start(self) -> None:
+        """Have two managers, whatever became of those before; one that lost the lease has ended."""
+        self.replicas = [replica for replica in self.replicas if not replica.has_ended]
+        while len(self.replicas) < 2:
+            self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2))
+
+    async def befall(self) -> None:
+        """One thing happens."""
+        name, replica = pick(self.MORTAL), pick(self.replicas)
+        match pick(("silence", "not ready", "heal", "split", "cut", "mend", "kill", "stop")):
+            case "silence":
+                self.agents.silent.add(name)
+            case "not ready":
+                self.agents.say(name, ready=False)
+            case "heal":
+                self.agents.silent.clear()
+                self.agents.say(name, ready=True)
+            case "split":
+                self.agents.silent |= {"a", "b"}
+            case "cut":
+                replica.network.cut()
+            case "mend":
+                replica.network.mend()
+            case "kill":
+                await replica.kill()
+            case "stop":
+                await replica.stop()
+
+    async def calm(self) -> None:
+        """Nothing fails any more."""
+        for replica in self.replicas:
+            replica.network.mend()
+            replica.network.rate = 0
+        await self.cluster.sleep(30)
+        await self.start()
+        for replica in self.replicas:
+            replica.network.rate = 0
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
+    async with cluster_of("abc", "xyz") as (cluster, agents):
+        taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
+        for _ in range(4):
+            await trouble.start()
+            await cluster.sleep(chance().uniform(0, 80))
+            await trouble.befall()
+        await trouble.calm()
+        await cluster.sleep(200)
+        assert set(taintings.names) <= set(Trouble.MORTAL)
+        assert min(taintings.closest(":\0:abc"), taintings.closest(":\0:xyz")) > 19.99
+        assert await contradictions(cluster, agents) == []
+
+
+def pick(choices: Sequence[Any]) -> Any:
+    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+
+
+class ManyAgents(Agents):
+    """Agents that join and renew in the store itself: thousands of them cost little."""
+
+    async def join_all(self, names: Sequence[str], zone: str) -> None:
+        """Register these nodes, as copies of the first one."""
+        await self.join(names[0], zone)
+        for name in names[1:]:
+            await self._copy(NODES.name, names[0], name)
+            await self._copy(LEASES.name, f"kube-node-lease/{names[0]}", f"kube-node-lease/{name}")
+            self.says[name] = True
+
+    async def renew(self, name: str) -> None:
+        """Renew one lease."""
+        store, key = self.cluster.api.store, f"kube-node-lease/{name}"
+        row = store.get(LEASES.name, key)
+        assert row is not None
+        lease = Lease.decode(row.data)
+        spec = replace(lease.spec, renew_time=format_micro(utc_now()))
+
+        def encode(revision: int) -> bytes:
+            return replace(lease, metadata=replace(lease.metadata, resource_version=str(revision)), spec=spec).encode()
+
+        await store.commit(LEASES.name, key, row.revision, encode)
+
+    async def _copy(self, resource: str, template: str, key: str) -> None:
+        row = self.cluster.api.store.get(resource, template)
+        assert row is not None
+        name, copied = template.rpartition("/")[2], key.rpartition("/")[2]
+        uid = PartialObject.decode(row.data).metadata.uid
+
+        def encode(revision: int) -> bytes:
+            data = row.data.decode().replace(f'"{name}"', f'"{copied}"').replace(uid, f"uid-{copied}")
+            return data.replace(f'"resourceVersion":"{row.revision}"', f'"resourceVersion":"{revision}"').encode()
+
+        await self.cluster.api.store.commit(resource, key, 0, encode)
+
+
+async def test_a_zone_of_five_thousand_nodes_is_cut_off_and_comes_back() -> None:
+    zones = {zone: [f"{zone}-{number}" for number in range(1667)] for zone in ("east", "west", "north")}
+    async with Cluster() as cluster, Tasks() as tasks:
+        agents = ManyAgents(cluster, period=40)
+        for zone, names in zones.items():
+            await agents.join_all(names, zone)
+        taintings = Taintings(cluster)
+        tasks.start(agents.run(), name="agents")
+        await manage(cluster, "--kube-api-qps=-1")
+        await cluster.sleep(60)
+
+        agents.silent |= set(zones["west"])
+        await cluster.sleep(150)
+        assert set(taintings.by_zone) == {":\0:west"}, "nobody else"
+        assert 8 <= len(taintings.evicted) <= 14
+        unknown = [n for n in (await cluster.client.list(NODES)).items if status_of(n) == "Unknown"]
+        assert {n.metadata.name for n in unknown} == set(zones["west"])
+
+        agents.silent.clear()
+        await cluster.sleep(60)
+        assert taintings.closest(":\0:west") > 9.99
+        assert [n.metadata.name for n in (await cluster.client.list(NODES)).items if n.spec.taints] == []
