@@ -116,7 +116,8 @@ def hinted(
     for index in fixed:
         zones = [_zone_hinted(endpoint) for endpoint in slices[index] if endpoint.conditions.ready]
         together = given + Counter(zones)
-        if all(zone in due and together[zone] <= due[zone].maximum for zone in zones):
+        stray = any(endpoint.hints for endpoint in slices[index] if not endpoint.conditions.ready)
+        if not stray and all(zone in due and together[zone] <= due[zone].maximum for zone in zones):
             kept.add(index)
             given = together
     found = _spread(slices, kept, given, due)
