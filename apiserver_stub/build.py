@@ -5,7 +5,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from apiserver_stub.admission import Admission, CertificateRequests, NamespaceLifecycle, ServiceAddresses
+from apiserver_stub.admission import (
+    Admission,
+    CertificateRequests,
+    NamespaceLifecycle,
+    ServiceAddresses,
+    tolerate_illness,
+)
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
@@ -178,7 +184,7 @@ def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    return Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, addresses])
+    return Admission([NamespaceLifecycle(store.get), tolerate_illness, requests.sender], [requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

@@ -55,14 +55,14 @@ class Victim(NamedTuple):
 
 
 # Observed, every 20 seconds: all pods and nodes, and of nodes that pods are lost with, what the API server says itself.
-# A pod goes, by the first that is so:                                 reason            its status says before
-#   it has ended, and more than the threshold have: the evicted         terminated        -
-#     and then the oldest of them
+# A pod goes, by what is so of it:                                     reason            its status says before
 #   it is being deleted, on a node that is not ready and has the        out-of-service    Failed, unless it has ended
 #     out-of-service taint
-#   it is bound to a node that has been missing for the quarantine      orphaned          Failed, and why
-#     and that the API server does not know
-#   it is being deleted, and was never bound                            unscheduled       Failed
+#   it is bound to a node that has been missing for the quarantine      orphaned          Failed, and why, unless it
+#     and that the API server does not know                                                 has ended
+#   it is being deleted, and was never bound                            unscheduled       Failed, unless it has ended
+#   it has ended, and of all others more than the threshold have:       terminated        -
+#     the evicted, and then the oldest of them
 # Whatever has ended and has no grace left is let alone: there is nothing more to ask for.
 
 
@@ -87,12 +87,12 @@ class PodGarbageCollector:
     async def reconcile(self, _: str) -> Requeue:
         """Look at all pods once."""
         pods = self._pods.list()
-        victims = [*surplus(pods, self._threshold), *unscheduled(pods)]
-        out = await self._ask(doubtful(pods, self._nodes.list()))
-        victims += out_of_service(pods, (node for node in out.values() if node is not None))
-        victims += orphans(pods, await self._gone(pods))
+        found = await self._ask(doubtful(pods, self._nodes.list()))
+        out = [node for node in found.values() if node is not None]
+        lost = [*out_of_service(pods, out), *orphans(pods, await self._gone(pods)), *unscheduled(pods)]
+        victims = [*lost, *surplus(without(pods, lost), self._threshold)]
         gate = asyncio.Semaphore(AT_ONCE)
-        await all_of(*(self._delete(victim, gate) for victim in first_reasons(victims)))
+        await all_of(*(self._delete(victim, gate) for victim in victims if not is_done_with(victim.pod)))
         return Requeue(PERIOD)
 
     async def _gone(self, pods: Iterable[Pod]) -> list[str]:
@@ -202,14 +202,15 @@ def unscheduled(pods: Iterable[Pod]) -> Iterator[Victim]:
     return (Victim(pod, UNSCHEDULED) for pod in pods if _is_going(pod) and not pod.spec.node_name)
 
 
-def first_reasons(victims: Iterable[Victim]) -> Iterator[Victim]:
-    """Each pod once that there is something to do about, for the first of its reasons."""
-    seen: set[Key] = set()
-    for victim in victims:
-        key = key_of(victim.pod)
-        if key not in seen and not (has_ended(victim.pod) and _is_out_of_grace(victim.pod)):
-            seen.add(key)
-            yield victim
+def without(pods: Sequence[Pod], victims: Collection[Victim]) -> Sequence[Pod]:
+    """The pods but for those victims."""
+    doomed = {key_of(victim.pod) for victim in victims}
+    return [pod for pod in pods if key_of(pod) not in doomed] if doomed else pods
+
+
+def is_done_with(pod: Pod) -> bool:
+    """Whether nothing more can be asked for: it has ended, and only finalizers keep it."""
+    return has_ended(pod) and _is_out_of_grace(pod)
 
 
 def has_ended(pod: Pod) -> bool:

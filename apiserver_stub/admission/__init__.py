@@ -4,5 +4,14 @@ from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
+from apiserver_stub.admission.tolerations import tolerate_illness
 
-__all__ = ["Admission", "AdmissionRequest", "CertificateRequests", "NamespaceLifecycle", "ServiceAddresses", "Step"]
+__all__ = [
+    "Admission",
+    "AdmissionRequest",
+    "CertificateRequests",
+    "NamespaceLifecycle",
+    "ServiceAddresses",
+    "Step",
+    "tolerate_illness",
+]

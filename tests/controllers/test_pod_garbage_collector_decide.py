@@ -10,13 +10,14 @@ from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStat
 from controllers.pod_garbage_collector import (
     Victim,
     doubtful,
-    first_reasons,
+    is_done_with,
     is_out_of_service,
     missing,
     orphans,
     out_of_service,
     surplus,
     unscheduled,
+    without,
 )
 
 
@@ -120,7 +121,21 @@ def test_pods_of_nodes_that_are_gone_are_orphans() -> None:
     assert names(orphans([pod("a"), pod("b", node="m"), pod("c", node="")], ["m"])) == ["b"]
 
 
-def test_each_pod_goes_once_and_only_if_there_is_something_to_do() -> None:
-    ended = pod("ended", "Failed", grace=0)
-    victims = [Victim(pod("a"), "x"), Victim(ended, "x"), Victim(pod("a"), "y"), Victim(pod("held", grace=0), "y")]
-    assert [(v.pod.metadata.name, v.reason) for v in first_reasons(victims)] == [("a", "x"), ("held", "y")]
+def test_what_goes_anyway_does_not_count_as_ended() -> None:
+    lost = [Victim(pod("a"), "x")]
+    assert names(Victim(one, "") for one in without([pod("a"), pod("b")], lost)) == ["b"]
+    assert names(Victim(one, "") for one in without([pod("a")], [])) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod("p", "Failed", grace=0), True),
+        (pod("p", "Succeeded", grace=0), True),
+        (pod("p", "Failed", grace=30), False),
+        (pod("p", "Failed"), False),
+        (pod("p", "Running", grace=0), False),
+    ],
+)
+def test_what_only_finalizers_keep_is_let_alone(found: Pod, expected: bool) -> None:
+    assert is_done_with(found) is expected

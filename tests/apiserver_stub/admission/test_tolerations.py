@@ -1,0 +1,56 @@
+"""Which tolerations a pod is given, as a table."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission import AdmissionRequest, tolerate_illness
+from apiserver_stub.call import User
+from apiserver_stub.kinds.registry import built_in
+
+READY, REACH = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
+KINDS = {kind.storage: kind for kind in built_in().all()}
+Tolerations = list[dict[str, Any]]
+
+
+def given(sign: str) -> dict[str, Any]:
+    return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+
+
+def admitted(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
+    user = User(name="somebody")
+    tolerate_illness(AdmissionRequest(operation, KINDS[kind], "default", "p", subresource, tree, None, user, False))
+    return tree.get("spec", {}).get("tolerations")
+
+
+@pytest.mark.parametrize(
+    ("own", "added"),
+    [
+        ([], [READY, REACH]),
+        ([{"key": "k", "operator": "Exists"}], [READY, REACH]),
+        ([{"key": READY, "operator": "Exists", "effect": "NoSchedule"}], [READY, REACH]),
+        ([{"key": READY, "operator": "Exists", "effect": "NoExecute"}], [REACH]),
+        ([{"key": REACH, "operator": "Exists", "tolerationSeconds": 5, "effect": "NoExecute"}], [READY]),
+        ([{"key": REACH, "operator": "Exists"}], [READY]),
+        ([{"operator": "Exists"}], []),
+        ([{"operator": "Exists", "effect": "NoExecute"}], []),
+        ([{"operator": "Exists", "effect": "NoSchedule"}], [READY, REACH]),
+    ],
+)
+def test_a_pod_is_given_what_it_does_not_say_itself(own: Tolerations, added: list[str]) -> None:
+    expected = [*own, *map(given, added)]
+    for operation in ("create", "update"):
+        assert admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
+
+
+def test_a_spec_that_others_share_stays_as_it_is() -> None:
+    shared: dict[str, Any] = {"nodeName": "n"}
+    tree = {"spec": shared}
+    assert admitted(tree) == [given(READY), given(REACH)]
+    assert shared == {"nodeName": "n"}
+
+
+def test_nothing_else_is_touched() -> None:
+    assert admitted({"spec": {}}, kind="services") is None
+    assert admitted({"spec": {}}, operation="delete") is None
+    assert admitted({"spec": {}}, subresource="status") is None

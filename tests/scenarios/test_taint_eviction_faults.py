@@ -1,0 +1,186 @@
+"""Taint eviction while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. A pod is deleted only where its time had run out: within the last `LATENESS` seconds its node had a NoExecute taint
+   that it did not tolerate, or one that had been there, and the pod with it, for as long as it tolerates that.
+   So a pod that tolerates all such taints for good is never deleted, nor one on a node without any.
+2. A pod that is deleted says why.
+3. Once everything works again, every pod whose time runs out is deleted within its seconds and `BOUND`.
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from apiserver_stub.store.row import Change
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import NotFound
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Response
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import monotonic
+from controller_manager.testing import Cluster, Replica
+
+T = TypeVar("T")
+Tree = Mapping[str, Any]
+
+FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
+ROUNDS = 16
+# From the answer that condemned a pod to its deletion: two requests, each delayed, refused for a while or repeated.
+LATENESS = 20.0
+# A silent watch is noticed, what failed is tried again.
+BOUND = 150.0
+NODES_THERE = ("a", "b", "c")
+TROUBLES = ("k", "l")
+PATIENCE = (5, 20, 60)
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Nodes with taints and pods with tolerations, as people made them, and what became of the pods."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        # Since when each trouble is on each node; over is when it went, if it has.
+        self.troubles: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
+        # The node, the time of birth, and what is tolerated, with what was until when.
+        self.pods: dict[str, tuple[str, float]] = {}
+        self.tolerated: dict[str, list[tuple[float, dict[str, int | None]]]] = {}
+        self.wrong: list[str] = []
+        self.deleted: set[str] = set()
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            row = change.row
+            if row.resource == "pods" and row.field("metadata.deletionTimestamp") and row.name not in self.deleted:
+                self.deleted.add(row.name)
+                if b"DeletionByTaintManager" not in row.data:
+                    self.wrong.append(f"{row.name} does not say why it was deleted")
+                if not self.was_condemned(row.name, monotonic()):
+                    self.wrong.append(f"{row.name} was deleted too early")
+
+    def was_condemned(self, pod: str, now: float) -> bool:
+        """Whether the pod's time had run out at some moment between then and `LATENESS` before."""
+        node, born = self.pods[pod]
+        for trouble, begun, over in self.troubles[node]:
+            for index, (since, tolerated) in enumerate(self.tolerated[pod]):
+                until = self.tolerated[pod][index + 1][0] if index + 1 < len(self.tolerated[pod]) else now
+                seconds = tolerated.get(trouble, 0)
+                if seconds is None:
+                    continue
+                first = max(since, max(begun, born) + seconds)
+                last = min(until, now if over is None else over)
+                if first <= last + 0.01 and last >= now - LATENESS:
+                    return True
+        return False
+
+    def is_condemned(self, pod: str) -> bool:
+        """Whether the pod's time runs out, as things are."""
+        node, _ = self.pods[pod]
+        _, tolerated = self.tolerated[pod][-1]
+        return any(over is None and tolerated.get(trouble, 0) is not None for trouble, _, over in self.troubles[node])
+
+    async def taint(self) -> None:
+        """Put a taint on a node, or take it away."""
+        node, trouble = one_of(NODES_THERE[:2]), one_of(TROUBLES)
+        there = [entry for entry in self.troubles[node] if entry[2] is None]
+        found = next((entry for entry in there if entry[0] == trouble), None)
+        if found is None:
+            self.troubles[node].append([trouble, monotonic(), None])
+        taints = [{"key": entry[0], "effect": "NoExecute"} for entry in self.troubles[node] if entry[2] is None]
+        taints = [one for one in taints if found is None or one["key"] != trouble]
+        await self.cluster.client.patch(NODES, Key("", node), {"spec": {"taints": taints}})
+        if found is not None:
+            found[2] = monotonic()
+
+    async def bear(self) -> None:
+        """Make a pod."""
+        name, node = f"p-{len(self.pods)}", one_of(NODES_THERE)
+        tolerated = {trouble: one_of((None, None, *PATIENCE)) for trouble in TROUBLES if chance().uniform(0, 1) < 0.8}
+        self.pods[name], self.tolerated[name] = (node, monotonic()), [(monotonic(), tolerated)]
+        spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "tolerations": _tolerations(tolerated)}
+        tree = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+        await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
+
+    async def retolerate(self) -> None:
+        """Change for how long a pod tolerates what it does."""
+        name = one_of(tuple(self.pods))
+        tolerated = {trouble: one_of((None, *PATIENCE)) for trouble in self.tolerated[name][-1][1]}
+        with contextlib.suppress(NotFound):
+            change = {"spec": {"tolerations": _tolerations(tolerated)}}
+            await self.cluster.client.patch(PODS, Key("default", name), change)
+            self.tolerated[name].append((monotonic(), tolerated))
+
+
+def _tolerations(tolerated: Mapping[str, int | None]) -> list[Tree]:
+    for_good = [{"key": f"node.kubernetes.io/{sign}", "operator": "Exists"} for sign in ("not-ready", "unreachable")]
+    return for_good + [
+        {
+            "key": key,
+            "operator": "Exists",
+            "effect": "NoExecute",
+            **({} if limit is None else {"tolerationSeconds": limit}),
+        }
+        for key, limit in tolerated.items()
+    ]
+
+
+class Trouble:
+    """A manager and what goes wrong with it."""
+
+    def __init__(self, cluster: Cluster, replica: Replica) -> None:
+        self.cluster = cluster
+        self.replica = replica
+
+    async def kill(self) -> None:
+        await self.replica.kill()
+        self.replica = await self.cluster.manage(*FLAGS, faults=0.2)
+
+    async def cut(self) -> None:
+        self.replica.network.cut()
+        await self.cluster.sleep(chance().uniform(0, 30))
+        self.replica.network.mend()
+
+    async def deafen(self) -> None:
+        """What it knows of nodes or pods grows old, and it can still write."""
+        path = one_of(("/api/v1/nodes", "/api/v1/pods"))
+        self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
+        self.replica.network.cut()
+        self.replica.network.mend()
+
+    async def none(self) -> None:
+        """What fails by chance is enough."""
+
+    async def heal(self) -> None:
+        """End all that goes wrong."""
+        self.replica.network.rate = 0
+        self.replica.network.intercept(None)
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
+    async with Cluster() as cluster:
+        for name in NODES_THERE:
+            await cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
+        world = World(cluster)
+        for _ in range(6):
+            await world.bear()
+        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2))
+        people = (world.taint, world.taint, world.bear, world.retolerate)
+        troubles = (trouble.none, trouble.kill, trouble.cut, trouble.deafen)
+        for _ in range(ROUNDS):
+            await one_of((*people, *troubles))()
+            await cluster.sleep(chance().uniform(0, 25))
+        await trouble.heal()
+        await cluster.sleep(max(PATIENCE) + BOUND)
+        assert world.wrong == []
+        assert {name for name in world.pods if world.is_condemned(name)} <= world.deleted
