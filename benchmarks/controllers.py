@@ -22,7 +22,7 @@ NAMESPACES = "/api/v1/namespaces"
 NAMESPACE = f"{NAMESPACES}/many"
 SERVICES, PODS, ENDPOINTS = f"{NAMESPACE}/services", f"{NAMESPACE}/pods", f"{NAMESPACE}/endpoints"
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/many/endpointslices"
-SERVICE_COUNT, PODS_EACH = 300, 10
+SERVICE_COUNT, PODS_EACH, NODE_COUNT = 300, 10, 100
 GO_SERVICE_MS = 6.0
 DEPENDENTS = (3000, 6000)
 GO_DEPENDENT_MS = 0.43
@@ -73,6 +73,7 @@ async def _make_dependents(api: Api, collection: str, count: int) -> None:
 async def of_services(api: Api, controller: str, collection: str) -> list[Result]:
     """300 services of 10 pods each, until all addresses are there."""
     await api.send([create(NAMESPACES, {"metadata": {"name": "many"}})])
+    await api.send(create("/api/v1/nodes", {"metadata": {"name": f"node-{number}"}}) for number in range(NODE_COUNT))
     await api.send(create(PODS, _pod(number)) for number in _pods())
     await api.send(_become(number, ready=True) for number in _pods())
     found = []
@@ -137,7 +138,7 @@ def _pod(number: int) -> dict[str, Any]:
     tree = pod(f"pod-{number}")
     tree["metadata"]["namespace"] = "many"
     tree["metadata"]["labels"]["app"] = f"app-{number // PODS_EACH}"
-    tree["spec"]["nodeName"] = f"node-{number % 100}"
+    tree["spec"]["nodeName"] = f"node-{number % NODE_COUNT}"
     return tree
 
 
