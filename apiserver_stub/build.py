@@ -12,6 +12,7 @@ from apiserver_stub.admission import (
     ServiceAddresses,
     tolerate_illness,
 )
+from apiserver_stub.admission.autoscalers import keep_one
 from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
@@ -26,6 +27,7 @@ from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
+    SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AccessOptions,
@@ -134,8 +136,8 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
     tokens = _tokens(access.token_auth_file, accounts, store)
     authenticators: list[Authenticator] = [by_certificate, tokens]
     hub = Hub(store)
-    admission = _admission(store, may, options[NetworkOptions])
     features = options[FeatureOptions]
+    admission = _admission(store, may, options[NetworkOptions], features)
     verbs = Verbs(
         Tools(
             store,
@@ -177,14 +179,15 @@ def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: 
     return Store(backend or _backend(options), retention, log=log, rules=Rules(flaw_of, lifetimes))
 
 
-def _admission(store: Store, may: May, network: NetworkOptions) -> Admission:
+def _admission(store: Store, may: May, network: NetworkOptions, features: FeatureOptions) -> Admission:
     def allows(user: User, verb: str, signer: str) -> bool:
         signers = Route(verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
         return may.judge(user, signers).opinion is Opinion.ALLOW
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    return Admission([NamespaceLifecycle(store.get), tolerate_illness, requests.sender], [requests.verdict, addresses])
+    to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
+    return Admission([NamespaceLifecycle(store.get), tolerate_illness, requests.sender, *to_zero], [requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

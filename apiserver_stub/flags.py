@@ -235,7 +235,8 @@ COMPRESSION = Gate("APIResponseCompression", "BETA", default=True)
 CBOR = Gate("CBORServingAndStorage", "ALPHA")
 UNSAFE_DELETION = Gate("AllowUnsafeMalformedObjectDeletion", "ALPHA")
 STREAMING_LISTS = Gate("WatchList", "BETA", default=True)
-_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR, STREAMING_LISTS)
+SCALE_TO_ZERO = Gate("HPAScaleToZero", "ALPHA")
+_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR, STREAMING_LISTS, SCALE_TO_ZERO)
 
 
 class FeatureOptions(Options):

@@ -1,7 +1,7 @@
 """The group autoscaling: horizontal pod autoscalers (v2), and the scale of whatever they scale (v1)."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from controller_manager.api.edit import Condition
 from controller_manager.api.model import Model, Object
@@ -215,6 +215,6 @@ HORIZONTAL_POD_AUTOSCALERS = Resource(
 )
 
 
-def scale_of(resource: Resource[Object]) -> ScaleResource:
+def scale_of(resource: Resource[Any]) -> ScaleResource:
     """Where the scales of the objects of a resource are read and written, as its subresource `scale`."""
     return ScaleResource(resource.group, resource.version, resource.plural, "Scale", resource.namespaced, Scale)

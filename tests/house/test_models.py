@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api import core, discovery, edit, model, nodes
+from controller_manager.api import autoscaling, core, discovery, edit, model, nodes
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -14,6 +14,7 @@ COMPLETE = {
         "meta.v1.Condition",
         "core.v1.NamespaceCondition",
         "core.v1.PodCondition",
+        "autoscaling.v2.HorizontalPodAutoscalerCondition",
     ),
     nodes.NodeCondition: ("core.v1.NodeCondition",),
     nodes.Taint: ("core.v1.Taint",),
@@ -28,6 +29,17 @@ COMPLETE = {
     discovery.ForZone: ("discovery.v1.ForZone",),
     discovery.ForNode: ("discovery.v1.ForNode",),
     discovery.SlicePort: ("discovery.v1.EndpointPort",),
+    autoscaling.MetricStatus: ("autoscaling.v2.MetricStatus",),
+    autoscaling.ResourceStatus: ("autoscaling.v2.ResourceMetricStatus",),
+    autoscaling.ContainerResourceStatus: ("autoscaling.v2.ContainerResourceMetricStatus",),
+    autoscaling.PodsStatus: ("autoscaling.v2.PodsMetricStatus",),
+    autoscaling.ObjectStatus: ("autoscaling.v2.ObjectMetricStatus",),
+    autoscaling.ExternalStatus: ("autoscaling.v2.ExternalMetricStatus",),
+    autoscaling.MetricValue: ("autoscaling.v2.MetricValueStatus",),
+    autoscaling.MetricIdentifier: ("autoscaling.v2.MetricIdentifier",),
+    autoscaling.MetricSelector: ("meta.v1.LabelSelector",),
+    autoscaling.SelectorRequirement: ("meta.v1.LabelSelectorRequirement",),
+    autoscaling.ObjectInNamespace: ("autoscaling.v2.CrossVersionObjectReference",),
 }
 
 

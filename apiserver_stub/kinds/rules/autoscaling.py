@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.amounts import positive
+from apiserver_stub.kinds.rules.amounts import not_negative, positive
 from apiserver_stub.kinds.rules.combine import (
     Change,
     Rules,
@@ -40,6 +40,10 @@ def _room(spec: Any, at: At, found: Problems) -> None:
     lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
     if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
         found.invalid((at, "maxReplicas"), highest, "must be greater than or equal to `minReplicas`")
+    sources = [metric.get("type") for metric in spec.get("metrics", ())]
+    if lowest == 0 and sources and not {"Object", "External"}.intersection(sources):
+        why = "must specify at least one Object or External metric to support scaling to zero replicas"
+        found.forbidden((at, "metrics"), why)
 
 
 _TARGET = record({
@@ -93,10 +97,10 @@ _SCALING = record({
             1, _LONGEST_PERIOD, f"must be greater than zero and less than or equal to {_LONGEST_PERIOD}",
         ),
     })),
-    "selectPolicy": one_of("Disabled", "Max", "Min"),
+    "selectPolicy": one_of("Disabled", "Max", "Min"), "tolerance": not_negative,
 }, _policies)  # fmt: skip
 _SPEC = record({
-    "scaleTargetRef": _REFERENCE, "minReplicas": at_least(1), "maxReplicas": _POSITIVE,
+    "scaleTargetRef": _REFERENCE, "minReplicas": at_least(0), "maxReplicas": _POSITIVE,
     "targetCPUUtilizationPercentage": _POSITIVE,
     "metrics": each(record(dict(_SOURCES), _metric)),
     "behavior": record({"scaleUp": _SCALING, "scaleDown": _SCALING}),

@@ -12,7 +12,6 @@ _replication = needs("replicationcontroller-controller")
 _stateful_set = needs("statefulset-controller")
 _finished = needs("ttl-after-finished-controller")
 _admission = needs("validatingadmissionpolicy-status-controller")
-_autoscaler = needs("horizontal-pod-autoscaler-controller")
 _quota = needs("resourcequota-controller")
 
 
@@ -34,31 +33,6 @@ class WorkloadOptions(Options):
     )
 
 
-class AutoscalerOptions(Options):
-    """When and how far workloads are scaled."""
-
-    title = "Horizontal pod autoscaler controller"
-
-    concurrent_horizontal_pod_autoscaler_syncs: Int32 = _autoscaler(
-        5, "autoscalers worked on at the same time", minimum=1
-    )
-    horizontal_pod_autoscaler_sync_period: Duration = _autoscaler(
-        "15s", "how often the number of pods is looked at", minimum=0.001
-    )
-    horizontal_pod_autoscaler_downscale_stabilization: Duration = _autoscaler(
-        "5m", "how long back the highest number that was recommended holds off a smaller one", minimum=0
-    )
-    horizontal_pod_autoscaler_cpu_initialization_period: Duration = _autoscaler(
-        "5m", "how long after a pod's start its use of CPU may be left out", minimum=0
-    )
-    horizontal_pod_autoscaler_initial_readiness_delay: Duration = _autoscaler(
-        "30s", "how long after a pod's start a change of its readiness counts as its first", minimum=0
-    )
-    horizontal_pod_autoscaler_tolerance: float = _autoscaler(
-        0.1, "how far the ratio of wanted to actual may be from 1.0 before anything is scaled", minimum=0
-    )
-
-
 class QuotaOptions(Options):
     """How the use of resources is counted."""
 
@@ -68,4 +42,4 @@ class QuotaOptions(Options):
     resource_quota_sync_period: Duration = _quota("5m", "how often everything is counted again", minimum=0.001)
 
 
-GROUPS = (WorkloadOptions, AutoscalerOptions, QuotaOptions)
+GROUPS = (WorkloadOptions, QuotaOptions)

@@ -7,6 +7,14 @@ import pytest
 I, R, N, F, D, L, M = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicate", "TooLong", "TooMany"  # noqa: E741
 CLAIM, VOLUME, QUOTA, LIMITS = "v1/PersistentVolumeClaim", "v1/PersistentVolume", "v1/ResourceQuota", "v1/LimitRange"
 SCALER, BUDGET = "autoscaling/v2/HorizontalPodAutoscaler", "policy/v1/PodDisruptionBudget"
+OF_CPU = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+}
+OF_A_QUEUE = {
+    "type": "External",
+    "external": {"metric": {"name": "length"}, "target": {"type": "Value", "value": "1"}},
+}
 RBAC, HOOKS = "rbac.authorization.k8s.io/v1", "admissionregistration.k8s.io/v1"
 CSR, CRD = (
     "certificates.k8s.io/v1/CertificateSigningRequest",
@@ -70,6 +78,10 @@ AT_SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
         ("scheduling.k8s.io/v1/PriorityClass", {"metadata.name": "system-mine"}, [("metadata.name", F)]),
         ("node.k8s.io/v1/RuntimeClass", {"handler": "A"}, [("handler", I)]),
         (SCALER, {"spec.maxReplicas": 0}, [("spec.maxReplicas", I)]),
+        (SCALER, {"spec.minReplicas": 0, "spec.metrics": [OF_CPU]}, [("spec.metrics", F)]),
+        (SCALER, {"spec.minReplicas": 0, "spec.metrics": [OF_A_QUEUE]}, []),
+        (SCALER, {"spec.minReplicas": -1}, [("spec.minReplicas", I)]),
+        (SCALER, {"spec.behavior.scaleUp.tolerance": "-1"}, [("spec.behavior.scaleUp.tolerance", I)]),
         (SCALER, {"spec.minReplicas": 5}, [("spec.maxReplicas", I)]),
         (SCALER, {"spec.metrics.0.type": "Pods"}, [("spec.metrics[0].pods", R), ("spec.metrics[0].resource", F)]),
         (SCALER, {"spec.metrics.0.resource.target.averageUtilization": 0},

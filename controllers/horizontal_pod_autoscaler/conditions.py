@@ -1,0 +1,40 @@
+"""The conditions of an autoscaler; pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from controller_manager.api.edit import Condition, with_condition
+
+ABLE_TO_SCALE = "AbleToScale"
+SCALING_ACTIVE = "ScalingActive"
+SCALING_LIMITED = "ScalingLimited"
+SCALED_TO_ZERO = "ScaledToZero"
+
+
+class Told(NamedTuple):
+    """What a condition says from now on."""
+
+    type: str
+    holds: bool
+    reason: str
+    message: str
+
+
+def with_told(conditions: Sequence[Condition], told: Iterable[Told], now: str) -> tuple[Condition, ...]:
+    """The conditions with all that is told, the last word of a type counting; `now` is the time of what turns."""
+    changed = tuple(conditions)
+    for one in {one.type: one for one in told}.values():
+        new = Condition(
+            type=one.type,
+            status="True" if one.holds else "False",
+            last_transition_time=now,
+            reason=one.reason,
+            message=one.message,
+        )
+        changed = with_condition(changed, new)
+    return changed
+
+
+def holds(conditions: Iterable[Condition], kind: str) -> bool:
+    """Whether a condition is True."""
+    return any(one.type == kind and one.status == "True" for one in conditions)

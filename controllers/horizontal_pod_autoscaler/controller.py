@@ -1,0 +1,273 @@
+"""Looks at every autoscaler once a period, and gives its target the replicas that its metrics ask for."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from controller_manager.api.autoscaling import (
+    HORIZONTAL_POD_AUTOSCALERS,
+    AutoscalerStatus,
+    HorizontalPodAutoscaler,
+    Scale,
+    ScaleResource,
+)
+from controller_manager.api.core import PODS
+from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
+from controller_manager.api.resource import key_of
+from controller_manager.api.timestamps import format_time
+from controller_manager.base import clock
+from controller_manager.base.chance import chance
+from controller_manager.controller import Add, Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec
+from controllers._selection import PODS_BY_LABEL
+from controllers.horizontal_pod_autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, Told, with_told
+from controllers.horizontal_pod_autoscaler.decision import (
+    Decision,
+    Rules,
+    by_metrics,
+    told_of_zero,
+    undecided,
+    without_metrics,
+)
+from controllers.horizontal_pod_autoscaler.history import History
+from controllers.horizontal_pod_autoscaler.measuring import Measuring
+from controllers.horizontal_pod_autoscaler.monitor import Monitor, action_of
+from controllers.horizontal_pod_autoscaler.options import AutoscalerOptions
+from controllers.horizontal_pod_autoscaler.pods import Startup
+from controllers.horizontal_pod_autoscaler.proposals import Failure
+from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind, Targets
+
+# Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
+# that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.
+_LOOKS = 5000
+_READS = 100
+# Of the usual limit of requests: a look takes two of them, and thousands of autoscalers are looked at in each period.
+_QPS_FACTOR = 50
+
+_TO_ZERO = "HPAScaleToZero"
+_OWN_TOLERANCE = "HPAConfigurableTolerance"
+
+
+class _Seen(NamedTuple):
+    """An autoscaler, and the scale of its target."""
+
+    autoscaler: HorizontalPodAutoscaler
+    resource: ScaleResource
+    scale: Scale
+
+
+class AutoscalerController:
+    """Reconciles one autoscaler; `decision` has the table of what is observed and decided.
+
+    It is looked at when its spec changes, and then once a period: at the start, looks are spread over that.
+    """
+
+    def __init__(self, context: Context, options: AutoscalerOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._autoscalers = context.informers.get(HORIZONTAL_POD_AUTOSCALERS)
+        self._period = options.horizontal_pod_autoscaler_sync_period
+        self._rules = Rules(
+            options.horizontal_pod_autoscaler_tolerance,
+            options.horizontal_pod_autoscaler_downscale_stabilization,
+            to_zero=context.enabled(_TO_ZERO),
+            own_tolerance=context.enabled(_OWN_TOLERANCE),
+        )
+        startup = Startup(
+            options.horizontal_pod_autoscaler_cpu_initialization_period,
+            options.horizontal_pod_autoscaler_initial_readiness_delay,
+        )
+        kinds = Kinds(context.client)
+        self._targets = Targets(context.client, kinds)
+        self._monitor = Monitor(context.runtime.registry, self._autoscalers)
+        self._measuring = Measuring(context, kinds, self._rules, startup, self._monitor)
+        self._reads = asyncio.Semaphore(_READS)
+        self._syncs = asyncio.Semaphore(options.concurrent_horizontal_pod_autoscaler_syncs)
+        self._histories: dict[Key, History] = {}
+
+    async def run(self, add: Add) -> None:
+        """Order the first look at each autoscaler there is, so that their periods end one after the other."""
+        for autoscaler in self._autoscalers.list():
+            add(key_of(autoscaler), "first look", after=chance().uniform(0.0, self._period))
+        await asyncio.Event().wait()
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Have the target of autoscaler `key` scaled, and tell in its status what was seen and done."""
+        autoscaler, began = self._autoscalers.get(key), clock.monotonic()
+        if autoscaler is None:
+            self._histories.pop(key, None)
+            self._measuring.forget(key)
+            return None
+        action, error = "none", "internal"
+        try:
+            action, error = await self._look(autoscaler)
+        finally:
+            self._monitor.looked(action, error, clock.monotonic() - began)
+        return Requeue(max(0.0, began + self._period - clock.monotonic()))
+
+    async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
+        """What was done, and whose error there was, as metrics tell it."""
+        try:
+            async with self._reads:
+                seen = _Seen(autoscaler, *await self._targets.get(autoscaler))
+        except (NoSuchKind, ApiError, OSError) as error:
+            await self._tell_of_no_scale(autoscaler, str(error))
+            return "none", "spec" if isinstance(error, NoSuchKind) else "internal"
+        current = seen.scale.spec.replicas
+        history = self._history(autoscaler, current)
+        decision = without_metrics(autoscaler, current, self._rules)
+        proposals = [] if decision else await self._measuring.proposals(autoscaler, seen.scale)
+        async with self._syncs:
+            self._check(autoscaler)
+            if isinstance(proposals, Failure):
+                decision = undecided(proposals, current)
+            elif decision is None:
+                decision = by_metrics(autoscaler, current, proposals, history, self._rules, clock.monotonic())
+            scaled = await self._act(seen, decision, history)
+        error_label = "none"
+        if decision.problem or scaled is False:
+            error_label = "spec" if any(one.of_spec for one in decision.failures) else "internal"
+        return action_of(current, decision.replicas) if scaled else "none", error_label
+
+    def _history(self, autoscaler: HorizontalPodAutoscaler, current: int) -> History:
+        key, uid = key_of(autoscaler), autoscaler.metadata.uid
+        history = self._histories.get(key)
+        if history is None or history.uid != uid:
+            history = self._histories[key] = History(uid, clock.monotonic(), current)
+        return history
+
+    def _check(self, autoscaler: HorizontalPodAutoscaler) -> None:
+        """See that the autoscaler is what it was when the look at it began, which may be a while ago."""
+        now = self._autoscalers.get(key_of(autoscaler))
+        if now is None or now.metadata.uid != autoscaler.metadata.uid or now.spec != autoscaler.spec:
+            raise Conflict("the autoscaler changed while its metrics were asked for")
+
+    async def _act(self, seen: _Seen, decision: Decision, history: History) -> bool | None:
+        """Scale if need be, and tell everything; whether the target was scaled, None if there was no need."""
+        autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
+        for one in decision.failures:
+            self._events.warning(autoscaler, one.event or one.reason, one.message)
+        if decision.problem and not decision.agreed:
+            self._events.warning(autoscaler, "FailedComputeMetricsReplicas", decision.problem)
+        told = (Told(ABLE_TO_SCALE, True, "SucceededGetScale", "the scale of the target was read"), *decision.told)
+        if decision.replicas == current:
+            desired = current if decision.agreed else autoscaler.status.desired_replicas
+            told += told_of_zero(autoscaler, current, current, self._rules)
+            await self._tell(autoscaler, current, desired, decision, told)
+            return None
+        refusal = await self._scale(seen, decision, history)
+        if refusal:
+            told += (Told(ABLE_TO_SCALE, False, "FailedUpdateScale", f"the target could not be scaled: {refusal}"),)
+            await self._tell(autoscaler, current, autoscaler.status.desired_replicas, decision, told)
+            return False
+        done = f"the target was scaled to {decision.replicas}"
+        told += (Told(ABLE_TO_SCALE, True, "SucceededRescale", done),)
+        told += told_of_zero(autoscaler, current, decision.replicas, self._rules)
+        await self._tell(autoscaler, current, decision.replicas, decision, told, scaled=True)
+        return True
+
+    async def _scale(self, seen: _Seen, decision: Decision, history: History) -> str:
+        """Have the target scaled; returns why it could not be. Raises Conflict if the target was scaled meanwhile."""
+        autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
+        size = f"New size: {decision.replicas}; reason: {decision.reason}"
+        try:
+            await self._targets.set(seen.resource, seen.scale, decision.replicas)
+        except Conflict:
+            raise
+        except (ApiError, OSError) as error:
+            if not isinstance(error, ApiError):
+                history.scaled(clock.monotonic(), current, decision.replicas)  # it may have been done all the same
+            self._events.warning(autoscaler, "FailedRescale", f"{size}; error: {error}")
+            return str(error)
+        history.scaled(clock.monotonic(), current, decision.replicas)
+        self._events.normal(autoscaler, "SuccessfulRescale", size)
+        return ""
+
+    async def _tell_of_no_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
+        self._events.warning(autoscaler, "FailedGetScale", why)
+        told = Told(ABLE_TO_SCALE, False, "FailedGetScale", f"the scale of the target can't be read: {why}")
+        conditions = with_told(autoscaler.status.conditions, (told,), format_time(clock.utc_now()))
+        async with self._syncs:
+            await self._write(autoscaler, msgspec.structs.replace(autoscaler.status, conditions=conditions))
+
+    async def _tell(
+        self,
+        autoscaler: HorizontalPodAutoscaler,
+        current: int,
+        desired: int,
+        decision: Decision,
+        told: tuple[Told, ...],
+        *,
+        scaled: bool = False,
+    ) -> None:
+        """Bring the status up to date."""
+        now = format_time(clock.utc_now())
+        conditions = with_told(autoscaler.status.conditions, told, now)
+        if not self._rules.to_zero:
+            conditions = tuple(one for one in conditions if one.type != SCALED_TO_ZERO)
+        status = AutoscalerStatus(
+            observed_generation=autoscaler.metadata.generation or None,
+            last_scale_time=now if scaled else autoscaler.status.last_scale_time,
+            current_replicas=current,
+            desired_replicas=desired,
+            current_metrics=decision.metrics,
+            conditions=conditions,
+        )
+        await self._write(autoscaler, status)
+
+    async def _write(self, autoscaler: HorizontalPodAutoscaler, status: AutoscalerStatus) -> None:
+        if status == autoscaler.status:
+            return
+        try:
+            await self._client.update(
+                HORIZONTAL_POD_AUTOSCALERS, msgspec.structs.replace(autoscaler, status=status), subresource="status"
+            )
+        except (Conflict, NotFound):
+            raise
+        except ApiError as error:
+            self._events.warning(autoscaler, "FailedUpdateStatus", str(error))
+            raise
+
+
+def autoscaler_to_look_at(_: Informers, change: Change[HorizontalPodAutoscaler]) -> Iterator[Key]:
+    """An autoscaler that is new, gone, or has another spec; not those found at the start, nor what became of a look."""
+    before, after = change.before, change.after
+    if before is None or after is None:
+        if not change.initial:
+            yield change.key
+    elif before.spec != after.spec:
+        yield change.key
+
+
+def nobody(*_: object) -> tuple[()]:
+    """Pods are counted when their autoscaler is looked at: no change of one is a reason to."""
+    return ()
+
+
+SPECS = (
+    Spec(
+        name="horizontal-pod-autoscaler-controller",
+        queue="horizontalpodautoscaler",
+        aliases=("horizontalpodautoscaling",),
+        service_account="horizontal-pod-autoscaler",
+        reporter="horizontal-pod-autoscaler",
+        reconciler=AutoscalerController,
+        options=AutoscalerOptions,
+        workers=lambda _: _LOOKS,
+        watches=(
+            Mapped(HORIZONTAL_POD_AUTOSCALERS, autoscaler_to_look_at),
+            Mapped(PODS, nobody, indexes=PODS_BY_LABEL),
+        ),
+        qps_factor=_QPS_FACTOR,
+        rbac=(
+            Rule(groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("get", "list", "watch")),
+            Rule(groups=("autoscaling",), resources=("horizontalpodautoscalers/status",), verbs=("update",)),
+            Rule(groups=("*",), resources=("*/scale",), verbs=("get", "update")),
+            Rule(groups=("",), resources=("pods",), verbs=("list", "watch")),
+            Rule(groups=(RESOURCE_METRICS,), resources=("pods",), verbs=("list",)),
+            Rule(groups=(CUSTOM_METRICS, EXTERNAL_METRICS), resources=("*",), verbs=("get", "list")),
+        ),
+    ),
+)

@@ -1,0 +1,151 @@
+"""How many replicas a target shall have, why, and what is told of that; pure.
+
+the target has                                 decided
+no replicas, and it is not we who did that     nothing: scaling is disabled
+more than the maximum                          the maximum
+fewer than the minimum                         the minimum
+no selector, or pods of another autoscaler     nothing: it can't be computed
+else                                           what its metrics agree on, as far as the limits allow
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
+from controllers.horizontal_pod_autoscaler.amounts import milli
+from controllers.horizontal_pod_autoscaler.conditions import SCALED_TO_ZERO, SCALING_ACTIVE, Told, holds
+from controllers.horizontal_pod_autoscaler.history import History
+from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
+from controllers.horizontal_pod_autoscaler.proposals import (
+    Failure,
+    Proposal,
+    agree,
+    complaint,
+    statuses,
+)
+from controllers.horizontal_pod_autoscaler.replicas import Tolerance
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What holds for all autoscalers: flags, and which features are on."""
+
+    tolerance: float
+    stabilization: float
+    to_zero: bool
+    own_tolerance: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """So many replicas, and if that is a change, why.
+
+    `failures` are metrics that did not count, and `problem` is what is wrong with them; without `agreed` they kept
+    everything from being decided.
+    """
+
+    replicas: int
+    reason: str = ""
+    told: tuple[Told, ...] = ()
+    metrics: tuple[MetricStatus, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    problem: str = ""
+    agreed: bool = True
+
+
+def bounds_of(spec: AutoscalerSpec, rules: Rules) -> Bounds:
+    """How few and how many replicas there may be."""
+    return Bounds(spec.min_replicas if rules.to_zero else max(1, spec.min_replicas), spec.max_replicas)
+
+
+def tolerance_of(spec: AutoscalerSpec, rules: Rules) -> Tolerance:
+    """How far metrics may be from their targets."""
+    behavior = spec.behavior if rules.own_tolerance else None
+    down, up = (behavior.scale_down, behavior.scale_up) if behavior else (None, None)
+    return Tolerance(_own(down, rules.tolerance), _own(up, rules.tolerance))
+
+
+def _own(rules: ScalingRules | None, default: float) -> float:
+    return default if rules is None or rules.tolerance is None else milli(rules.tolerance) / 1000
+
+
+def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Rules) -> Decision | None:
+    """What can be decided without metrics; None when they are needed."""
+    spec = autoscaler.spec
+    low, high = bounds_of(spec, rules)
+    if current == 0 and not _wakes(autoscaler, rules):
+        told = Told(SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling")
+        return Decision(0, told=(told,))
+    if current > high:
+        return Decision(high, "Current number of replicas above Spec.MaxReplicas")
+    if current < low:
+        return Decision(low, "Current number of replicas below Spec.MinReplicas")
+    return None
+
+
+def _wakes(autoscaler: HorizontalPodAutoscaler, rules: Rules) -> bool:
+    """Whether it looks after a target without replicas: only if it is what took them all (KEP-2021)."""
+    scaled_to_zero = holds(autoscaler.status.conditions, SCALED_TO_ZERO)
+    return rules.to_zero and scaled_to_zero and _sees_from_outside(autoscaler.spec)
+
+
+def _sees_from_outside(spec: AutoscalerSpec) -> bool:
+    """Whether a metric tells something when there are no pods."""
+    return any(metric.type in ("Object", "External") for metric in spec.metrics)
+
+
+def undecided(failure: Failure, current: int) -> Decision:
+    """Nothing is changed, since metrics can't even be asked for."""
+    told = Told(SCALING_ACTIVE, False, failure.reason, failure.message)
+    return Decision(current, told=(told,), failures=(failure,), problem=failure.message, agreed=False)
+
+
+def by_metrics(
+    autoscaler: HorizontalPodAutoscaler,
+    current: int,
+    proposals: Sequence[Proposal | Failure],
+    history: History,
+    rules: Rules,
+    now: float,
+) -> Decision:
+    """What the metrics decide at a time of the history's clock, which notes what they recommend."""
+    spec, measured = autoscaler.spec, statuses(proposals)
+    agreed = agree(proposals, current)
+    failures = tuple(one for one in proposals if isinstance(one, Failure))
+    problem = complaint(failures, len(proposals)) if failures or isinstance(agreed, Failure) else ""
+    if isinstance(agreed, Failure):
+        message = f"the number of replicas can't be computed: {agreed.message}"
+        told = Told(SCALING_ACTIVE, False, agreed.reason, message)
+        return Decision(current, "", (told,), measured, failures, problem, agreed=False)
+    bounds, window = bounds_of(spec, rules), rules.stabilization
+    recommended = max(0, agreed.replicas)
+    if spec.behavior is None:
+        limited = plainly(recommended, current, bounds, history, window, now)
+    else:
+        limited = as_told(spec.behavior, recommended, current, bounds, history, window, now)
+    active = Told(SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}")
+    reason = f"{agreed.metric} above target" if recommended > current else "All metrics below target"
+    return Decision(
+        limited.replicas,
+        reason if limited.replicas != current else "",
+        (active, *limited.told),
+        measured,
+        failures,
+        problem,
+    )
+
+
+def told_of_zero(autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: Rules) -> tuple[Told, ...]:
+    """Whether there are no replicas because we took them: what tells that apart from a person who did."""
+    if not rules.to_zero:
+        return ()
+    if desired == current:
+        stands = current == 0 or not holds(autoscaler.status.conditions, SCALED_TO_ZERO)
+        return () if stands else (_not_by_us(),)
+    if desired == 0 and _sees_from_outside(autoscaler.spec):
+        return (Told(SCALED_TO_ZERO, True, SCALED_TO_ZERO, "the autoscaler took the last replicas of the target"),)
+    return (_not_by_us(),)
+
+
+def _not_by_us() -> Told:
+    return Told(SCALED_TO_ZERO, False, "NotScaledToZero", "the autoscaler did not take the last replicas of the target")

@@ -1,0 +1,142 @@
+"""How far a recommendation is followed: stabilization, the speed of change, and the bounds; pure."""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
+from controllers.horizontal_pod_autoscaler.conditions import ABLE_TO_SCALE, SCALING_LIMITED, Told
+from controllers.horizontal_pod_autoscaler.history import History
+
+_PERIOD = 15
+_DOUBLE = ScalingPolicy(type="Percent", value=100, period_seconds=_PERIOD)
+# What rules say that nobody set, as the API documents it.
+FAST_UP = ScalingRules(policies=(ScalingPolicy(type="Pods", value=4, period_seconds=_PERIOD), _DOUBLE))
+FAST_DOWN = ScalingRules(policies=(_DOUBLE,))
+# Without a behavior at most this factor at once, but up to so many replicas whatever there are.
+_FACTOR, _AT_LEAST = 2, 4
+
+
+class Bounds(NamedTuple):
+    """The fewest and the most replicas there may be."""
+
+    low: int
+    high: int
+
+
+class Limited(NamedTuple):
+    """What is left of a recommendation, and what is told of it."""
+
+    replicas: int
+    told: tuple[Told, ...]
+
+
+class _Limit(NamedTuple):
+    replicas: int
+    reason: str
+    message: str
+
+
+_WITHIN = "DesiredWithinRange", "the recommendation is within the limits"
+_TOO_MANY = "TooManyReplicas", "more replicas are recommended than the maximum"
+_TOO_FEW = "TooFewReplicas", "fewer replicas are recommended than the minimum"
+_TOO_FAST = "ScaleUpLimit", "the recommendation grows faster than replicas may be added"
+_TOO_SOON = "ScaleDownLimit", "the recommendation falls faster than replicas may be taken away"
+_READY = "ReadyForNewScale", "nothing recommended recently holds off the recommendation"
+_HELD_UP = "ScaleUpStabilized", "recent recommendations were lower; the lowest of them counts"
+_HELD_DOWN = "ScaleDownStabilized", "recent recommendations were higher; the highest of them counts"
+
+
+def plainly(recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float) -> Limited:
+    """Follow a recommendation of an autoscaler without a behavior: the highest one of `window` seconds counts."""
+    stable = history.highest(now, window, recommended)
+    history.recommended(now, recommended)
+    fastest = max(_FACTOR * current, _AT_LEAST)
+    highest, why = (fastest, _TOO_FAST) if fastest < bounds.high else (bounds.high, _TOO_MANY)
+    if stable < bounds.low:
+        limit = _Limit(bounds.low, *_TOO_FEW)
+    else:
+        limit = _Limit(highest, *why) if stable > highest else _Limit(stable, *_WITHIN)
+    return Limited(limit.replicas, (_stability(recommended, stable, _HELD_DOWN), _limitation(stable, limit)))
+
+
+def as_told(
+    behavior: Behavior, recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float
+) -> Limited:
+    """Follow a recommendation as a behavior says; `window` is that of scaling down, if it does not say.
+
+    Of the recommendations of a window the lowest counts for scaling up and the highest for scaling down: within the
+    two nothing is changed.
+    """
+    up, down = behavior.scale_up or FAST_UP, behavior.scale_down or FAST_DOWN
+    lowest = history.lowest(now, _window(up, 0.0), recommended)
+    highest = history.highest(now, _window(down, window), recommended)
+    history.recommended(now, recommended)
+    stable = min(max(current, lowest), highest)
+    if stable > current:
+        limit = _upward(stable, current, bounds, history, up, now)
+    elif stable < current:
+        limit = _downward(stable, current, bounds, history, down, now)
+    else:
+        limit = _Limit(stable, *_WITHIN)
+    held = _HELD_UP if recommended >= current else _HELD_DOWN
+    return Limited(limit.replicas, (_stability(recommended, stable, held), _limitation(stable, limit)))
+
+
+def _window(rules: ScalingRules, default: float) -> float:
+    seconds = rules.stabilization_window_seconds
+    return default if seconds is None else float(seconds)
+
+
+def _upward(wanted: int, current: int, bounds: Bounds, history: History, rules: ScalingRules, now: float) -> _Limit:
+    fastest = max(current, most(current, history, rules, now))
+    limit, why = (fastest, _TOO_FAST) if fastest < bounds.high else (bounds.high, _TOO_MANY)
+    return _Limit(limit, *why) if wanted > limit else _Limit(wanted, *_WITHIN)
+
+
+def _downward(wanted: int, current: int, bounds: Bounds, history: History, rules: ScalingRules, now: float) -> _Limit:
+    fastest = min(current, fewest(current, history, rules, now))
+    limit, why = (fastest, _TOO_SOON) if fastest > bounds.low else (bounds.low, _TOO_FEW)
+    return _Limit(limit, *why) if wanted < limit else _Limit(wanted, *_WITHIN)
+
+
+def most(current: int, history: History, rules: ScalingRules, now: float) -> int:
+    """How many replicas there may be at once by the policies for scaling up."""
+    starts = _starts(current, history, rules.policies, now)
+    limits = [
+        start + policy.value if policy.type == "Pods" else math.ceil(start * (1 + policy.value / 100))
+        for start, policy in starts
+    ]
+    return _selected(rules, limits, current, more=True)
+
+
+def fewest(current: int, history: History, rules: ScalingRules, now: float) -> int:
+    """How few replicas there may be at once by the policies for scaling down."""
+    starts = _starts(current, history, rules.policies, now)
+    limits = [
+        start - policy.value if policy.type == "Pods" else int(start * (1 - policy.value / 100))
+        for start, policy in starts
+    ]
+    return _selected(rules, limits, current, more=False)
+
+
+def _starts(
+    current: int, history: History, policies: Iterable[ScalingPolicy], now: float
+) -> list[tuple[int, ScalingPolicy]]:
+    """For each policy, how many replicas there were when its period began."""
+    return [(current - history.change(now, policy.period_seconds), policy) for policy in policies]
+
+
+def _selected(rules: ScalingRules, limits: list[int], current: int, *, more: bool) -> int:
+    if rules.select_policy == "Disabled" or not limits:
+        return current
+    widest = rules.select_policy != "Min"
+    return max(limits) if widest is more else min(limits)
+
+
+def _stability(recommended: int, stable: int, held: tuple[str, str]) -> Told:
+    return Told(ABLE_TO_SCALE, True, *(_READY if stable == recommended else held))
+
+
+def _limitation(stable: int, limit: _Limit) -> Told:
+    return Told(SCALING_LIMITED, limit.replicas != stable, limit.reason, limit.message)

@@ -1,0 +1,119 @@
+"""Finds out what the metrics of an autoscaler propose: its pods from the informer, their metrics from the APIs."""
+
+from collections.abc import Sequence
+
+from controller_manager.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import ApiError, BadRequest
+from controller_manager.api.resource import Key, key_of
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.base import clock
+from controller_manager.base.tasks import all_of
+from controller_manager.cache import Informer
+from controller_manager.controller import Context
+from controllers._selection import PODS_BY_LABEL
+from controllers.horizontal_pod_autoscaler.claims import Claims
+from controllers.horizontal_pod_autoscaler.decision import Rules, tolerance_of
+from controllers.horizontal_pod_autoscaler.metrics_apis import MetricsApis
+from controllers.horizontal_pod_autoscaler.monitor import Monitor, action_of
+from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Startup
+from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, View, failure, propose
+from controllers.horizontal_pod_autoscaler.readings import Query, query_of
+from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind
+
+# The index of `controllers._selection`.
+(_LABEL,) = PODS_BY_LABEL
+
+
+class Measuring:
+    """Knows the selectors of all targets too, so that no two autoscalers count the same pods."""
+
+    def __init__(self, context: Context, kinds: Kinds, rules: Rules, startup: Startup, monitor: Monitor) -> None:
+        self._pods = context.informers.get(PODS)
+        self._apis = MetricsApis(context.client)
+        self._kinds = kinds
+        self._rules = rules
+        self._startup = startup
+        self._monitor = monitor
+        self._claims = Claims()
+
+    def forget(self, key: Key) -> None:
+        """That autoscaler is gone."""
+        self._claims.drop(key)
+
+    async def proposals(self, autoscaler: HorizontalPodAutoscaler, scale: Scale) -> list[Proposal | Failure] | Failure:
+        """What each metric proposes; a failure alone if none can be asked for."""
+        key, text = key_of(autoscaler), scale.status.selector
+        if not text:
+            return Failure("InvalidSelector", "the scale of the target has no selector", event="SelectorRequired")
+        try:
+            selector = LabelSelector.parse(text)
+        except BadRequest as error:
+            return Failure("InvalidSelector", str(error))
+        pods = selected(self._pods, key.namespace, selector)
+        self._claims.put(key, selector)
+        claimants = self._claims.of(pods)
+        if len(claimants) > 1:
+            names = ", ".join(map(str, claimants))
+            return Failure("AmbiguousSelector", f"pods of {text} are those of several autoscalers: {names}")
+        view = View(
+            pods,
+            scale.spec.replicas,
+            scale.status.replicas,
+            tolerance_of(autoscaler.spec, self._rules),
+            self._startup,
+            clock.wall_seconds(),
+        )
+        return await self._measure(autoscaler.spec.metrics, key.namespace, text, view)
+
+    async def _measure(
+        self, metrics: Sequence[MetricSpec], namespace: str, selector: str, view: View
+    ) -> list[Proposal | Failure]:
+        began = clock.monotonic()
+        queries = [await self._query(spec, namespace, selector) for spec in metrics]
+        asked = list({query: None for query in queries if isinstance(query, Query)})
+        answers = dict(zip(asked, await all_of(*map(self._ask, asked)), strict=True))
+        found = []
+        for spec, query in zip(metrics, queries, strict=True):
+            answer = answers[query] if isinstance(query, Query) else query
+            found.append(propose(spec, answer, view) if isinstance(answer, bytes) else failure(spec, answer))
+            self._count(spec, found[-1], view, clock.monotonic() - began)
+        return found
+
+    async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> Query | str | bytes:
+        """What to ask for a metric; or an answer right away, or why nothing can be asked."""
+        described = ""
+        if spec.object is not None:
+            try:
+                described = (await self._kinds.of(spec.object.described_object))[0].resource.name
+            except (NoSuchKind, ApiError, OSError) as error:
+                return str(error)
+        return query_of(spec, namespace, selector, described) or b""
+
+    async def _ask(self, query: Query) -> bytes | str:
+        """The answer, or why there is none."""
+        try:
+            return await self._apis.ask(query)
+        except CannotCompute as error:
+            return str(error)
+
+    def _count(self, spec: MetricSpec, found: Proposal | Failure, view: View, seconds: float) -> None:
+        if isinstance(found, Proposal):
+            self._monitor.computed(spec.type, action_of(view.wanted, found.replicas), "none", seconds)
+        else:
+            self._monitor.computed(spec.type, "none", "spec" if found.of_spec else "internal", seconds)
+
+
+def selected(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> list[Pod]:
+    """The pods that a selector finds, looked for among those that have one of the labels it asks for."""
+    exact = [each for each in selector.requirements if each.operator == "in"]
+    few = min(
+        (
+            [pod for value in each.values for pod in pods.by_index(_LABEL, f"{namespace}/{each.key}={value}")]
+            for each in exact
+        ),
+        key=len,
+        default=None,
+    )
+    found = pods.list(namespace) if few is None else few
+    return [pod for pod in found if selector.matches(pod.metadata.labels)]

@@ -1,0 +1,138 @@
+"""Which pods of a target count, and what each asked for; pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from controller_manager.api.core import Container, Pod, ResourceRequirements
+from controller_manager.api.edit import Condition
+from controller_manager.api.timestamps import parse_time
+from controllers.horizontal_pod_autoscaler.amounts import milli
+
+CPU = "cpu"
+
+
+class CannotCompute(Exception):
+    """A metric gives no number of replicas; says why."""
+
+
+class Sample(NamedTuple):
+    """What was measured of one pod, in thousandths, on average over the `window` seconds that ended at `at`."""
+
+    value: int
+    at: float = 0.0
+    window: float = 0.0
+
+
+class Startup(NamedTuple):
+    """How long CPU use after a pod's start may be left out, and how long a first readiness may take (seconds)."""
+
+    initialization: float
+    readiness_delay: float
+
+
+class Groups(NamedTuple):
+    """The pods of a target by what is known of them: `ready` counts, the others are names."""
+
+    ready: int
+    unready: Collection[str]
+    missing: Collection[str]
+    ignored: Collection[str]
+
+
+# A pod, looked at in this order                                   is
+#   being deleted, or failed                                       ignored
+#   pending                                                        unready
+#   without a sample                                               missing
+#   for a metric other than CPU                                    ready
+#   without a start, or without a Ready condition                  unready
+#   within the initialization period of its start:
+#       not ready, or sampled before a window of readiness         unready
+#   later: not ready, and never ready since it started             unready
+#   else                                                           ready
+def group(
+    pods: Iterable[Pod], samples: Mapping[str, Sample], startup: Startup, now: float, *, resource: str = ""
+) -> Groups:
+    """Sort pods by what their samples are worth at a wall time."""
+    unready: list[str] = []
+    missing: list[str] = []
+    ignored: list[str] = []
+    ready = 0
+    for pod in pods:
+        name = pod.metadata.name
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase == "Failed":
+            ignored.append(name)
+        elif pod.status.phase == "Pending":
+            unready.append(name)
+        elif name not in samples:
+            missing.append(name)
+        elif resource == CPU and _starts_up(pod, samples[name], startup, now):
+            unready.append(name)
+        else:
+            ready += 1
+    return Groups(ready, unready, missing, ignored)
+
+
+def ready_pods(pods: Collection[Pod]) -> int:
+    """How many run and are ready. Raises CannotCompute when there are none at all."""
+    if not pods:
+        raise CannotCompute("the selector of the target finds no pods")
+    return sum(pod.status.phase == "Running" and _is_true(_readiness(pod)) for pod in pods)
+
+
+def requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
+    """What each pod, or one container of each, requests of a resource, in thousandths.
+
+    Raises CannotCompute when one of them requests none: its use would be a part of nothing.
+    """
+    return {pod.metadata.name: _request(pod, resource, container) for pod in pods}
+
+
+def _request(pod: Pod, resource: str, container: str) -> int:
+    whole = _requested(pod.spec.resources, resource)
+    if whole is not None and not container:
+        return milli(whole)
+    chosen = [each for each in _long_running(pod) if container in ("", each.name)]
+    if container and not chosen:
+        raise CannotCompute(f"there is no container {container} in pod {pod.metadata.name}")
+    total = 0
+    for each in chosen:
+        requested = _requested(each.resources, resource)
+        if requested is None:
+            raise CannotCompute(f"missing request for {resource} in container {each.name} of pod {pod.metadata.name}")
+        total += milli(requested)
+    return total
+
+
+def _long_running(pod: Pod) -> Iterator[Container]:
+    yield from pod.spec.containers
+    yield from (each for each in pod.spec.init_containers if each.restart_policy == "Always")
+
+
+def _requested(resources: ResourceRequirements | None, resource: str) -> str | None:
+    return (resources.requests or {}).get(resource) if resources is not None else None
+
+
+def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
+    condition = _readiness(pod)
+    if condition is None or pod.status.start_time is None:
+        return True
+    started, turned = seconds_of(pod.status.start_time), seconds_of(condition.last_transition_time)
+    if started + startup.initialization > now:
+        return condition.status == "False" or sample.at < turned + sample.window
+    return condition.status == "False" and started + startup.readiness_delay > turned
+
+
+def seconds_of(time: str | None) -> float:
+    """A time of the API as seconds since the epoch; 0 without one that can be read."""
+    try:
+        return parse_time(time).timestamp() if time else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _readiness(pod: Pod) -> Condition | None:
+    return next((each for each in pod.status.conditions if each.type == "Ready"), None)
+
+
+def _is_true(condition: Condition | None) -> bool:
+    return condition is not None and condition.status == "True"

@@ -1,0 +1,246 @@
+"""What each metric of an autoscaler proposes, and what they propose together; pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from controller_manager.api.autoscaling import (
+    ContainerResourceStatus,
+    ExternalStatus,
+    MetricIdentifier,
+    MetricSpec,
+    MetricStatus,
+    MetricTarget,
+    MetricValue,
+    ObjectStatus,
+    PodsStatus,
+    ResourceSource,
+    ResourceStatus,
+)
+from controller_manager.api.core import Pod
+from controllers.horizontal_pod_autoscaler.amounts import amount, milli
+from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Startup, group, ready_pods, requests
+from controllers.horizontal_pod_autoscaler.readings import (
+    Samples,
+    external_value,
+    object_value,
+    pods_samples,
+    resource_samples,
+    text_of,
+)
+from controllers.horizontal_pod_autoscaler.replicas import (
+    Counted,
+    Tolerance,
+    average_usage,
+    by_average,
+    by_value,
+    per_pod,
+    utilization,
+)
+
+# What events and conditions call the failure of a metric, by its type.
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "Resource": "FailedGetResourceMetric",
+        "ContainerResource": "FailedGetContainerResourceMetric",
+        "Pods": "FailedGetPodsMetric",
+        "Object": "FailedGetObjectMetric",
+        "External": "FailedGetExternalMetric",
+    }
+)
+UNKNOWN_TYPE = "InvalidMetricSourceType"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What is known of a target: its pods, how many it should have and says it has; and how it is to be judged.
+
+    `now` is wall time in seconds since the epoch.
+    """
+
+    pods: Sequence[Pod]
+    wanted: int
+    there: int
+    tolerance: Tolerance
+    startup: Startup
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """So many replicas, because of a metric, and what that measured."""
+
+    replicas: int
+    metric: str
+    status: MetricStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A metric that proposes nothing, and why; `of_spec` if it never could.
+
+    The `event` has another reason where that is usual.
+    """
+
+    reason: str
+    message: str
+    of_spec: bool = False
+    event: str = ""
+
+
+def propose(spec: MetricSpec, body: bytes, view: View) -> Proposal | Failure:
+    """What a metric proposes when its API answers with `body`."""
+    make = _BY_TYPE.get(spec.type)
+    if make is None:
+        return Failure(UNKNOWN_TYPE, f"there is no metric type {spec.type!r}", of_spec=True)
+    try:
+        return make(spec, body, view)
+    except (CannotCompute, ValueError) as error:
+        return failure(spec, str(error))
+
+
+def failure(spec: MetricSpec, why: str) -> Failure:
+    """A metric that could not be had or makes no sense."""
+    return Failure(REASONS[spec.type], f"failed to get {_named(spec)}: {why}")
+
+
+def _named(spec: MetricSpec) -> str:
+    source = spec.resource or spec.container_resource
+    if source:
+        return f"{source.name} {'usage' if source.target.average_value is not None else 'utilization'}"
+    other = spec.pods or spec.object or spec.external
+    return f"{spec.type.lower()} metric {other.metric.name}" if other else f"{spec.type.lower()} metric"
+
+
+def _resource(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+    source = spec.resource or spec.container_resource
+    if source is None:
+        raise CannotCompute(f"a metric of type {spec.type} needs a resource")
+    samples = resource_samples(body, source.name, source.container)
+    counted, name = _of_resource(source, samples, view)
+    current = MetricValue(
+        average_utilization=counted.usage.percent,
+        average_value=amount(counted.usage.average, binary=source.name == "memory"),
+    )
+    if spec.resource:
+        status = MetricStatus(type=spec.type, resource=ResourceStatus(name=source.name, current=current))
+    else:
+        one = ContainerResourceStatus(name=source.name, container=source.container, current=current)
+        status = MetricStatus(type=spec.type, container_resource=one)
+    return Proposal(counted.replicas, name, status)
+
+
+def _of_resource(source: ResourceSource, samples: Samples, view: View) -> tuple[Counted, str]:
+    target, kind = source.target, "container resource" if source.container else "resource"
+    if target.average_value is not None:
+        return _average(samples, view, milli(target.average_value), source.name), f"{source.name} {kind}"
+    if target.average_utilization is None:
+        raise CannotCompute("its target is neither a utilization nor an average value")
+    wanted = target.average_utilization
+    groups = group(_some(view.pods), samples, view.startup, view.now, resource=source.name)
+    asked = requests(view.pods, source.name, source.container)
+    counted = per_pod(
+        utilization(wanted, asked),
+        samples,
+        groups,
+        view.wanted,
+        view.tolerance,
+        full=lambda name: asked[name] * max(100, wanted) // 100,
+    )
+    return counted, f"{source.name} {kind} utilization (percentage of request)"
+
+
+def _average(samples: Samples, view: View, target: int, resource: str = "") -> Counted:
+    groups = group(_some(view.pods), samples, view.startup, view.now, resource=resource)
+    return per_pod(average_usage(target), samples, groups, view.wanted, view.tolerance, full=lambda _: target)
+
+
+def _some(pods: Sequence[Pod]) -> Sequence[Pod]:
+    if not pods:
+        raise CannotCompute("the selector of the target finds no pods")
+    return pods
+
+
+def _pods(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+    if spec.pods is None or spec.pods.target.average_value is None:
+        raise CannotCompute("its target is no average value")
+    counted = _average(pods_samples(body), view, milli(spec.pods.target.average_value))
+    current = MetricValue(average_value=amount(counted.usage.average))
+    status = MetricStatus(type=spec.type, pods=PodsStatus(metric=spec.pods.metric, current=current))
+    return Proposal(counted.replicas, f"pods metric {spec.pods.metric.name}", status)
+
+
+def _object(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+    if spec.object is None:
+        raise CannotCompute("a metric of type Object needs an object")
+    source = spec.object
+    replicas, current = _single(object_value(body), source.target, view)
+    status = ObjectStatus(metric=source.metric, described_object=source.described_object, current=current)
+    name = f"{source.described_object.kind} metric {source.metric.name}"
+    return Proposal(replicas, name, MetricStatus(type=spec.type, object=status))
+
+
+def _external(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+    if spec.external is None:
+        raise CannotCompute("a metric of type External needs an external metric")
+    source = spec.external
+    replicas, current = _single(external_value(body), source.target, view)
+    status = MetricStatus(type=spec.type, external=ExternalStatus(metric=source.metric, current=current))
+    return Proposal(replicas, f"external metric {_with_selector(source.metric)}", status)
+
+
+def _single(value: int, target: MetricTarget, view: View) -> tuple[int, MetricValue]:
+    """What one value that all pods share proposes, and how its status tells it."""
+    if target.average_value is not None:
+        replicas, share = by_average(view.there, value, milli(target.average_value), view.tolerance)
+        return replicas, MetricValue(average_value=amount(share))
+    if target.value is None:
+        raise CannotCompute("its target is neither a value nor an average value")
+    replicas = by_value(view.wanted, value, milli(target.value), lambda: ready_pods(view.pods), view.tolerance)
+    return replicas, MetricValue(value=amount(value))
+
+
+def _with_selector(metric: MetricIdentifier) -> str:
+    selector = text_of(metric.selector)
+    return f"{metric.name}({selector})" if selector else metric.name
+
+
+_BY_TYPE: Mapping[str, Callable[[MetricSpec, bytes, View], Proposal]] = MappingProxyType(
+    {
+        "Resource": _resource,
+        "ContainerResource": _resource,
+        "Pods": _pods,
+        "Object": _object,
+        "External": _external,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The most that metrics propose together, and which of them; `failures` are those that propose nothing."""
+
+    replicas: int
+    metric: str
+    failures: tuple[Failure, ...] = ()
+
+
+def agree(proposals: Sequence[Proposal | Failure], current: int) -> Agreement | Failure:
+    """The largest proposal counts; a metric that fails forbids to scale down, since it might have asked for more."""
+    made = [one for one in proposals if isinstance(one, Proposal)]
+    failures = tuple(one for one in proposals if isinstance(one, Failure))
+    most = max(made, key=lambda one: one.replicas, default=None)
+    if most is None or (failures and most.replicas < current):
+        return failures[0] if failures else Failure(UNKNOWN_TYPE, "there are no metrics to scale by", of_spec=True)
+    return Agreement(most.replicas, most.metric, failures)
+
+
+def statuses(proposals: Sequence[Proposal | Failure]) -> tuple[MetricStatus, ...]:
+    """One for each metric at the place it has in the spec, where clients look for it."""
+    return tuple(one.status if isinstance(one, Proposal) else MetricStatus(type="") for one in proposals)
+
+
+def complaint(failures: Sequence[Failure], count: int) -> str:
+    """What is wrong with `count` metrics, in a sentence."""
+    first = failures[0].message if failures else "there are none"
+    return f"invalid metrics ({len(failures)} of {count}): {first}"

@@ -1,0 +1,144 @@
+"""What to ask the metrics APIs for each metric, and what their answers say; pure."""
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from controller_manager.api.autoscaling import MetricIdentifier, MetricSelector, MetricSpec, ObjectSource
+from controller_manager.api.metrics import (
+    CUSTOM_METRICS,
+    CUSTOM_VALUES,
+    EXTERNAL_METRICS,
+    EXTERNAL_VALUES,
+    POD_METRICS,
+    RESOURCE_METRICS,
+    ContainerMetrics,
+    CustomValue,
+    PodMetrics,
+)
+from controller_manager.options.duration import parse_duration
+from controllers.horizontal_pod_autoscaler.amounts import LARGEST, milli
+from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Sample, seconds_of
+
+# Of custom metrics that don't say it, in seconds.
+_USUAL_WINDOW = 60.0
+_SIGNS = {"In": "in", "NotIn": "notin"}
+
+Samples = Mapping[str, Sample]
+_Form = TypeVar("_Form")
+
+
+class Query(NamedTuple):
+    """What is asked of an API group: a path below its version, and selectors."""
+
+    group: str
+    path: str
+    selectors: tuple[tuple[str, str], ...] = ()
+
+
+def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "") -> Query | None:
+    """What to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
+
+    `described` is the resource of the object that an object metric describes, as `plural.group`. An object is one of
+    the namespace of the autoscaler, or that namespace itself.
+    """
+    space = f"namespaces/{namespace}"
+    if spec.resource or spec.container_resource:
+        return Query(RESOURCE_METRICS, f"{space}/pods", (("labelSelector", selector),))
+    if spec.pods:
+        chosen = ("labelSelector", selector), *_selecting("metricLabelSelector", spec.pods.metric)
+        return Query(CUSTOM_METRICS, f"{space}/pods/*/{spec.pods.metric.name}", chosen)
+    if spec.object:
+        place = f"{space}/metrics" if _is_namespace(spec.object) else f"{space}/{described}/{_name(spec.object)}"
+        selected = _selecting("metricLabelSelector", spec.object.metric)
+        return Query(CUSTOM_METRICS, f"{place}/{spec.object.metric.name}", selected)
+    if spec.external:
+        metric = spec.external.metric
+        return Query(EXTERNAL_METRICS, f"{space}/{metric.name}", _selecting("labelSelector", metric))
+    return None
+
+
+def _is_namespace(source: ObjectSource) -> bool:
+    return source.described_object.kind == "Namespace" and not source.described_object.group
+
+
+def _name(source: ObjectSource) -> str:
+    return source.described_object.name
+
+
+def _selecting(parameter: str, metric: MetricIdentifier) -> tuple[tuple[str, str], ...]:
+    text = text_of(metric.selector)
+    return ((parameter, text),) if text else ()
+
+
+def text_of(selector: MetricSelector | None) -> str:
+    """A label selector as text."""
+    if selector is None:
+        return ""
+    terms = [(name, f"{name}={value}") for name, value in (selector.match_labels or {}).items()]
+    for each in selector.match_expressions:
+        word = _SIGNS.get(each.operator)
+        bare = f"!{each.key}" if each.operator == "DoesNotExist" else each.key
+        terms.append((each.key, f"{each.key} {word} ({','.join(sorted(each.values))})" if word else bare))
+    return ",".join(text for _, text in sorted(terms))
+
+
+def resource_samples(body: bytes, resource: str, container: str = "") -> Samples:
+    """What each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
+    items = _decode(POD_METRICS, body).items
+    if not items:
+        raise CannotCompute("the resource metrics API has no metrics of these pods")
+    found: dict[str, Sample] = {}
+    for pod in items:
+        used = _use(pod, resource, container)
+        if used is not None:
+            found[pod.metadata.name] = Sample(used, seconds_of(pod.timestamp), parse_duration(pod.window))
+    return found
+
+
+def _use(pod: PodMetrics, resource: str, container: str) -> int | None:
+    chosen: tuple[ContainerMetrics, ...] = pod.containers
+    if container:
+        chosen = tuple(each for each in pod.containers if each.name == container)
+        if not chosen:
+            raise CannotCompute(f"there are no metrics of container {container} of pod {pod.metadata.name}")
+    if not chosen or any(resource not in each.usage for each in chosen):
+        return None
+    return sum(milli(each.usage[resource]) for each in chosen)
+
+
+def pods_samples(body: bytes) -> Samples:
+    """A custom metric of each pod. Raises CannotCompute when there is none."""
+    items = _decode(CUSTOM_VALUES, body).items
+    if not items:
+        raise CannotCompute("the custom metrics API has no such metric of these pods")
+    return {each.described_object.name: _sample(each) for each in items}
+
+
+def object_value(body: bytes) -> int:
+    """A custom metric of one object, in thousandths."""
+    items = _decode(CUSTOM_VALUES, body).items
+    if len(items) != 1:
+        raise CannotCompute(f"the custom metrics API has {len(items)} values for one object")
+    return milli(items[0].value)
+
+
+def external_value(body: bytes) -> int:
+    """The sum of all series of an external metric, in thousandths."""
+    items = _decode(EXTERNAL_VALUES, body).items
+    if not items:
+        raise CannotCompute("the external metrics API has no such metric")
+    return min(LARGEST, sum(milli(each.value) for each in items))
+
+
+def _sample(value: CustomValue) -> Sample:
+    window = value.window_seconds if value.window_seconds is not None else value.window
+    return Sample(milli(value.value), seconds_of(value.timestamp), _USUAL_WINDOW if window is None else float(window))
+
+
+def _decode(decoder: msgspec.json.Decoder[_Form], body: bytes) -> _Form:
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise CannotCompute(f"the answer of the metrics API is unreadable: {error}") from None

@@ -1,0 +1,551 @@
+"""The horizontal pod autoscaler at work in a whole cluster, in virtual time."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler, scale_of
+from controller_manager.api.core import EVENTS, PODS
+from controller_manager.api.errors import ApiError, InternalError
+from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS
+from controller_manager.api.model import Object
+from controller_manager.api.resource import Key, Resource
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing import Cluster, Replica
+from controller_manager.testing.metering import Meter, Workload, autoscaler
+
+pytestmark = pytest.mark.virtual
+
+HPAS = HORIZONTAL_POD_AUTOSCALERS
+WEB = Key("default", "web")
+ONLY = ("--leader-elect=false", "--controllers=horizontalpodautoscaling")
+QUEUE = "namespaces/default/queue_length"
+
+
+def external(target: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": "queue_length"}, "target": target}}
+
+
+def shop(cluster: Cluster, **options: Any) -> tuple[Meter, Workload]:
+    meter = Meter(cluster)
+    return meter, Workload(cluster, meter, "web", **options)
+
+
+async def manage(cluster: Cluster, *flags: str, **options: Any) -> Replica:
+    replica = await cluster.manage(*ONLY, *flags, **options)
+    await cluster.settle()
+    return replica
+
+
+async def look(cluster: Cluster, key: Key = WEB) -> HorizontalPodAutoscaler:
+    return await cluster.client.get(HPAS, key)
+
+
+async def told(cluster: Cluster, key: Key = WEB) -> dict[str, tuple[str, str]]:
+    """What the conditions say."""
+    found = await look(cluster, key)
+    return {one.type: (one.status, one.reason) for one in found.status.conditions}
+
+
+async def events(cluster: Cluster) -> list[tuple[str, str]]:
+    found = (await cluster.client.list(EVENTS)).items
+    return [(e.reason, e.message) for e in found if e.source.component == "horizontal-pod-autoscaler"]
+
+
+async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web))
+        for _ in range(4):
+            await cluster.advance(15)
+            await web.follow()
+        assert await web.replicas() == 6
+        before = cluster.api.store.revision
+        await cluster.advance(600)
+        assert cluster.api.store.revision == before
+
+        found = await look(cluster)
+        assert (found.status.current_replicas, found.status.desired_replicas) == (6, 6)
+        (metric,) = found.status.current_metrics
+        assert metric.resource is not None
+        assert (metric.resource.current.average_utilization, metric.resource.current.average_value) == (50, "50m")
+        assert await told(cluster) == {
+            "AbleToScale": ("True", "ReadyForNewScale"),
+            "ScalingActive": ("True", "ValidMetricFound"),
+            "ScalingLimited": ("False", "DesiredWithinRange"),
+        }
+        reason = "cpu resource utilization (percentage of request) above target"
+        assert sorted(await events(cluster)) == [
+            ("SuccessfulRescale", f"New size: 4; reason: {reason}"),
+            ("SuccessfulRescale", f"New size: 6; reason: {reason}"),
+        ]
+
+
+@pytest.mark.flag("horizontal-pod-autoscaler-downscale-stabilization")
+@pytest.mark.parametrize(
+    ("flags", "seconds"), [((), 300), (("--horizontal-pod-autoscaler-downscale-stabilization=60s",), 60)]
+)
+async def test_it_scales_down_once_nothing_higher_was_recommended_for_long(
+    flags: tuple[str, ...], seconds: int
+) -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(6)
+        await manage(cluster, *flags)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.advance(40)
+        web.load = 100
+        web.measure()
+        await cluster.advance(seconds - 40)
+        assert await web.replicas() == 6
+        assert (await told(cluster))["AbleToScale"] == ("True", "ScaleDownStabilized")
+        await cluster.advance(60)
+        assert await web.follow() == 2
+        assert ("SuccessfulRescale", "New size: 2; reason: All metrics below target") in await events(cluster)
+
+
+@pytest.mark.flag("horizontal-pod-autoscaler-sync-period")
+@pytest.mark.parametrize(("flags", "looks"), [((), 8), (("--horizontal-pod-autoscaler-sync-period=60s",), 2)])
+async def test_it_looks_once_a_period(flags: tuple[str, ...], looks: int) -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster, load=100)
+        await web.create(2)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await manage(cluster, *flags)
+        await cluster.sleep(120)
+        meter.asked.clear()
+        await cluster.sleep(120)
+        assert len(meter.asked) == looks
+
+
+@pytest.mark.flag("horizontal-pod-autoscaler-tolerance")
+@pytest.mark.parametrize(("flags", "replicas"), [((), 10), (("--horizontal-pod-autoscaler-tolerance=0.05",), 11)])
+async def test_a_small_difference_is_tolerated(flags: tuple[str, ...], replicas: int) -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=540)
+        await web.create(10)
+        await manage(cluster, *flags)
+        await cluster.client.create(HPAS, autoscaler(web, high=20))
+        await cluster.advance(60)
+        assert await web.replicas() == replicas
+
+
+@pytest.mark.parametrize(("gate", "replicas"), [("true", 11), ("false", 10)])
+async def test_an_autoscaler_may_have_a_tolerance_of_its_own(gate: str, replicas: int) -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=540)
+        await web.create(10)
+        await manage(cluster, f"--feature-gates=HPAConfigurableTolerance={gate}")
+        await cluster.client.create(HPAS, autoscaler(web, high=20, behavior={"scaleUp": {"tolerance": "0.05"}}))
+        await cluster.advance(60)
+        assert await web.replicas() == replicas
+
+
+async def starting(cluster: Cluster, *flags: str, ready_since: str) -> int:
+    """How many replicas there are when one of four pods is new and uses much."""
+    meter, web = shop(cluster, load=200)
+    await web.create(4)
+    status = {"startTime": "2026-01-01T00:00:00Z", "conditions": [ready_since and condition("True", ready_since)]}
+    await cluster.client.patch(PODS, Key("default", "web-4"), {"status": status}, subresource="status")
+    meter.use("web-4", web.labels, cpu="2000m")
+    await manage(cluster, *flags)
+    await cluster.client.create(HPAS, autoscaler(web, high=100))
+    await cluster.advance(5)
+    return await web.replicas()
+
+
+def condition(status: str, since: str) -> dict[str, str]:
+    return {"type": "Ready", "status": status, "lastTransitionTime": since}
+
+
+@pytest.mark.flag("horizontal-pod-autoscaler-cpu-initialization-period")
+async def test_the_use_of_cpu_right_after_a_start_is_left_out() -> None:
+    # Ready since 30 seconds, but the window of the first samples began before that.
+    async with Cluster() as cluster:
+        assert await starting(cluster, ready_since="2026-01-01T00:00:10Z") == 4
+    async with Cluster() as cluster:
+        short = "--horizontal-pod-autoscaler-cpu-initialization-period=0s"
+        assert await starting(cluster, short, ready_since="2026-01-01T00:00:10Z") == 8
+
+
+@pytest.mark.flag("horizontal-pod-autoscaler-initial-readiness-delay")
+@pytest.mark.parametrize(("delay", "replicas"), [("30s", 8), ("10m", 4)])
+async def test_a_pod_that_was_never_ready_is_left_out_also_later(delay: str, replicas: int) -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster, load=200)
+        await web.create(4)
+        status = {"startTime": "2025-12-31T23:50:00Z", "conditions": [condition("False", "2025-12-31T23:55:00Z")]}
+        await cluster.client.patch(PODS, Key("default", "web-4"), {"status": status}, subresource="status")
+        meter.use("web-4", web.labels, cpu="2000m")
+        await manage(cluster, f"--horizontal-pod-autoscaler-initial-readiness-delay={delay}")
+        await cluster.client.create(HPAS, autoscaler(web, high=100))
+        await cluster.advance(10)
+        assert await web.replicas() == replicas
+
+
+@pytest.mark.flag("concurrent-horizontal-pod-autoscaler-syncs")
+@pytest.mark.parametrize("syncs", [1, 4])
+async def test_so_many_write_at_once(syncs: int) -> None:
+    async with Cluster() as cluster:
+        meter = Meter(cluster)
+        shops = [Workload(cluster, meter, f"web-{number}", load=300) for number in range(12)]
+        for each in shops:
+            await each.create(2)
+            await cluster.client.create(HPAS, autoscaler(each))
+        writing = [0]
+
+        async def slow(request: Request) -> Response:
+            if request.method == "PUT":
+                writing.append(writing[-1] + 1)
+                await cluster.sleep(10)
+                writing.append(writing[-1] - 1)
+            return await cluster.api.handle(request)
+
+        cluster.serve_beside("/apis/apps", slow)
+        await manage(cluster, f"--concurrent-horizontal-pod-autoscaler-syncs={syncs}")
+        await cluster.sleep(150)
+        assert max(writing) == syncs
+        assert 2 not in [await each.replicas() for each in shops]
+
+
+async def test_a_target_without_replicas_is_left_alone() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(0)
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.advance(60)
+        assert await web.replicas() == 0
+        assert (await told(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
+        await web.scale(1)
+        await web.follow()
+        await cluster.advance(15)
+        assert await web.replicas() == 4
+        assert (await told(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "wanted", "reason"),
+    [
+        (12, 10, "Current number of replicas above Spec.MaxReplicas"),
+        (1, 3, "Current number of replicas below Spec.MinReplicas"),
+    ],
+)
+async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, reason: str) -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster)
+        await web.create(replicas)
+        meter.hanging.add("metrics.k8s.io")
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web, low=3, high=10))
+        await cluster.sleep(2)
+        assert await web.replicas() == wanted
+        assert await events(cluster) == [("SuccessfulRescale", f"New size: {wanted}; reason: {reason}")]
+        assert (await told(cluster))["AbleToScale"] == ("True", "SucceededRescale")
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ({"apiVersion": "apps/v1", "kind": "Deployment", "name": "other"}, "other"),
+        ({"apiVersion": "apps/v1", "kind": "Spaceship", "name": "web"}, "Spaceship"),
+        ({"apiVersion": "v1", "kind": "Deployment", "name": "web"}, "Deployment"),
+        ({"apiVersion": "a/b/c", "kind": "Deployment", "name": "web"}, "a/b/c"),
+        ({"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}, "scaled"),
+    ],
+)
+async def test_a_target_that_is_not_there_is_told_of(reference: dict[str, str], why: str) -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web, scaleTargetRef=reference))
+        await cluster.advance(60)
+        assert (await told(cluster))["AbleToScale"] == ("False", "FailedGetScale")
+        ((reason, message),) = await events(cluster)
+        assert reason == "FailedGetScale"
+        assert why in message
+
+
+async def test_the_named_version_need_not_be_there() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        await manage(cluster)
+        reference = {"apiVersion": "apps/v1beta2", "kind": "Deployment", "name": "web"}
+        await cluster.client.create(HPAS, autoscaler(web, scaleTargetRef=reference))
+        await cluster.advance(5)
+        assert await web.replicas() == 4
+
+
+@pytest.mark.parametrize("plural", ["replicasets", "statefulsets", "replicationcontrollers"])
+async def test_other_kinds_are_scaled_too(plural: str) -> None:
+    kinds = {
+        "replicasets": "ReplicaSet",
+        "statefulsets": "StatefulSet",
+        "replicationcontrollers": "ReplicationController",
+    }
+    group = "" if plural == "replicationcontrollers" else "apps"
+    resource = Resource(group, "v1", plural, kinds[plural], True, Object)
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        selector: Any = web.labels if not group else {"matchLabels": web.labels}
+        template = {"metadata": {"labels": web.labels}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+        tree = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {"replicas": 2, "selector": selector, "template": template},
+        }
+        await cluster.client.create(resource, Object.decode(msgspec.json.encode(tree)))
+        await manage(cluster)
+        reference = {"apiVersion": resource.api_version, "kind": resource.kind, "name": "web"}
+        await cluster.client.create(HPAS, autoscaler(web, scaleTargetRef=reference))
+        await cluster.advance(5)
+        assert (await cluster.client.get(scale_of(resource), WEB, subresource="scale")).spec.replicas == 4
+        assert await web.replicas() == 2
+
+
+async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster, load=100)
+        await web.create(4)
+        await manage(cluster, "--horizontal-pod-autoscaler-downscale-stabilization=0s")
+        cpu = autoscaler(web).spec.metrics[0]
+        both = (msgspec.to_builtins(cpu), external({"type": "Value", "value": "10"}))
+        await cluster.client.create(HPAS, autoscaler(web, *both))
+        await cluster.advance(60)
+        assert await web.replicas() == 4
+        assert (await told(cluster))["ScalingActive"] == ("False", "FailedGetExternalMetric")
+        assert {reason for reason, _ in await events(cluster)} == {
+            "FailedGetExternalMetric",
+            "FailedComputeMetricsReplicas",
+        }
+        found = (await look(cluster)).status.current_metrics
+        assert [one.type for one in found] == ["Resource", ""]
+
+        web.load = 600
+        web.measure()
+        await cluster.advance(15)
+        assert await web.replicas() == 8
+
+        web.load = 100
+        await web.follow()
+        meter.values[QUEUE] = "1"
+        await cluster.advance(30)
+        assert await web.follow() == 2
+        assert (await told(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
+
+
+@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
+@pytest.mark.parametrize("listed", [True, False])
+async def test_custom_metrics_of_pods_and_objects_in_either_version(version: str, listed: bool) -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster)
+        meter.custom = version
+        if not listed:
+            cluster.serve_beside(f"/apis/{CUSTOM_METRICS}", lambda request: unlisted(meter, request))
+        await web.create(2)
+        meter.values |= {
+            "namespaces/default/pods/*/hits": {"web-1": "30", "web-2": "50"},
+            "namespaces/default/services/front/load": "90",
+            "namespaces/default/metrics/tenants": "14",
+        }
+        hits = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+        load = {
+            "metric": {"name": "load"},
+            "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "front"},
+            "target": {"type": "AverageValue", "averageValue": "15"},
+        }
+        tenants = {
+            "metric": {"name": "tenants"},
+            "describedObject": {"apiVersion": "v1", "kind": "Namespace", "name": "other"},
+            "target": {"type": "Value", "value": "10"},
+        }
+        metrics = (
+            {"type": "Pods", "pods": hits},
+            {"type": "Object", "object": load},
+            {"type": "Object", "object": tenants},
+        )
+        await manage(cluster, "--horizontal-pod-autoscaler-downscale-stabilization=0s")
+        await cluster.client.create(HPAS, autoscaler(web, *metrics, high=20))
+        await cluster.advance(5)
+        assert await web.replicas() == 4
+        found = (await look(cluster)).status.current_metrics
+        assert [(one.pods or one.object or one.external).current.average_value for one in found] == ["40", "45", None]
+        assert found[2].object is not None
+        assert found[2].object.current.value == "14"
+        meter.values["namespaces/default/metrics/tenants"] = "10"
+        for _ in range(3):
+            meter.values["namespaces/default/pods/*/hits"] = {f"web-{n}": "10" for n in range(1, 20)}
+            await web.follow()
+            await cluster.advance(15)
+        assert await web.replicas() == 6
+
+
+async def unlisted(meter: Meter, request: Request) -> Response:
+    """An adapter whose group has no document of its own."""
+    if request.path.count("/") == 2:
+        raise InternalError("not now")
+    return await meter.answer(request)
+
+
+async def test_external_metrics_are_asked_for_with_their_selector() -> None:
+    async with Cluster() as cluster:
+        meter, web = shop(cluster)
+        await web.create(1)
+        seen: list[tuple[tuple[str, str], ...]] = []
+
+        async def answer(request: Request) -> Response:
+            seen.append(request.query)
+            return await meter.answer(request)
+
+        cluster.serve_beside(f"/apis/{EXTERNAL_METRICS}", answer)
+        meter.values[QUEUE] = "31"
+        selector = {"matchLabels": {"queue": "orders"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
+        metric = {"name": "queue_length", "selector": selector}
+        spec = {"metric": metric, "target": {"type": "AverageValue", "averageValue": "10"}}
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web, {"type": "External", "external": spec}))
+        await cluster.advance(5)
+        assert await web.replicas() == 4
+        assert seen[0] == (("labelSelector", "a,queue=orders"),)
+        found = (await look(cluster)).status.current_metrics[0].external
+        assert found is not None
+        assert found.current.average_value == "31"
+        assert found.metric.selector is not None
+
+
+async def test_two_autoscalers_of_the_same_pods_are_both_held() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        await manage(cluster)
+        for name in ("web", "more"):
+            made = autoscaler(web)
+            meta = msgspec.structs.replace(made.metadata, name=name)
+            await cluster.client.create(HPAS, msgspec.structs.replace(made, metadata=meta, raw=b""))
+        await cluster.advance(60)
+        more = Key("default", "more")
+        assert (await told(cluster))["ScalingActive"] == ("False", "AmbiguousSelector")
+        assert (await told(cluster, more))["ScalingActive"] == ("False", "AmbiguousSelector")
+        await cluster.client.delete(HPAS, more)
+        replicas = await web.follow()
+        await cluster.advance(60)
+        assert await web.replicas() > replicas
+
+
+async def test_a_behavior_limits_how_fast_replicas_come_and_go() -> None:
+    slow = {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}
+    behavior = {"scaleUp": slow, "scaleDown": {**slow, "stabilizationWindowSeconds": 0}}
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=500)
+        await web.create(1)
+        await manage(cluster)
+        await cluster.client.create(HPAS, autoscaler(web, behavior=behavior))
+        seen = []
+        for minute in range(6):
+            if minute == 3:
+                web.load = 50
+            seen.append(await web.follow())
+            await cluster.advance(59)
+        assert seen == [1, 3, 4, 5, 3, 2]
+        assert (await told(cluster))["ScalingLimited"][1] in ("ScaleDownLimit", "DesiredWithinRange")
+
+
+async def test_scaling_by_a_queue_goes_to_zero_and_comes_back() -> None:
+    async with Cluster(("--feature-gates=HPAScaleToZero=true",)) as cluster:
+        meter, web = shop(cluster)
+        meter.values[QUEUE] = "0"
+        await web.create(2)
+        stabilize = "--horizontal-pod-autoscaler-downscale-stabilization=30s"
+        await manage(cluster, "--feature-gates=HPAScaleToZero=true", stabilize)
+        await cluster.client.create(HPAS, autoscaler(web, external({"type": "Value", "value": "10"}), low=0))
+        await cluster.advance(60)
+        assert await web.follow() == 0
+        assert (await told(cluster))["ScaledToZero"] == ("True", "ScaledToZero")
+        meter.values[QUEUE] = "25"
+        await cluster.advance(15)
+        assert await web.follow() == 3
+        assert (await told(cluster))["ScaledToZero"] == ("False", "NotScaledToZero")
+        await web.scale(0)
+        await web.follow()
+        await cluster.advance(60)
+        assert await web.replicas() == 0
+        assert (await told(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
+
+
+async def test_without_the_gate_nobody_can_ask_for_no_replicas_at_all() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster)
+        await web.create(2)
+        with pytest.raises(ApiError, match="minReplicas"):
+            await cluster.client.create(HPAS, autoscaler(web, external({"type": "Value", "value": "10"}), low=0))
+
+
+async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
+    async with Cluster() as cluster:
+        meter = Meter(cluster)
+        meter.hanging.add(EXTERNAL_METRICS)
+        stuck = [Workload(cluster, meter, f"stuck-{number}") for number in range(150)]
+        for each in stuck:
+            await each.create(1)
+            await cluster.client.create(HPAS, autoscaler(each, external({"type": "Value", "value": "10"})))
+        await cluster.manage(*ONLY)
+        await cluster.sleep(20)
+        web = Workload(cluster, meter, "web", load=300)
+        await web.create(2)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.sleep(1)
+        assert await web.replicas() == 4
+        await cluster.sleep(60)
+        assert (await told(cluster, Key("default", "stuck-7")))["ScalingActive"] == ("False", "FailedGetExternalMetric")
+
+
+async def test_what_a_scale_is_refused_for_is_told() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        replica = await manage(cluster)
+
+        def refuse(request: Request) -> Response | None:
+            if request.method == "PUT" and request.path.endswith("/scale"):
+                return Response(500, {"content-type": "application/json"}, InternalError("no").status().encode())
+            return None
+
+        replica.network.intercept(refuse)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.advance(10)
+        assert (await told(cluster))["AbleToScale"] == ("False", "FailedUpdateScale")
+        ((reason, message),) = await events(cluster)
+        assert reason == "FailedRescale"
+        assert message.startswith("New size: 4; reason: cpu resource utilization")
+        replica.network.intercept(None)
+        await cluster.advance(10)
+        assert await web.replicas() == 4
+
+
+async def test_metrics_have_the_names_that_dashboards_know() -> None:
+    async with Cluster() as cluster:
+        _, web = shop(cluster, load=300)
+        await web.create(2)
+        replica = await manage(cluster, "--authorization-always-allow-paths=/metrics")
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.advance(10)
+        page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+        assert isinstance(page.body, bytes)
+        lines = page.body.decode().splitlines()
+        prefix = "horizontal_pod_autoscaler_controller_"
+        for line in (
+            'desired_replicas{hpa_name="web",namespace="default"} 4',
+            "num_horizontal_pod_autoscalers 1",
+            'reconciliations_total{action="scale_up",error="none"} 1',
+            'reconciliation_duration_seconds_count{action="scale_up",error="none"} 1',
+            'metric_computation_total{action="scale_up",error="none",metric_type="Resource"} 1',
+            'reconciliation_duration_seconds_bucket{action="scale_up",error="none",le="16.384"} 1',
+        ):
+            assert prefix + line in lines
