@@ -94,8 +94,10 @@ class Zone:
     def begin(self, name: str, now: float) -> bool:
         """Whether that node may be evicted now; `end` must follow."""
         turn = self.next_turn()
-        self._evicting = turn is not None and turn[0] == name and turn[1] <= now
-        return self._evicting
+        if turn is None or turn[0] != name or turn[1] > now:
+            return False
+        self._evicting = True
+        return True
 
     def end(self, name: str, now: float, *, evicted: bool) -> None:
         """The eviction that was begun has succeeded or failed."""

@@ -203,7 +203,9 @@ def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
     assert not zone.begin("a", 9.9)
     assert not zone.begin("b", 10)
     assert zone.begin("a", 10)
-    assert zone.next_turn() is None, "one at a time"
+    assert not zone.begin("b", 100), "one at a time"
+    assert not zone.begin("b", 100)
+    assert zone.next_turn() is None
     zone.end("a", 14, evicted=False)
     assert zone.next_turn() == ("b", 24), "a failure has cost the turn"
     zone.leave("b")
