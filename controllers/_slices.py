@@ -166,7 +166,7 @@ class Style:
     """How the slices of one owner look beside their endpoints.
 
     `labels` are what they have; `annotations` says what their annotations are, of those they have now. Those that are
-    written have the annotations of `stamp` as well, or not if it is None there.
+    written have the annotations that `stamp` tells as well, and no longer those that are None there.
     """
 
     def __init__(
@@ -197,15 +197,15 @@ class Style:
             or self.is_due(current)
         )
 
-    def writes(self, arrangement: Arrangement, stamp: Mapping[str, str | None]) -> Writes:
+    def writes(self, arrangement: Arrangement, stamp: Callable[[], Mapping[str, str | None]]) -> Writes:
         """What is to be written for an arrangement to be there."""
-        create, update = [], []
-        for draft in arrangement.drafts:
-            if draft.current is None:
-                create.append(self._new(draft, stamp))
-            elif self.differs(draft):
-                update.append(self._changed(draft, draft.current, stamp))
-        return Writes(tuple(create), tuple(update), arrangement.spare)
+        changed = [draft for draft in arrangement.drafts if self.differs(draft)]
+        marks = stamp() if changed else {}
+        return Writes(
+            create=tuple(self._new(draft, marks) for draft in changed if draft.current is None),
+            update=tuple(self._changed(draft, draft.current, marks) for draft in changed if draft.current is not None),
+            delete=arrangement.spare,
+        )
 
     def _changed(self, draft: Draft, current: EndpointSlice, stamp: Mapping[str, str | None]) -> EndpointSlice:
         annotations = _stamped(self._annotations(current.metadata.annotations or {}), stamp)

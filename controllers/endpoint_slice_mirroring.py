@@ -122,7 +122,7 @@ class EndpointSliceMirroringController:
         mirror = mirror_of(endpoints, self._limit)
         style = style_of(endpoints)
         arrangement = arrange(slices, mirror.wanted, self._limit, style.is_due)
-        writes = style.writes(arrangement, {})
+        writes = style.writes(arrangement, dict)
         self._tell(key, endpoints, mirror)
         try:
             await self._writer.write(writes._replace(create=()) if _is_going(endpoints) else writes)

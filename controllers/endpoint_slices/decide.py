@@ -111,14 +111,17 @@ def decide(
     if follows_zones(service):
         arrangement, hints = with_zone_hints(arrangement, supported, style, ratios)
     arrangement = arrangement._replace(spare=(*arrangement.spare, *foreign))
-    trigger = trigger_time(service, pods, _turned(ours, wanted) if ours else None)
-    return Decision(style.writes(arrangement, {TRIGGER_TIME: trigger}), arrangement, hints)
+
+    def stamp() -> dict[str, str | None]:
+        return {TRIGGER_TIME: trigger_time(service, pods, _turned(ours, wanted) if ours else None)}
+
+    return Decision(style.writes(arrangement, stamp), arrangement, hints)
 
 
 def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Group, dict[Identity, Endpoint]]:
     """The endpoints of a service, by family and ports."""
     by_name = any(isinstance(port.target_port, str) for port in service.spec.ports)
-    supported = families(service)
+    supported, nearby = families(service), distribution(service)
     shared: frozenset[SlicePort] | None = None
     wanted: dict[Group, dict[Identity, Endpoint]] = {}
     for pod in pods:
@@ -130,7 +133,7 @@ def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Gr
         for family in supported:
             addresses = addresses_of(pod, family)
             if addresses:
-                endpoint = _endpoint(service, pod, addresses, zone or None)
+                endpoint = _endpoint(service, pod, addresses, zone or None, nearby)
                 wanted.setdefault(Group(family, shared), {})[identity(endpoint)] = endpoint
     return wanted
 
@@ -166,14 +169,14 @@ def _with_former_hints(
     }
 
 
-def _endpoint(service: Service, pod: Pod, addresses: tuple[str, ...], zone: str | None) -> Endpoint:
+def _endpoint(service: Service, pod: Pod, addresses: tuple[str, ...], zone: str | None, nearby: str) -> Endpoint:
     meta, node = pod.metadata, pod.spec.node_name
     serving, terminating = is_ready(pod), meta.deletion_timestamp is not None
     ready = service.spec.publish_not_ready_addresses or (serving and not terminating)
     return Endpoint(
         addresses=addresses,
         conditions=_CONDITIONS[ready, serving, terminating],
-        hints=_hints_nearby(distribution(service), zone, node) if ready else None,
+        hints=_hints_nearby(nearby, zone, node) if ready else None,
         hostname=hostname_of(pod, service) or None,
         node_name=node or None,
         target_ref=ObjectReference(kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid),

@@ -41,7 +41,7 @@ class World:
 
     def become(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> Writes:
         arrangement = arrange(self.slices.values(), wanted, limit, style.is_due, families)
-        writes = style.writes(arrangement, {})
+        writes = style.writes(arrangement, dict)
         for slice_ in writes.create:
             self._made += 1
             name = f"web-{self._made * 7 % 100:02}"
