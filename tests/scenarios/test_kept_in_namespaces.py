@@ -25,7 +25,7 @@ PEM = make_ca("pods trust it", days=1).certificate.decode()
 BOTH = "--controllers=serviceaccount,root-ca-cert-publisher"
 NAME = "kube-root-ca.crt"
 SPACES = ("a", "b", "c")
-QUIET = 360.0  # a watch that fell silent is noticed by then
+QUIET = 60.0
 WRITES = {("POST", "serviceaccounts"), ("POST", "configmaps"), ("PUT", "configmaps")}
 
 
@@ -194,6 +194,8 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
             replicas.append(await manage(cluster, root_ca, "--leader-elect=true"))
         for replica in replicas:
             replica.network.rate = 0
+            replica.network.cut()  # a watch that fell silent is opened anew
+            replica.network.mend()
         await cluster.advance(QUIET)
         assert written.offences == []
         for namespace in (await cluster.client.list(NAMESPACES)).items:
