@@ -59,6 +59,47 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Since the server was heard", "s", [(f"max by (informer) (informer_age_seconds{{{PODS}}})", "{{informer}}")]),
         ("Failures", "ops", [(rate("informer_failures_total", "informer"), "{{informer}}")]),
     ],
+    "Nodes and pods": [
+        (
+            "Healthy nodes",
+            "percent",
+            [(f"max by (zone) (node_collector_zone_health{{{PODS}}})", "{{zone}}")],
+        ),
+        ("Nodes whose pods must go", "ops", [(rate("node_collector_evictions_total", "zone"), "{{zone}}")]),
+        (
+            "Pods deleted",
+            "ops",
+            [
+                (rate("taint_eviction_controller_pod_deletions_total", "job"), "tainted node"),
+                (rate("pod_gc_collector_force_delete_pods_total", "reason"), "{{reason}}"),
+            ],
+        ),
+    ],
+    "Services, autoscalers, garbage": [
+        (
+            "Endpoint slices",
+            "short",
+            [
+                (f"max(endpoint_slice_controller_num_endpoint_slices{{{PODS}}})", "there"),
+                (f"max(endpoint_slice_controller_desired_endpoint_slices{{{PODS}}})", "needed"),
+            ],
+        ),
+        (
+            "Looks at autoscalers",
+            "ops",
+            [
+                (
+                    rate("horizontal_pod_autoscaler_controller_reconciliations_total", "action, error"),
+                    "{{action}} {{error}}",
+                )
+            ],
+        ),
+        (
+            "Resources the garbage collector can't read",
+            "ops",
+            [(rate("garbagecollector_controller_resources_sync_error_total", "pod"), "{{pod}}")],
+        ),
+    ],
     "Process": [
         ("Memory", "bytes", [(f"process_resident_memory_bytes{{{PODS}}}", "{{pod}}")]),
         ("CPU", "short", [(f"rate(process_cpu_seconds_total{{{PODS}}}[$__rate_interval])", "{{pod}}")]),

@@ -8,9 +8,19 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
+from controller_manager.api.autoscaling import (
+    HORIZONTAL_POD_AUTOSCALERS,
+    AutoscalerSpec,
+    HorizontalPodAutoscaler,
+    ObjectInNamespace,
+)
+from controller_manager.api.core import PODS
+from controller_manager.api.model import ObjectMeta
+from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.wire import Request
-from controller_manager.testing import Cluster
+from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual
 
@@ -40,7 +50,14 @@ async def series() -> set[str]:
     """The names of all series of a manager, that leads and has had something to do, on its page."""
     async with Cluster() as cluster:
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
-        await cluster.settle()
+        await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n")))
+        lost = builders.pod("lost")
+        await cluster.client.create(PODS, replace(lost, spec=replace(lost.spec, node_name="gone")))
+        target = ObjectInNamespace(kind="ReplicaSet", name="none", api_version="apps/v1")
+        spec = AutoscalerSpec(scale_target_ref=target, max_replicas=3)
+        meta = ObjectMeta(name="a", namespace="default")
+        await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler(metadata=meta, spec=spec))
+        await cluster.advance(120)
         answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(answer.body, bytes)
         return set(re.findall(r"^(\w+)(?:\{|\s)", answer.body.decode(), re.MULTILINE))
