@@ -39,8 +39,8 @@ class Authority:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self.certificate_file = folder / "ca.crt"
-        self._ca = self._load_or_make(folder / "ca.key")
+        self.certificate_file, self.key_file = folder / "ca.crt", folder / "ca.key"
+        self._ca = self._load_or_make(self.key_file)
 
     def server_files(self, hosts: Sequence[str]) -> tuple[Path, Path]:
         """Certificate and key of a server at `hosts`: those in the folder while they serve, otherwise new ones."""

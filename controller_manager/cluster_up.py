@@ -201,12 +201,22 @@ class Cluster:
                 "--permit-address-sharing",
                 f"--cert-dir={folder / name}",
                 f"--client-ca-file={authority.certificate_file}",
+                f"--root-ca-file={authority.certificate_file}",
+                *_signing(authority, options.manager_arg),
             )
             children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
         return children
 
     def _child(self, name: str, module: str, port: int, arguments: tuple[str, ...]) -> Child:
         return Child(name, (sys.executable, "-m", module, *arguments), port, self._folder / f"{name}.log")
+
+
+def _signing(authority: Authority, more: Arguments) -> Arguments:
+    """Certificates that are asked for are signed by the cluster's authority, unless arguments name others."""
+    if any(argument.startswith("--cluster-signing-") and "-file" in argument for argument in more):
+        return ()
+    certificate, key = authority.certificate_file, authority.key_file
+    return f"--cluster-signing-cert-file={certificate}", f"--cluster-signing-key-file={key}"
 
 
 def _is_free(port: int) -> bool:

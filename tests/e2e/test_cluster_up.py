@@ -136,6 +136,26 @@ def test_the_main_job(up: Up) -> None:
     assert "shop" not in up.kubectl("get", "namespaces", "-o", "name")
 
 
+def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
+    up.kubectl("create", "namespace", "shop")
+    authority = (up.folder / "ca.crt").read_text()
+    kept = (
+        "get",
+        "configmap",
+        "kube-root-ca.crt",
+        "-n",
+        "shop",
+        "--ignore-not-found",
+        "-o",
+        r"jsonpath={.data.ca\.crt}",
+    )
+    wait_for(lambda: up.kubectl(*kept) == authority, 5)
+    wait_for(lambda: "default" in up.kubectl("get", "serviceaccounts", "-n", "shop", "-o", "name"), 5)
+    command = (Path(f"/proc/{up.pid('manager-0')}/cmdline")).read_text().split("\0")
+    assert f"--cluster-signing-cert-file={up.folder / 'ca.crt'}" in command
+    assert f"--cluster-signing-key-file={up.folder / 'ca.key'}" in command
+
+
 def test_the_standby_takes_over(up: Up) -> None:
     first = up.leader()
     killed = time.monotonic()
