@@ -236,7 +236,7 @@ class Fleet:
             if zone.state is not before:
                 found.zones[name] = zone.state
         if self.disrupted and not was:
-            found.restless += [name for name, record in self._records.items() if record.evicted and not record.silent]
+            found.restless += [name for name, record in self._records.items() if record.evicted]
 
     def _all_disrupted(self) -> bool:
         counted = [zone for zone in self.zones.values() if zone.size]

@@ -247,7 +247,26 @@ async def test_a_disrupted_zone_is_evicted_slowly_and_never_when_all_are() -> No
         assert taintings.evicted == set()
 
 
-@pytest.mark.flag("node-monitor-grace-period", "node-startup-grace-period", "node-monitor-period")
+@pytest.mark.parametrize("seconds", [40, 100, 400])
+@pytest.mark.parametrize("what", ["manager", "server"])
+async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: float) -> None:
+    async with cluster_of("abc", "xyz") as (cluster, _):
+        replica = await manage(cluster)
+        await cluster.sleep(60)
+        if what == "manager":
+            replica.network.cut()
+            await cluster.sleep(seconds)
+            replica.network.mend()
+        else:
+            await cluster.stop_api()
+            await cluster.sleep(seconds)
+            await cluster.start_api()
+        for _ in range(30):
+            await cluster.sleep(3)
+            assert {status_of(n) for n in (await cluster.client.list(NODES)).items} == {"True"}
+
+
+@pytest.mark.flag("node-monitor-grace-period", "node-monitor-period")
 @pytest.mark.parametrize(
     ("flags", "told_after"),
     [
