@@ -77,6 +77,8 @@ class PodGarbageCollector:
         self._threshold = options.terminated_pod_gc_threshold
         # Since when each node is missing that pods are bound to.
         self._missing: Mapping[str, float] = {}
+        # The uids of pods whose deletion was asked for, as long as the copy shows them.
+        self._asked: set[str] = set()
         self._deleted = Counters(_DELETED, context.runtime.registry)
         self._failed = Counters(_FAILED, context.runtime.registry)
 
@@ -90,7 +92,8 @@ class PodGarbageCollector:
         found = await self._ask(doubtful(pods, self._nodes.list()))
         out = [node for node in found.values() if node is not None]
         lost = [*out_of_service(pods, out), *orphans(pods, await self._gone(pods)), *unscheduled(pods)]
-        victims = [*lost, *surplus(without(pods, lost), self._threshold)]
+        self._asked = {pod.metadata.uid for pod in pods if pod.metadata.uid in self._asked}
+        victims = [*lost, *surplus(without(pods, lost), self._threshold, self._asked)]
         gate = asyncio.Semaphore(AT_ONCE)
         await all_of(*(self._delete(victim, gate) for victim in victims if not is_done_with(victim.pod)))
         return Requeue(PERIOD)
@@ -122,6 +125,7 @@ class PodGarbageCollector:
         labels = victim.pod.metadata.namespace, victim.reason
         async with gate:
             self._deleted.add(*labels)
+            self._asked.add(victim.pod.metadata.uid)
             try:
                 await self._fail_and_delete(victim)
             except NotFound:
@@ -164,14 +168,19 @@ SPECS = (
 )
 
 
-def surplus(pods: Iterable[Pod], threshold: int) -> list[Victim]:
-    """The ended pods beyond the threshold: the evicted first, since nobody reads them, then the oldest."""
+def surplus(pods: Iterable[Pod], threshold: int, asked: Collection[str] = ()) -> list[Victim]:
+    """The ended pods beyond the threshold: the evicted first, since nobody reads them, then the oldest.
+
+    Those whose deletion was `asked` for before count as gone, since a copy may be late, and are asked for again.
+    """
     if threshold <= 0:
         return []
     ended = [pod for pod in pods if has_ended(pod)]
-    if len(ended) <= threshold:
-        return []
-    return [Victim(pod, TERMINATED) for pod in sorted(ended, key=_worth)[: len(ended) - threshold]]
+    again = [pod for pod in ended if pod.metadata.uid in asked]
+    excess = len(ended) - len(again) - threshold
+    if excess > 0:
+        again += sorted((pod for pod in ended if pod.metadata.uid not in asked), key=_worth)[:excess]
+    return [Victim(pod, TERMINATED) for pod in again]
 
 
 def doubtful(pods: Iterable[Pod], nodes: Iterable[Node]) -> set[str]:

@@ -78,6 +78,22 @@ def test_the_evicted_and_then_the_oldest_go_beyond_the_threshold(threshold: int,
 
 
 @pytest.mark.parametrize(
+    ("threshold", "asked", "expected"),
+    [
+        (5, {"u-evicted"}, ["evicted"]),
+        (4, {"u-evicted"}, ["evicted", "b1"]),
+        (4, {"u-d", "u-gone"}, ["d", "evicted"]),
+        (6, {"u-runs"}, []),
+        (0, {"u-d"}, []),
+    ],
+)
+def test_what_was_asked_for_counts_as_gone_and_is_asked_for_again(
+    threshold: int, asked: set[str], expected: list[str]
+) -> None:
+    assert names(surplus(ENDED, threshold, asked)) == expected
+
+
+@pytest.mark.parametrize(
     ("found", "expected"),
     [
         (node("n", OUT), True),

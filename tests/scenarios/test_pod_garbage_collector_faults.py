@@ -1,0 +1,177 @@
+"""The pod garbage collector while requests fail, watches fall silent and managers are lost, by seed (virtual time).
+
+What holds for every seed:
+
+1. A pod that has not ended is taken for an orphan only if its node was away at some time within the last `LATENESS`
+   seconds, whatever the manager's copies say and however new it is.
+2. A pod has ended, or is Failed, before it is deleted; an orphan says why.
+3. A pod whose node was never away is deleted only if it was once among the oldest of those that had ended, beyond the
+   threshold.
+4. Once everything works again, all pods of nodes that are gone are deleted within the quarantine and `BOUND`, and no
+   more ended pods are there than the threshold allows; the newest are.
+"""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from apiserver_stub.store.row import Change, Row
+from controller_manager.api.core import PODS, Pod
+from controller_manager.api.errors import NotFound
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Response
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import monotonic
+from controller_manager.testing import Cluster, Replica
+
+T = TypeVar("T")
+
+THRESHOLD = 3
+FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
+ROUNDS = 16
+# From the answer that a node is gone to the deletion of its pods: two requests, each delayed or refused for a while.
+LATENESS = 20.0
+# The quarantine, two passes, a silent watch noticed.
+BOUND = 200.0
+NODES_THERE = ("a", "b", "c")
+ENDED = ("Succeeded", "Failed")
+
+
+def one_of(choices: Sequence[T]) -> T:
+    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+
+
+class World:
+    """Nodes that come and go, pods that end, and what became of them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.wrong: list[str] = []
+        # When each node was last seen to be away; those that are there now.
+        self.away: dict[str, float] = {}
+        self.there: set[str] = set()
+        # The rows of pods as they are.
+        self.pods: dict[str, Row] = {}
+        # The pods that were ever too many, or without a node.
+        self.doomed: set[str] = set()
+        self.born = 0
+        cluster.api.store.subscribe(self._watch)
+
+    def _watch(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.row.resource == "nodes":
+                self._moved(change)
+            elif change.row.resource == "pods":
+                self._judge(change)
+
+    def _moved(self, change: Change) -> None:
+        name = change.row.name
+        if change.deleted:
+            self.there.discard(name)
+            self.doomed.update(one.name for one in self.pods.values() if one.field("spec.nodeName") == name)
+        elif name not in self.there:
+            self.there.add(name)
+            self.away[name] = monotonic()
+
+    def _judge(self, change: Change) -> None:
+        row, before = change.row, self.pods.get(change.row.name)
+        is_lost = not self._is_settled(row.field("spec.nodeName"))
+        if row.field("spec.nodeName") not in self.there:
+            self.doomed.add(row.name)
+        if change.deleted:
+            self.pods.pop(row.name)
+            if row.name not in self.doomed:
+                self.wrong.append(f"{row.name} was deleted although few pods have ended")
+            if row.field("status.phase") not in ENDED:
+                self.wrong.append(f"{row.name} was not told that it failed")
+            return
+        self.pods[row.name] = row
+        ended = sorted(self._ended(), key=lambda one: (one.field("metadata.creationTimestamp"), one.name))
+        self.doomed.update(one.name for one in ended[: max(0, len(ended) - THRESHOLD)])
+        if b"DeletionByPodGC" in row.data and before is not None and b"DeletionByPodGC" not in before.data:
+            if not is_lost:
+                self.wrong.append(f"{row.name} was taken for an orphan, and its node is there")
+            if row.field("status.phase") != "Failed":
+                self.wrong.append(f"{row.name} was told why, and did not fail")
+
+    def _is_settled(self, node: str) -> bool:
+        """Whether the node is there and has been for a while."""
+        return node in self.there and monotonic() - self.away[node] > LATENESS
+
+    def _ended(self) -> list[Row]:
+        return [row for row in self.pods.values() if row.field("status.phase") in ENDED]
+
+    async def move(self) -> None:
+        """Take one of two nodes away, or bring it back; the third one stays."""
+        name = one_of(NODES_THERE[:2])
+        if name in self.there:
+            await self.cluster.client.delete(NODES, Key("", name))
+        else:
+            await self.join(name)
+
+    async def join(self, name: str) -> None:
+        await self.cluster.client.create(NODES, Node.decode(msgspec.json.encode({"metadata": {"name": name}})))
+
+    async def bear(self) -> None:
+        """Make a pod, which runs or ends soon."""
+        self.born += 1
+        tree: dict[str, Any] = {"metadata": {"name": f"p-{self.born}", "namespace": "default"}}
+        tree["spec"] = {"nodeName": one_of(NODES_THERE), "containers": [{"name": "c", "image": "i"}]}
+        await self.cluster.client.create(PODS, Pod.decode(msgspec.json.encode(tree)))
+        with contextlib.suppress(NotFound):
+            phase = {"status": {"phase": one_of(("Running", *ENDED))}}
+            await self.cluster.client.patch(PODS, Key("default", f"p-{self.born}"), phase, subresource="status")
+
+
+class Trouble:
+    """A manager and what goes wrong with it."""
+
+    def __init__(self, cluster: Cluster, replica: Replica) -> None:
+        self.cluster = cluster
+        self.replica = replica
+
+    async def kill(self) -> None:
+        await self.replica.kill()
+        self.replica = await self.cluster.manage(*FLAGS, faults=0.2)
+
+    async def cut(self) -> None:
+        self.replica.network.cut()
+        await self.cluster.sleep(chance().uniform(0, 30))
+        self.replica.network.mend()
+
+    async def deafen(self) -> None:
+        """What it knows of nodes or pods grows old, and it can still write."""
+        path = one_of(("/api/v1/nodes", "/api/v1/pods"))
+        self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
+        self.replica.network.cut()
+        self.replica.network.mend()
+
+    async def heal(self) -> None:
+        """End all that goes wrong."""
+        self.replica.network.rate = 0
+        self.replica.network.intercept(None)
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
+    async with Cluster() as cluster:
+        world = World(cluster)
+        for name in NODES_THERE:
+            await world.join(name)
+        for _ in range(6):
+            await world.bear()
+        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2))
+        people = (world.move, world.move, world.bear, world.bear, world.bear)
+        for _ in range(ROUNDS):
+            await one_of((*people, trouble.kill, trouble.cut, trouble.deafen))()
+            await cluster.sleep(chance().uniform(0, 40))
+        await trouble.heal()
+        await cluster.sleep(BOUND)
+        assert world.wrong == []
+        left = (await cluster.client.list(PODS)).items
+        assert {pod.spec.node_name for pod in left} <= world.there
+        assert sum(pod.status.phase in ENDED for pod in left) <= THRESHOLD
