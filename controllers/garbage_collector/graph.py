@@ -150,7 +150,8 @@ class Graph:
             node.identity = identity
             out += self._doubt(node)
         before, node.meta = node.meta, meta
-        self._relink(node, links(node.identity, before), links(node.identity, meta), out)
+        if before is None or before.owner_references != meta.owner_references:
+            self._relink(node, links(node.identity, before), links(node.identity, meta), out)
         if node.is_orphaning and not is_orphaning(before):
             out.append(Task(What.ORPHAN, node.uid))
         elif node.is_waiting and not is_waiting(before):

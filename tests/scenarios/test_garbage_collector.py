@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller_manager.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, ConfigMap
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.api.model import Object, ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
@@ -17,6 +17,8 @@ from controllers.garbage_collector import SPECS
 pytestmark = pytest.mark.virtual
 
 HOLD = "example.org/hold"
+SECRETS = Resource("", "v1", "secrets", "Secret", True, PartialObject)
+CONFLICT = Response(409, {"content-type": "application/json"}, b'{"kind":"Status","code":409,"reason":"Conflict"}')
 
 
 async def manage(cluster: Cluster, *flags: str, faults: float = 0.0) -> Replica:
@@ -316,26 +318,48 @@ async def test_an_object_that_changes_all_the_time_is_collected() -> None:
         owner = await make(cluster, "owner")
         await make(cluster, "owned", owned_by(owner))
         await cluster.advance(5)
-        replica.network.intercept(_conflict_once())
+        replica.network.intercept(_once("DELETE", CONFLICT))
         await delete(cluster, "owner")
         await cluster.advance(5)
         assert await there(cluster) == []
 
 
 async def test_who_finds_a_new_owner_in_time_stays() -> None:
-    """What was seen is not what is there: the deletion is refused, and decided anew."""
+    """What was decided on is not what is there when the server gets to it: it refuses, and it is decided anew."""
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner, other = await make(cluster, "owner"), await make(cluster, "other")
         await make(cluster, "owned", owned_by(owner))
         await cluster.advance(5)
-        replica.network.cut()
+        replica.network.intercept(_once("DELETE", Response(429, {"retry-after": "5"}, b"")))
         await delete(cluster, "owner")
+        await cluster.sleep(2)
         await own(cluster, "owned", owned_by(owner), owned_by(other))
-        replica.network.mend()
-        await cluster.advance(100)
+        await cluster.advance(20)
         assert await there(cluster) == ["other", "owned"]
         assert await owners(cluster, "owned") == ["other"]
+
+
+@pytest.mark.parametrize(("propagation", "left"), [("Orphan", ["s"]), ("Foreground", [])])
+async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(propagation: str, left: list[str]) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        await cluster.advance(5)
+        replica.network.intercept(_broken("/api/v1/secrets"))
+        replica.network.cut()
+        replica.network.mend()
+        await cluster.sleep(60)
+        meta = {"name": "s", "ownerReferences": [{**_json(owned_by(owner)), "blockOwnerDeletion": True}]}
+        body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
+        await cluster.client.raw(Call("POST", SECRETS.path("default"), body=body))
+        await delete(cluster, "owner", propagation)
+        await cluster.sleep(10)
+        assert await there(cluster) == ["owner"]
+        replica.network.intercept(None)
+        await cluster.advance(100)
+        assert await there(cluster) == []
+        assert await there(cluster, SECRETS) == left
 
 
 async def test_a_resource_that_can_not_be_read_holds_up_no_other() -> None:
@@ -442,13 +466,14 @@ def _broken(path: str) -> Any:
     return lambda request: Response(500, {}, b"broken") if request.path == path else None
 
 
-def _conflict_once() -> Any:
+def _once(method: str, answer: Response) -> Any:
+    """Answers the first request of that method in the server's place."""
     asked: list[str] = []
 
-    def answer(request: Request) -> Response | None:
-        if request.method != "DELETE" or asked:
+    def intercept(request: Request) -> Response | None:
+        if request.method != method or asked:
             return None
         asked.append(request.path)
-        return Response(409, {"content-type": "application/json"}, b'{"kind":"Status","code":409,"reason":"Conflict"}')
+        return answer
 
-    return answer
+    return intercept

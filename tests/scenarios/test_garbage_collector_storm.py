@@ -2,7 +2,7 @@
 
 Whatever fails, whenever it is looked at:
 
-1. nothing is collected that has a live owner, one that does not wait for its dependents;
+1. nothing is collected that has a live owner, one that has never waited for its dependents to go;
 2. nothing is collected for an owner that was deleted so that its dependents stay;
 3. an owner that is deleted in the foreground goes after the dependents that hold it up.
 
@@ -74,6 +74,8 @@ class Witness:
         self.deleted: set[str] = set()
         self.protected: dict[str, set[str]] = {}
         self.blocked: dict[str, set[str]] = {}
+        # Who has waited for its dependents to go; if somebody else holds it then, that comes to light late.
+        self.waited: set[str] = set()
         self.broken: list[str] = []
 
     def see(self, changes: Sequence[Change]) -> None:
@@ -96,6 +98,7 @@ class Witness:
     def _written(self, meta: ObjectMeta) -> None:
         before = self.there.get(meta.uid)
         self.there[meta.uid] = meta
+        self.waited |= {meta.uid} if is_waiting(meta) else set()
         if before is not None and meta.deletion_timestamp and not before.deletion_timestamp:
             self._collected(before)
 
@@ -114,7 +117,7 @@ class Witness:
             return
         for reference in meta.owner_references:
             owner = self.there.get(reference.uid)
-            if owner is not None and owner.name == reference.name and not is_waiting(owner):
+            if owner is not None and reference.uid not in self.waited:
                 self.broken.append(f"{meta.name} was collected although {owner.name} is there")
             if meta.uid in self.protected.get(reference.uid, ()):
                 self.broken.append(f"{meta.name} was collected although {reference.name} orphaned it")
