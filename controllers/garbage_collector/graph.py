@@ -47,6 +47,9 @@ class Task(NamedTuple):
     what: What
     uid: str
 
+    def __str__(self) -> str:
+        return f"{self.what} {self.uid}"
+
 
 class Misplaced(NamedTuple):
     """An object that names an owner in a namespace where that cannot be; people are told."""
