@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import uvloop
 
-from benchmarks import api, bodies, controllers, forms, heartbeats, informer, namespaces, start, writes
+from benchmarks import api, bodies, certificates, controllers, forms, heartbeats, informer, namespaces, start, writes
 from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -17,6 +17,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "controllers": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(controllers.run()),
     "namespaces": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(namespaces.run()),
     "heartbeats": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(heartbeats.run()),
+    "certificates": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(certificates.run()),
     "start": start.run,
     "informer": informer.run,
 }

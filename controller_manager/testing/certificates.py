@@ -37,23 +37,41 @@ _MAKERS: dict[str, Callable[[], Key]] = {
 }
 
 
-@cache
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
 def key_of_kind(kind: str = "p-256", number: int = 0) -> Key:
     """A private key, the same for the same arguments: to make one takes long."""
+    return _made(kind, number)
+
+
+@cache
+def _made(kind: str, _: int) -> Key:
     return _MAKERS[kind]()
 
 
 def authority(
     kind: str = "p-256", *, number: int = 0, end: datetime | None = None, ca: bool = True, name: str = "cluster"
 ) -> Pair:
-    """A self-signed authority, valid since yesterday and for a year, or until `end`."""
+    """A self-signed authority, valid since a day ago and for a year, or until `end`."""
     key, now = key_of_kind(kind, number), utc_now()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     builder = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
+        .not_valid_before(min(now, end or now) - timedelta(days=1))
         .not_valid_after(end or now + timedelta(days=365))
         .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        .add_extension(_SIGNS, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return Pair(builder.sign(key, _digest(key)).public_bytes(Encoding.PEM), private_pem(key))

@@ -109,7 +109,11 @@ class SigningOptions(Options):
                 yield f"--{prefix}-cert-file and --{prefix}-key-file must be given together"
         if any(self.files(_GENERAL)):
             single = [prefix for prefix in _FLAGS.values() if any(self.files(prefix))]
-            yield from (f"--{prefix}-cert-file cannot be given with --{_GENERAL}-cert-file" for prefix in single)
+            yield from (f"{self._first(prefix)} cannot be given with {self._first(_GENERAL)}" for prefix in single)
+
+    def _first(self, prefix: str) -> str:
+        """The flag of the pair that was given."""
+        return f"--{prefix}-cert-file" if self.files(prefix)[0] else f"--{prefix}-key-file"
 
 
 # Observed: the request, its verdict, the two files of its signer.

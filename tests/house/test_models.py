@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from controller_manager.api import autoscaling, core, discovery, edit, model, nodes
+from controller_manager.api import autoscaling, certificates, core, discovery, edit, model, nodes
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -18,6 +18,7 @@ COMPLETE = {
     ),
     nodes.NodeCondition: ("core.v1.NodeCondition",),
     nodes.Taint: ("core.v1.Taint",),
+    certificates.RequestCondition: ("certificates.v1.CertificateSigningRequestCondition",),
     core.Toleration: ("core.v1.Toleration",),
     core.ObjectReference: ("core.v1.ObjectReference",),
     core.EndpointAddress: ("core.v1.EndpointAddress",),

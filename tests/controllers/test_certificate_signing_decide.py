@@ -1,0 +1,333 @@
+"""What signers decide: which requests they take, how long certificates last, and what these say."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
+from controller_manager.serving.tls import Pair
+from controller_manager.testing.certificates import (
+    CLIENT_USAGES,
+    SERVER_USAGES,
+    authority,
+    hosts,
+    key_of_kind,
+    private_pem,
+    request_pem,
+)
+from controllers._certificate_requests import CHECKS, Asked, UnusableRequest, asked_for, read_request
+from controllers.certificate_signing import SigningOptions
+from controllers.certificate_signing.authority import extended_usage, key_usage, read_authority
+from controllers.certificate_signing.validity import validity
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+FAR = NOW + timedelta(days=10_000)
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+NODE = Asked("system:node:n1", ("system:nodes",))
+SIGNER = "--cluster-signing"
+SERVING = f"{SIGNER}-node-agent-serving"
+
+
+def named(**names: str) -> Asked:
+    """A node with alternative names, one of each kind."""
+    return replace(NODE, names={kind: (name,) for kind, name in names.items()})
+
+
+@pytest.mark.parametrize(
+    ("files", "problems"),
+    [
+        ({}, []),
+        ({"cert": "a", "key": "b"}, []),
+        ({"node_agent_client_cert": "a", "node_agent_client_key": "b"}, []),
+        ({"cert": "a"}, [f"{SIGNER}-cert-file and {SIGNER}-key-file must be given together"]),
+        (
+            {"legacy_unknown_key": "a"},
+            [f"{SIGNER}-legacy-unknown-cert-file and {SIGNER}-legacy-unknown-key-file must be given together"],
+        ),
+        (
+            {"cert": "a", "key": "b", "apiserver_client_cert": "a", "apiserver_client_key": "b"},
+            [f"{SIGNER}-apiserver-client-cert-file cannot be given with {SIGNER}-cert-file"],
+        ),
+        (
+            {"cert": "a", "node_agent_serving_key": "b"},
+            [
+                f"{SIGNER}-cert-file and {SIGNER}-key-file must be given together",
+                f"{SERVING}-cert-file and {SERVING}-key-file must be given together",
+                f"{SIGNER}-node-agent-serving-key-file cannot be given with {SIGNER}-cert-file",
+            ],
+        ),
+    ],
+)
+def test_files_come_in_pairs_for_all_signers_or_for_some(files: dict[str, str], problems: list[str]) -> None:
+    fields = {f"cluster_signing_{name}_file": value for name, value in files.items()}
+    if problems:
+        with pytest.raises(ValidationError) as caught:
+            SigningOptions(**fields)
+        assert caught.value.errors()[0]["msg"] == f"Value error, {'; '.join(problems)}"
+    else:
+        SigningOptions(**fields)
+
+
+@pytest.mark.parametrize(
+    ("signer", "asked", "usages", "problem"),
+    [
+        (NODE_CLIENT, NODE, CLIENT_USAGES, ""),
+        (NODE_CLIENT, NODE, ("client auth", "digital signature"), ""),
+        (NODE_CLIENT, NODE, ("client auth",), "the usages must be digital signature, client auth and maybe key enciph"),
+        (NODE_CLIENT, NODE, ("client auth", "key encipherment"), "the usages must be"),
+        (NODE_CLIENT, NODE, (*CLIENT_USAGES, "server auth"), "the usages must be"),
+        (NODE_CLIENT, NODE, (), "the usages must be"),
+        (NODE_CLIENT, Asked("system:node:n1"), CLIENT_USAGES, "the organization of the subject must be system:nodes"),
+        (NODE_CLIENT, Asked("system:node:n1", ("system:nodes", "system:masters")), CLIENT_USAGES, "the organization"),
+        (NODE_CLIENT, Asked("n1", ("system:nodes",)), CLIENT_USAGES, "the common name must begin with system:node:"),
+        (NODE_CLIENT, named(IP="1.1.1.1"), CLIENT_USAGES, "IP sub"),
+        (NODE_CLIENT, named(URI="a:b"), CLIENT_USAGES, "URI subjectAlt"),
+        (NODE_CLIENT, named(email="a@b"), CLIENT_USAGES, "email subject"),
+        (NODE_SERVING, NODE, SERVER_USAGES, "a DNS or IP subjectAltName is required"),
+        (NODE_SERVING, named(DNS="n"), SERVER_USAGES, ""),
+        (NODE_SERVING, named(IP="1.1.1.1"), SERVER_USAGES, ""),
+        (NODE_SERVING, named(IP="1.1.1.1"), SERVER_USAGES[1:], "the usages"),
+        (NODE_SERVING, named(IP="1.1.1.1"), CLIENT_USAGES, "the usages"),
+        (
+            NODE_SERVING,
+            named(DNS="n", URI="a:b"),
+            SERVER_USAGES,
+            "URI subjectAltNames are not allowed",
+        ),
+        (NODE_SERVING, Asked("n", ("system:nodes",), {"DNS": ("n",)}), SERVER_USAGES, "the common name"),
+        (API_CLIENT, Asked("jane", ("dev",), {"DNS": ("x",)}), CLIENT_USAGES, ""),
+        (API_CLIENT, Asked(), ("client auth",), ""),
+        (API_CLIENT, Asked(), ("digital signature",), "a client certificate needs the usage client auth"),
+        (API_CLIENT, Asked(), (*CLIENT_USAGES, "server auth"), "a client certificate is not for the usage server auth"),
+        (LEGACY_UNKNOWN, Asked(), (), ""),
+        (LEGACY_UNKNOWN, Asked("x", ("system:masters",)), ("cert sign", "any"), ""),
+    ],
+)
+def test_each_signer_has_its_rules(signer: str, asked: Asked, usages: tuple[str, ...], problem: str) -> None:
+    found = CHECKS[signer](asked, usages)
+    assert found.startswith(problem)
+    assert bool(found) is bool(problem)
+
+
+@pytest.mark.parametrize(
+    ("asked", "maximum", "end", "start", "lasts"),
+    [
+        (None, 100 * HOUR, FAR, -5 * MINUTE, 100 * HOUR - 5 * MINUTE),
+        (3600, 100 * HOUR, FAR, -5 * MINUTE, HOUR),
+        (8 * 3600, 100 * HOUR, FAR, -5 * MINUTE, 8 * HOUR - 5 * MINUTE),
+        (8 * 3600 - 1, 100 * HOUR, FAR, -5 * MINUTE, 8 * HOUR - timedelta(seconds=1)),
+        (1, 100 * HOUR, FAR, -5 * MINUTE, 10 * MINUTE),
+        (900 * 3600, 100 * HOUR, FAR, -5 * MINUTE, 100 * HOUR - 5 * MINUTE),
+        (3600, MINUTE, FAR, -5 * MINUTE, MINUTE),
+        (None, 100 * HOUR, NOW + 2 * HOUR, -5 * MINUTE, 2 * HOUR),
+    ],
+)
+def test_validity(asked: int | None, maximum: timedelta, end: datetime, start: timedelta, lasts: timedelta) -> None:
+    assert validity(NOW, asked, maximum, end) == (NOW + start, NOW + lasts)
+
+
+@given(
+    st.timedeltas(timedelta(), timedelta(days=30_000)).map(NOW.__add__),
+    st.none() | st.integers(-(2**31), 2**31 - 1),
+    st.timedeltas(timedelta(seconds=1), timedelta(days=40_000)),
+    st.timedeltas(timedelta(days=-400), timedelta(days=4000)),
+)
+def test_never_beyond_the_maximum_or_the_authority(
+    now: datetime, asked: int | None, maximum: timedelta, left: timedelta
+) -> None:
+    end = now + left
+    found = validity(now, asked, maximum, end)
+    assert (found is None) == (left <= timedelta())
+    if found is not None:
+        assert found.end <= end
+        assert found.end - now <= maximum
+        assert found.start <= now - timedelta(minutes=5)
+        assert found.end > found.start
+        assert asked is None or found.end - now <= max(timedelta(seconds=asked), 10 * MINUTE)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: b"", "cannot be read"),
+        (lambda: b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "cannot be read"),
+        (lambda: authority().certificate, "cannot be read"),
+        (lambda: request_pem(key=key_of_kind("rsa-1024")), "2048 bits at least, and this one has 1024"),
+        (lambda: request_pem(key=key_of_kind("secp256k1")), "curve secp256k1"),
+        (lambda: request_pem(key=key_of_kind("ed448")), "must be RSA, ECDSA or Ed25519"),
+        (lambda: forged(), "not signed with the key that it brings"),
+    ],
+    ids=["empty", "garbage", "certificate", "weak", "curve", "kind", "forged"],
+)
+def test_unusable_requests_say_why(make, reason: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UnusableRequest, match=reason):
+        read_request(make())
+
+
+def forged() -> bytes:
+    """A request with another subject than the one that was signed."""
+    der = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)
+    return x509.load_der_x509_csr(der.replace(b"system:node:n1", b"system:node:n2")).public_bytes(Encoding.PEM)
+
+
+def issued(pem: bytes, usages: tuple[str, ...] = CLIENT_USAGES, ca: Pair | None = None) -> x509.Certificate:
+    made = validity(NOW, None, 24 * HOUR, FAR)
+    assert made is not None
+    found = read_authority(ca or authority()).issue(read_request(pem), usages, made)
+    return x509.load_pem_x509_certificate(found)
+
+
+def test_what_a_certificate_says() -> None:
+    ca = authority()
+    names = [
+        *hosts("a.example", "10.0.0.1", "fd00::1"),
+        x509.UniformResourceIdentifier("spiffe://a"),
+        x509.RFC822Name("a@b.c"),
+        x509.RegisteredID(ObjectIdentifier("1.2.3")),
+    ]
+    certificate = issued(request_pem(names=names), ca=ca)
+    signer = x509.load_pem_x509_certificate(ca.certificate)
+    assert certificate.issuer == signer.subject
+    assert certificate.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    assert (certificate.not_valid_before_utc, certificate.not_valid_after_utc) == (
+        NOW - 5 * MINUTE,
+        NOW + 24 * HOUR - 5 * MINUTE,
+    )
+    found = {type(one.value).__name__: one for one in certificate.extensions}
+    assert {name: one.critical for name, one in found.items()} == {
+        "KeyUsage": True,
+        "ExtendedKeyUsage": False,
+        "BasicConstraints": True,
+        "AuthorityKeyIdentifier": False,
+        "SubjectAlternativeName": False,
+    }
+    assert found["BasicConstraints"].value == x509.BasicConstraints(ca=False, path_length=None)
+    own = signer.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    assert found["AuthorityKeyIdentifier"].value.key_identifier == own.digest
+    assert list(found["SubjectAlternativeName"].value) == names[:-1]
+
+
+def test_no_two_certificates_have_the_same_number() -> None:
+    assert len({issued(request_pem()).serial_number for _ in range(20)}) == 20
+
+
+def test_of_a_subject_only_what_is_known_is_certified() -> None:
+    """Somebody could otherwise say who they are by other attributes than those the rules look at."""
+    user_uid = x509.NameAttribute(ObjectIdentifier("1.3.6.1.4.1.57683.2"), "somebody-else")
+    more = [
+        x509.NameAttribute(NameOID.COMMON_NAME, "last"),
+        x509.NameAttribute(NameOID.COUNTRY_NAME, "NL"),
+        x509.NameAttribute(NameOID.DOMAIN_COMPONENT, "example"),
+        user_uid,
+    ]
+    pem = request_pem("first", ["a", "b", "a"], more=more)
+    assert asked_for(read_request(pem)).common_name == "last"
+    assert issued(pem).subject.rfc4514_string() == "CN=last,O=a+O=b,C=NL"
+
+
+def test_names_are_critical_where_there_is_no_subject() -> None:
+    certificate = issued(request_pem("", [], hosts("a.example")))
+    assert certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).critical
+    assert certificate.subject.rdns == []
+
+
+def test_what_is_asked_for_beside_names_is_not_certified() -> None:
+    key = key_of_kind()
+    wish = x509.BasicConstraints(ca=True, path_length=None)
+    builder = x509.CertificateSigningRequestBuilder(x509.Name([])).add_extension(wish, critical=True)
+    pem = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    assert not issued(pem).extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+
+
+def test_usages() -> None:
+    basic = key_usage(("signing", "key agreement", "encipher only", "cert sign"))
+    assert basic is not None
+    assert (basic.digital_signature, basic.key_agreement, basic.encipher_only, basic.key_cert_sign) == (True,) * 4
+    assert not basic.key_encipherment
+    assert key_usage(("client auth",)) is None
+    assert extended_usage(("digital signature",)) is None
+    extended = extended_usage(("s/mime", "client auth", "email protection", "any"))
+    assert extended is not None
+    assert list(extended) == [
+        ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,
+        ExtendedKeyUsageOID.CLIENT_AUTH,
+        ExtendedKeyUsageOID.EMAIL_PROTECTION,
+    ]
+    with pytest.raises(UnusableRequest, match="need the usage key agreement"):
+        key_usage(("decipher only",))
+
+
+@pytest.mark.parametrize(
+    ("kind", "digest"),
+    [
+        ("rsa-2048", "sha256"),
+        ("p-224", "sha256"),
+        ("p-256", "sha256"),
+        ("p-384", "sha384"),
+        ("p-521", "sha512"),
+        ("ed25519", None),
+    ],
+)
+def test_authorities_sign_with_a_digest_as_strong_as_their_key(kind: str, digest: str | None) -> None:
+    ca = authority(kind)
+    certificate = issued(request_pem(), ca=ca)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(ca.certificate))
+    used = certificate.signature_hash_algorithm
+    assert (used.name if used else None) == digest
+
+
+def encrypted() -> bytes:
+    return key_of_kind().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "problem"),
+    [
+        (lambda: Pair(b"", authority().key), "the first file holds no certificate in PEM"),
+        (lambda: Pair(authority().certificate * 2, authority().key), "must hold one certificate, and holds 2"),
+        (lambda: Pair(authority().certificate, b"x"), "the second file holds no private key in PEM"),
+        (lambda: Pair(authority().certificate, encrypted()), "the key is encrypted"),
+        (lambda: Pair(authority().certificate, authority(number=5).key), "the key is not the one of the certificate"),
+        (lambda: authority("secp256k1"), "curve secp256k1, which is not supported"),
+        (lambda: authority("ed448"), "not RSA, ECDSA or Ed25519"),
+        (lambda: authority(ca=False), "the certificate is not that of an authority"),
+    ],
+    ids=["none", "two", "no-key", "encrypted", "other", "curve", "kind", "leaf"],
+)
+def test_authorities_of_no_use_say_why(pair, problem: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=problem) as caught:
+        read_authority(pair())
+    assert "PRIVATE" not in str(caught.value)
+
+
+def test_keys_as_openssl_used_to_write_them_are_read() -> None:
+    for kind in ("rsa-2048", "p-256"):
+        pair = authority(kind)
+        key = key_of_kind(kind)
+        from cryptography.hazmat.primitives.serialization import NoEncryption
+
+        old = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+        assert old != private_pem(key)
+        assert read_authority(Pair(pair.certificate, old)).certificate
+
+
+def test_an_authority_shows_nothing_of_its_key() -> None:
+    assert "key" not in repr(read_authority(authority()))
+
+
+def test_help_does_without_the_library_that_signs(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    modules = "certificate_signing, certificate_approving, certificate_cleaning"
+    code = f"import sys; from controllers import {modules}; assert 'cryptography' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)

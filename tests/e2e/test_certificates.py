@@ -1,0 +1,116 @@
+"""Certificates as the signer makes them, judged by openssl, and shown to each other by a server and its client."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from msgspec.structs import replace
+
+from controller_manager.api.certificates import APPROVED, NODE_CLIENT, NODE_SERVING, REQUESTS, RequestCondition
+from controller_manager.api.resource import Key
+from controller_manager.serving.tls import Pair
+from controller_manager.testing import Cluster
+from controller_manager.testing.certificates import (
+    CLIENT_USAGES,
+    SERVER_USAGES,
+    authority,
+    hosts,
+    key_of_kind,
+    private_pem,
+    request_pem,
+    signing_request,
+    write_authority,
+)
+from controllers import certificate_signing
+
+pytestmark = pytest.mark.e2e
+
+OPENSSL = shutil.which("openssl") or "openssl"
+AUTHORITIES = ("rsa-2048", "rsa-4096", "p-256", "p-384", "p-521", "ed25519")
+REQUESTERS = ("rsa-2048", "p-256", "p-384", "p-521", "ed25519")
+
+
+def openssl(*arguments: str | Path) -> str:
+    return subprocess.run([OPENSSL, *arguments], check=True, capture_output=True, text=True).stdout
+
+
+async def signed(folder: Path, ca: Pair, kind: str) -> dict[str, Path]:
+    """A client's and a server's certificate for keys of a kind, as the controller writes them, with their keys."""
+    key = key_of_kind(kind)
+    served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
+    wanted = {
+        "client": signing_request("client", request_pem(key=key), signer=NODE_CLIENT, usages=CLIENT_USAGES),
+        "server": signing_request("server", served, signer=NODE_SERVING, usages=SERVER_USAGES),
+    }
+    async with Cluster() as cluster:
+        flags = "--controllers=csrsigning", "--leader-elect=false", *write_authority(folder, ca)
+        await cluster.manage(*flags, specs=certificate_signing.SPECS)
+        for name, request in wanted.items():
+            made = await cluster.client.create(REQUESTS, request)
+            verdict = RequestCondition(type=APPROVED, status="True", reason="Test")
+            judged = replace(made, status=replace(made.status, conditions=(verdict,)))
+            await cluster.client.update(REQUESTS, judged, subresource="approval")
+            await cluster.settle(0.2)
+            found = await cluster.client.get(REQUESTS, Key("", name))
+            (folder / f"{name}.crt").write_bytes(found.status.certificate)
+            (folder / f"{name}.key").write_bytes(private_pem(key))
+    return {name: folder / f"{name}.crt" for name in wanted}
+
+
+@pytest.mark.parametrize("ca_kind", AUTHORITIES)
+async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
+    for kind in REQUESTERS if ca_kind == "p-256" else REQUESTERS[:2]:
+        files = await signed(tmp_path, authority(ca_kind), kind)
+        ca = tmp_path / "ca.crt"
+        for name, purpose in (("client", "sslclient"), ("server", "sslserver")):
+            verdict = openssl("verify", "-x509_strict", "-CAfile", ca, "-purpose", purpose, files[name])
+            assert verdict.strip().endswith("OK")
+        with pytest.raises(subprocess.CalledProcessError):
+            openssl("verify", "-CAfile", ca, "-purpose", "sslserver", files["client"])
+        assert await meet(tmp_path) == "system:node:n1"
+
+
+async def test_what_openssl_reads(tmp_path: Path) -> None:
+    files = await signed(tmp_path, authority(), "p-256")
+    text = openssl("x509", "-in", files["server"], "-noout", "-text")
+    for words in (
+        "Issuer: CN = cluster",
+        "Subject: O = system:nodes, CN = system:node:n1",
+        "X509v3 Key Usage: critical\n                Digital Signature, Key Encipherment",
+        "X509v3 Extended Key Usage: \n                TLS Web Server Authentication",
+        "X509v3 Basic Constraints: critical\n                CA:FALSE",
+        "X509v3 Authority Key Identifier",
+        "X509v3 Subject Alternative Name: \n                DNS:localhost, IP Address:127.0.0.1",
+    ):
+        assert words in text
+    found = x509.load_pem_x509_certificate(files["server"].read_bytes())
+    assert found.not_valid_after_utc - found.not_valid_before_utc == timedelta(days=365)
+
+
+async def meet(folder: Path) -> str:
+    """Whom a server takes its client for, when both show what was signed and believe its authority alone."""
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))
+    server.load_cert_chain(folder / "server.crt", folder / "server.key")
+    server.verify_mode = ssl.CERT_REQUIRED
+    client = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    client.load_cert_chain(folder / "client.crt", folder / "client.key")
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        shown = writer.get_extra_info("peercert")
+        names = {key: value for part in shown["subject"] for key, value in part}
+        writer.write(names["commonName"].encode() + b"\n")
+        await writer.drain()
+        writer.close()
+
+    listening = await asyncio.start_server(greet, "127.0.0.1", 0, ssl=server)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname="localhost")
+        name = await reader.readline()
+        writer.close()
+    return name.decode().strip()

@@ -1,0 +1,221 @@
+"""Everybody asks for certificates while everything goes wrong, by seed.
+
+At any time, in whatever the API server ever held:
+  1. no certificate ends after its authority, or lasts longer than the maximum from when it was signed;
+  2. nothing is signed that is not approved, or that is denied;
+  3. a certificate, once there, never changes;
+  4. what breaks a rule of its signer has no certificate;
+  5. nothing is approved but what a node may ask for, or what a person approved.
+Once it is quiet:
+  6. every approved request of a signer with files has a certificate, or is failed if it breaks a rule;
+  7. every request of a node that may make it is approved;
+  8. what was denied, failed, issued or forgotten long ago is gone.
+"""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from cryptography import x509
+from msgspec.structs import replace
+
+from apiserver_stub.store.row import Change
+from controller_manager.api.certificates import (
+    API_CLIENT,
+    APPROVED,
+    DENIED,
+    FAILED,
+    LEGACY_UNKNOWN,
+    NODE_SERVING,
+    REQUESTS,
+    CertificateSigningRequest,
+    RequestCondition,
+)
+from controller_manager.api.errors import ApiError
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Certificate
+from controller_manager.base.chance import chance
+from controller_manager.base.clock import utc_now
+from controller_manager.client import TransportError
+from controller_manager.testing import Cluster, Replica
+from controller_manager.testing.certificates import (
+    SERVER_USAGES,
+    authority,
+    hosts,
+    request_pem,
+    signing_request,
+    write_authority,
+)
+from controllers import certificate_approving, certificate_cleaning, certificate_signing
+
+T = TypeVar("T")
+
+SPECS = (*certificate_approving.SPECS, *certificate_cleaning.SPECS, *certificate_signing.SPECS)
+MAXIMUM = timedelta(hours=3)
+STEPS = 9
+NODE = Certificate("system:node:n1", ("system:nodes",))
+
+# What people ask for, and whether their signer may give it to them.
+KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
+    "node": (signing_request(""), True),
+    "node-weak": (signing_request("", usages=("client auth",)), False),
+    "node-names": (signing_request("", request_pem(names=hosts("n1"))), False),
+    "serving": (signing_request("", request_pem(names=hosts("n1")), signer=NODE_SERVING, usages=SERVER_USAGES), True),
+    "serving-nameless": (signing_request("", signer=NODE_SERVING, usages=SERVER_USAGES), False),
+    "client": (signing_request("", request_pem("jane", ["dev"]), signer=API_CLIENT), True),
+    "client-serves": (signing_request("", signer=API_CLIENT, usages=SERVER_USAGES), False),
+    "legacy": (signing_request("", request_pem("x", []), signer=LEGACY_UNKNOWN, usages=("any",)), True),
+    "foreign": (signing_request("", signer="example.org/mine"), False),
+}
+
+
+class Ledger:
+    """Everything the API server ever held, held to the invariants as it comes."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        # The end of the authority that lasts longest so far.
+        self.latest = utc_now()
+        self.certificates: dict[str, bytes] = {}
+        self.judged_by_people: set[str] = set()
+
+    def note(self, change: Change) -> None:
+        """Look at what was just written."""
+        if change.row.resource == REQUESTS.name and not change.deleted:
+            request = CertificateSigningRequest.decode(change.row.data)
+            self.problems += [f"{problem}: {request}" for problem in self._problems(request)]
+
+    def _problems(self, request: CertificateSigningRequest) -> Iterator[str]:
+        certificate, name = request.status.certificate, request.metadata.name
+        if request.condition(APPROVED) and name not in self.judged_by_people and not name.startswith("node."):
+            yield "approved by nobody"
+        if self.certificates.setdefault(name, certificate or b"") not in (b"", certificate):
+            yield "a certificate changed"
+        if not certificate:
+            return
+        if not request.condition(APPROVED) or request.condition(DENIED) or request.condition(FAILED):
+            yield "signed without approval"
+        if not may_have(request):
+            yield "signed against the rules"
+        if not self.certificates[name]:
+            self.certificates[name] = certificate
+            end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+            if end > self.latest:
+                yield "beyond its authority"
+            if end - utc_now() > MAXIMUM:
+                yield "beyond the maximum"
+
+
+def may_have(request: CertificateSigningRequest) -> bool:
+    return KINDS[request.metadata.name.partition(".")[0]][1]
+
+
+class World:
+    """A cluster with two managers that both think they lead, people and a node, and what goes wrong."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.node = cluster.connect(NODE)
+        self.ledger = Ledger()
+        self.names: list[str] = []
+        self.replicas: list[Replica] = []
+
+    async def begin(self) -> None:
+        self.cluster.api.store.subscribe(self.ledger.note)
+        self.files = self.renew()
+        self.replicas = [await self.manage(), await self.manage()]
+
+    async def manage(self) -> Replica:
+        flags = (*self.files, "--leader-elect=false", f"--cluster-signing-duration={MAXIMUM.total_seconds():g}s")
+        return await self.cluster.manage(*flags, specs=SPECS, faults=0.2)
+
+    def renew(self) -> tuple[str, str]:
+        """Another authority takes over, which ends soon or late."""
+        end = utc_now().replace(microsecond=0) + timedelta(seconds=draw(3600, 40_000))
+        self.ledger.latest = max(end, self.ledger.latest)
+        return write_authority(self.folder, authority(number=int(draw(0, 3)), end=end))
+
+    async def ask(self) -> None:
+        kind = pick(list(KINDS))
+        name = f"{kind}.{len(self.names)}"
+        self.names.append(name)
+        wanted = KINDS[kind][0]
+        seconds = pick([None, None, 600, 4000, 400_000])
+        spec = replace(wanted.spec, expiration_seconds=seconds)
+        asked = replace(wanted, metadata=replace(wanted.metadata, name=name), spec=spec)
+        await self.node.create(REQUESTS, asked)
+
+    async def judge(self) -> None:
+        name = pick(self.names or ["none"])
+        self.ledger.judged_by_people.add(name)
+        request = await self.cluster.client.get(REQUESTS, Key("", name))
+        verdict = RequestCondition(type=pick([APPROVED, APPROVED, APPROVED, DENIED]), status="True", reason="Person")
+        conditions = (*request.status.conditions, verdict)
+        judged = replace(request, status=replace(request.status, conditions=conditions))
+        await self.cluster.client.update(REQUESTS, judged, subresource="approval")
+
+    async def spoil(self) -> None:
+        """What somebody leaves half written."""
+        (self.folder / pick(["ca.crt", "ca.key"])).write_bytes(b"-----BEGIN")
+        await self.cluster.sleep(draw(0, 30))
+        self.renew()
+
+    async def lose(self) -> None:
+        index = int(draw(0, 2))
+        await self.replicas[index].kill()
+        self.replicas[index] = await self.manage()
+
+    async def outage(self) -> None:
+        await self.cluster.kill_api()
+        await self.cluster.sleep(draw(0, 20))
+        await self.cluster.start_api()
+        self.cluster.api.store.subscribe(self.ledger.note)
+
+    async def calm(self) -> None:
+        for replica in self.replicas:
+            replica.network.mend()
+            replica.network.rate = 0
+        self.renew()
+        await self.cluster.advance(400)
+
+
+def draw(low: float, high: float) -> float:
+    return chance().uniform(low, high)
+
+
+def pick(choices: Sequence[T]) -> T:
+    return choices[int(draw(0, len(choices))) % len(choices)]
+
+
+@pytest.mark.virtual(seeds=200)
+async def test_certificates_are_right_whatever_happens(tmp_path: Path) -> None:
+    async with Cluster() as cluster:
+        world = World(cluster, tmp_path)
+        await world.begin()
+        people = [world.ask, world.ask, world.ask, world.judge, world.judge, world.judge]
+        trouble = [world.spoil, world.lose, world.outage]
+        for step in range(STEPS):
+            with contextlib.suppress(ApiError, TransportError):
+                await pick([*people, *trouble] if step % 3 == 0 else people)()
+            await cluster.sleep(draw(0, 20))
+        await world.calm()
+        assert world.ledger.problems == []
+        for request in (await cluster.client.list(REQUESTS)).items:
+            assert is_done(request), request
+        await cluster.advance(25 * 3600)
+        assert (await cluster.client.list(REQUESTS)).items == []
+
+
+def is_done(request: CertificateSigningRequest) -> bool:
+    """Whether nothing is left to do for a request, once all is quiet."""
+    if request.metadata.name.startswith("node.") and not request.condition(DENIED):
+        return bool(request.status.certificate)
+    if not request.condition(APPROVED) or request.metadata.name.startswith("foreign."):
+        return not request.status.certificate and request.condition(FAILED) is None
+    if may_have(request):
+        return bool(request.status.certificate)
+    return request.condition(FAILED) is not None
