@@ -165,7 +165,7 @@ class Informer(Generic[T]):
 
     async def _read_pages(self, step: List) -> None:
         chosen, token = self.selection, ""
-        objects: dict[Key, T] = {}
+        staged: Store[T] = Store()
         while True:
             async with asyncio.timeout(step.silence):
                 page = await self._client.list(
@@ -176,11 +176,12 @@ class Informer(Generic[T]):
                     limit=step.page,
                     continue_token=token,
                 )
-            objects.update((key_of(obj), obj) for obj in page.items)
+            for obj in page.items:
+                staged.put(obj)
             token = page.continue_token
             if not token:
                 break
-        self._replace(objects, page.resource_version)
+        self._replace(staged, page.resource_version)
 
     async def _follow(self, step: Stream | Watch) -> None:
         chosen = self.selection
@@ -194,7 +195,7 @@ class Informer(Generic[T]):
             timeout=step.timeout,
         )
         # The state as a stream tells it, until it is complete.
-        staged: dict[Key, T] | None = {} if isinstance(step, Stream) else None
+        staged: Store[T] | None = Store() if isinstance(step, Stream) else None
         async with asyncio.timeout(step.silence) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
@@ -204,9 +205,9 @@ class Informer(Generic[T]):
                 if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
                     deadline.reschedule(due)
 
-    def _take(self, event: WatchEvent[T], staged: dict[Key, T] | None) -> dict[Key, T] | None:
+    def _take(self, event: WatchEvent[T], staged: Store[T] | None) -> Store[T] | None:
         """Take in one event; return what is staged after it."""
-        meta, key = event.object.metadata, key_of(event.object)
+        obj, meta = event.object, event.object.metadata
         if event.type == "BOOKMARK":
             if staged is None:
                 self._advance(meta.resource_version)
@@ -215,41 +216,54 @@ class Informer(Generic[T]):
                 return None
         elif staged is not None:
             if event.type == "DELETED":
-                staged.pop(key, None)
+                staged.drop(key_of(obj))
             else:
-                staged[key] = event.object
+                staged.put(obj)
         else:
-            self._change(key, None if event.type == "DELETED" else event.object)
+            self._change(obj, gone=event.type == "DELETED")
             self._advance(meta.resource_version)
         return staged
 
-    def _replace(self, objects: dict[Key, T], revision: str) -> None:
-        """The collection is `objects` as of `revision`; what differs from the copy is a change."""
-        first = not self.is_synced
-        for key in [key for obj in self._store if (key := key_of(obj)) not in objects]:
-            self._change(key, None)
-        for key, obj in objects.items():
-            self._change(key, obj, initial=first)
+    def _replace(self, staged: Store[T], revision: str) -> None:
+        """The copy is `staged` now, as of `revision`; what differs from the one before is a change."""
+        first, before = not self.is_synced, self._store
+        staged.add_indexes(before.indexes)
+        self._store = staged
+        for obj in before:
+            if staged.get(key_of(obj)) is None:
+                self._compare(obj, None)
+        if self._subscribers or len(before):
+            for obj in staged.list():
+                known = before.get(key_of(obj))
+                if known is not None and _is_same(known, obj):
+                    staged.put(known)
+                else:
+                    self._compare(known, obj, initial=first)
         self._reflector.listed(revision)
         self._progress.advance(revision)
         self._last_heard = clock.monotonic()
         self._synced.set()
 
-    def _change(self, key: Key, after: T | None, *, initial: bool = False) -> None:
-        """The object of that key is `after` now."""
-        before = self._store.get(key)
-        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
+    def _change(self, obj: T, *, gone: bool) -> None:
+        """An object is as it is told now, or was when it went."""
+        key = key_of(obj)
+        known = self._store.get(key)
+        if gone:
             self._store.drop(key)
+            self._compare(known, None)
+        elif known is None or not _is_same(known, obj):
+            self._store.put(obj)
+            self._compare(known, obj)
+
+    def _compare(self, before: T | None, after: T | None, *, initial: bool = False) -> None:
+        """Tell what became of the object of one key; one with another uid is another object."""
+        if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
             self._tell(before, None)
             for call in self._until_gone.pop(before.metadata.uid, ()):
                 call()
             before = None
-        if after is None or (
-            before is not None and before.metadata.resource_version == after.metadata.resource_version
-        ):
-            return
-        self._store.put(after)
-        self._tell(before, after, initial)
+        if after is not None:
+            self._tell(before, after, initial)
 
     def _advance(self, revision: str) -> None:
         self._reflector.heard(revision)
@@ -269,3 +283,9 @@ class Informer(Generic[T]):
             await asyncio.sleep(chance().uniform(self._resync, 2 * self._resync))
             for obj in self._store.list():
                 self._tell(obj, obj, initial=True)
+
+
+def _is_same(one: Object, other: Object) -> bool:
+    """Whether these are the same state of the same object."""
+    mine, its = one.metadata, other.metadata
+    return mine.uid == its.uid and mine.resource_version == its.resource_version

@@ -28,6 +28,11 @@ class Store(Generic[T]):
         for objects in self._namespaces.values():
             yield from objects.values()
 
+    @property
+    def indexes(self) -> Mapping[str, Index[T]]:
+        """The indexes that are kept, by name."""
+        return self._indexes
+
     def get(self, key: Key) -> T | None:
         """The object of that key."""
         objects = self._namespaces.get(key.namespace)
