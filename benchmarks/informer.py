@@ -1,4 +1,4 @@
-"""An informer's first sync of 50,000 pods, and what it holds per pod, against decoding the same bytes."""
+"""An informer's first sync of 50,000 pods, in CPU seconds, and what it holds per pod; the ceiling only decodes them."""
 
 import asyncio
 import gc
@@ -47,12 +47,20 @@ def _child(part: str) -> str:
 
 def pages() -> list[bytes]:
     """The answers of a chunked list."""
-    tree = pod("pod", 3072)
+    tree = pod("pod", 2048)
     tree["metadata"] |= {"uid": "0b6f8a52-5f0f-4f7e-9df0-000000000000", "resourceVersion": REVISION}
+    tree["spec"]["nodeName"] = "node-17"
+    tree["spec"]["tolerations"] = [
+        {"key": f"node.kubernetes.io/{word}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for word in ("not-ready", "unreachable")
+    ]
+    since = {"status": "True", "lastTransitionTime": "2026-01-02T03:04:05Z"}
     tree["status"] = {
         "phase": "Running",
         "podIP": "10.1.2.3",
-        "conditions": [{"type": t, "status": "True"} for t in ("Initialized", "Ready", "PodScheduled")],
+        "podIPs": [{"ip": "10.1.2.3"}],
+        "startTime": "2026-01-02T03:04:05Z",
+        "conditions": [{"type": t, **since} for t in ("Initialized", "Ready", "ContainersReady", "PodScheduled")],
     }
     record = {"manager": "kubelet", "operation": "Update", "apiVersion": "v1", "time": "2026-01-02T03:04:05Z"}
     tree["metadata"]["managedFields"] = [{**record, "fieldsType": "FieldsV1", "fieldsV1": _fields(tree)}]
@@ -88,13 +96,13 @@ async def _sync() -> None:
 
     collect_garbage_seldom()
     before = _resident()
-    began = time.perf_counter()
+    began = time.process_time()
     informers = Informers(Client(InProcessTransport(handle)), Runtime("benchmark"))
     async with Tasks() as tasks:
         tasks.start(informers.run(), name="informers")
         informer = informers.get(PODS)
         await informer.synced()
-        elapsed = time.perf_counter() - began
+        elapsed = time.process_time() - began
         assert len(informer.list()) == COUNT
         gc.collect()
         print(elapsed, (_resident() - before) / COUNT)
@@ -108,9 +116,9 @@ async def _silence() -> AsyncIterator[bytes]:
 def _decode() -> None:
     answers = pages()
     decoder = msgspec.json.Decoder(_Listing)
-    began = time.perf_counter()
+    began = time.process_time()
     kept = [decoder.decode(answer) for answer in answers]
-    elapsed = time.perf_counter() - began
+    elapsed = time.process_time() - began
     assert sum(len(page.items) for page in kept) == COUNT
     print(elapsed)
 

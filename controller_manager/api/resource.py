@@ -53,4 +53,5 @@ class Resource(Generic[T]):
 
 def key_of(obj: Object) -> Key:
     """The key of an object."""
-    return Key(obj.metadata.namespace, obj.metadata.name)
+    meta = obj.metadata
+    return Key(meta.namespace, meta.name)

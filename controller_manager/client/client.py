@@ -15,7 +15,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.client.bodies import JSON, Bodies
-from controller_manager.client.codec import Codec, Lines, Listing, ListMeta, WatchEvent, Write, deletion
+from controller_manager.client.codec import Codec, Lines, Listing, Pieces, WatchEvent, Write, deletion
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.told import tell_of_answer
@@ -298,18 +298,18 @@ async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
     guessed = codec.guess(body)
     if guessed is not None:
         try:
-            return await _decoded(codec, *guessed)
+            return await _decoded(codec, guessed)
         except errors.InternalError:
             pass  # a wrong guess, or an unreadable answer: parsing will tell
-    head = codec.head(body)
-    return await _decoded(codec, head.metadata, head.items or [])
+    return await _decoded(codec, codec.parse(body))
 
 
-async def _decoded(codec: Codec[T], meta: ListMeta, raws: Sequence[bytes | msgspec.Raw]) -> Listing[T]:
+async def _decoded(codec: Codec[T], pieces: Pieces) -> Listing[T]:
     """The objects, letting other work run now and then."""
+    meta, body, spans = pieces
     items: list[T] = []
-    for start in range(0, len(raws), _DECODED_AT_ONCE):
-        items += codec.items(raws[start : start + _DECODED_AT_ONCE])
+    for start in range(0, len(spans), _DECODED_AT_ONCE):
+        items += codec.items(body, spans[start : start + _DECODED_AT_ONCE])
         await asyncio.sleep(0)
     return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count)
 

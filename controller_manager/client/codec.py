@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -10,7 +11,7 @@ from msgspec.structs import force_setattr
 from controller_manager.api import errors
 from controller_manager.api.model import NO_RECORD, Model, Object, PartialObject
 from controller_manager.api.resource import Key, Resource
-from controller_manager.client.split import split
+from controller_manager.client.split import Span, split
 from controller_manager.client.transport import TransportError
 
 T = TypeVar("T", bound=Object)
@@ -62,6 +63,14 @@ class RawList(Model):
     items: list[msgspec.Raw] | None = None
 
 
+class Pieces(NamedTuple):
+    """A collection that was taken apart: its items are in `body` at `spans`."""
+
+    metadata: ListMeta
+    body: bytes
+    spans: Sequence[Span]
+
+
 class _RawEvent(Model):
     type: str
     object: msgspec.Raw
@@ -103,37 +112,40 @@ class Codec(Generic[T]):
 
     def one(self, body: bytes) -> T:
         """The object of an answer."""
-        return self.items((body,))[0]
+        return self.items(body, ((0, len(body)),))[0]
 
-    def head(self, body: bytes) -> RawList:
-        """A collection, its items still as bytes within `body`."""
+    def parse(self, body: bytes) -> Pieces:
+        """A collection, its items still as bytes."""
         try:
-            return _LIST.decode(body)
+            head = _LIST.decode(body)
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
+        items = [bytes(item) for item in head.items or ()]
+        return Pieces(head.metadata, b"".join(items), list(pairwise((0, *accumulate(map(len, items))))))
 
-    def guess(self, body: bytes) -> tuple[ListMeta, list[bytes]] | None:
-        """The same in a third of the time, by a guess that holds if `items` accepts what it found; None without."""
+    def guess(self, body: bytes) -> Pieces | None:
+        """The same in a fraction of the time, by a guess that holds if `items` accepts what it found; None without."""
         found = split(body)
         if found is None:
             return None
         try:
-            return _LIST.decode(found[0]).metadata, found[1]
+            return Pieces(_LIST.decode(found[0]).metadata, body, found[1])
         except msgspec.DecodeError:
             return None
 
-    def items(self, raws: Sequence[bytes | msgspec.Raw]) -> list[T]:
-        """The objects of a part of a collection; each has its own copy of its bytes, so the body can be freed."""
+    def items(self, body: bytes, spans: Sequence[Span]) -> list[T]:
+        """The objects at some places; each has its own copy of its bytes, so the body can be freed."""
         decode, keep, (api_version, kind) = self._decoder.decode, self._keep, self._type
+        view = memoryview(body)
         found: list[T] = []
         try:
-            for raw in raws:
-                own = bytes(raw)
-                obj = decode(own)
-                if record := bytes(obj.metadata.managed_fields):
-                    own = _without_record(own, record) if keep else own
+            for start, end in spans:
+                obj = decode(view[start:end])
+                record = obj.metadata.managed_fields
+                if record is not NO_RECORD:
                     force_setattr(obj.metadata, "managed_fields", NO_RECORD)
-                force_setattr(obj, "raw", own if keep else b"")
+                if keep:
+                    force_setattr(obj, "raw", _without_record(body, start, end, record))
                 force_setattr(obj, "api_version", api_version)
                 force_setattr(obj, "kind", kind)
                 found.append(obj)
@@ -148,7 +160,7 @@ class Codec(Generic[T]):
             if event.type == "BOOKMARK":
                 return WatchEvent("BOOKMARK", cast("T", _BOOKMARK.decode(event.object)))
             if event.type != "ERROR":
-                return WatchEvent(event.type, self.items((event.object,))[0])
+                return WatchEvent(event.type, self.one(bytes(event.object)))
             code = _STATUS.decode(event.object).code or 500
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
@@ -158,16 +170,17 @@ class Codec(Generic[T]):
         return errors.InternalError(f"the server's answer for {self._resource.name} is unreadable: {error}")
 
 
-def _without_record(data: bytes, record: bytes) -> bytes:
-    """An object without its record of owners, often a third of its bytes; or as it is, where it is not laid out as
-    servers write objects.
+def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> bytes:
+    """The object that is there without its record of owners, often a third of its bytes; or as it is, where there is
+    none or it is not laid out as servers write objects.
     """
-    start = data.find(b'"metadata":{')
-    at = data.find(_RECORD, start)
-    behind = at + len(_RECORD) + len(record)
-    if at < 0 or data.count(b"{", 0, start) != 1 or not data.startswith(record, at + len(_RECORD)):
-        return data
-    return data[:at] + data[behind:]
+    if record is not NO_RECORD:
+        meta = body.find(b'"metadata":{', start, end)
+        at = body.find(_RECORD, meta, end)
+        begun = at + len(_RECORD)
+        if at >= 0 and body.count(b"{", start, meta) == 1 and body.startswith(record, begun):
+            return body[start:at] + body[begun + len(record) : end]
+    return body[start:end]
 
 
 def deletion(resource: Resource[Any], key: Key, body: bytes) -> Write:

@@ -1,4 +1,4 @@
-"""Guesses where the items of a collection begin and end, three times as fast as parsing for it; pure.
+"""Guesses where the items of a collection begin and end, many times as fast as parsing for it; pure.
 
 A guess is checked by its use: when what `split` returns decodes, each piece as one JSON value and the head as another,
 then the collection is the head with these pieces as its items, because JSON can be read in one way only. When
@@ -9,9 +9,12 @@ _OPENING = b'"items":['
 _METADATA = b'"metadata":'
 _LONGEST_PREFIX = 200
 
+Span = tuple[int, int]
+"""Where something begins, and where it has ended."""
 
-def split(body: bytes) -> tuple[bytes, list[bytes]] | None:
-    """The collection without its items, and the bytes of each item; None when it does not look compact.
+
+def split(body: bytes) -> tuple[bytes, list[Span]] | None:
+    """The collection without its items, and where each of them is; None when it does not look compact.
 
     Items are taken to begin alike: with what stands up to `"metadata":` in the first one.
     """
@@ -25,6 +28,9 @@ def split(body: bytes) -> tuple[bytes, list[bytes]] | None:
     at = body.find(_METADATA, start, start + _LONGEST_PREFIX)
     if at < 0:
         return None
-    prefix = body[start : at + len(_METADATA)]
-    first, *others = body[start:end].split(b"," + prefix)
-    return head, [first, *(prefix + rest for rest in others)]
+    separator = b"," + body[start : at + len(_METADATA)]
+    items = []
+    while (at := body.find(separator, start, end)) >= 0:
+        items.append((start, at))
+        start = at + 1
+    return head, [*items, (start, end)]
