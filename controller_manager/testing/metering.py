@@ -119,13 +119,17 @@ class Workload:
 
     async def create(self, replicas: int) -> None:
         """Make the deployment and its pods."""
+        await self.declare(replicas)
+        await self.follow()
+
+    async def declare(self, replicas: int) -> None:
+        """Make the deployment alone."""
         spec = {
             "replicas": replicas,
             "selector": {"matchLabels": self.labels},
             "template": {"metadata": {"labels": self.labels}, "spec": self._template()},
         }
         await self._cluster.client.create(DEPLOYMENTS, _object("apps/v1", "Deployment", self.key, spec=spec))
-        await self.follow()
 
     async def replicas(self) -> int:
         """How many pods it should have."""

@@ -43,6 +43,8 @@ from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind, Tar
 # that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.
 _LOOKS = 5000
 _READS = 100
+# Seconds until an autoscaler, or a target, that changed during the look at it is looked at again.
+_PAUSE = 1.0
 # Of the usual limit of requests: a look takes two of them, and thousands of autoscalers are looked at in each period.
 _QPS_FACTOR = 50
 
@@ -67,6 +69,7 @@ class AutoscalerController:
     def __init__(self, context: Context, options: AutoscalerOptions) -> None:
         self._client = context.client
         self._events = context.events
+        self._log = context.log
         self._autoscalers = context.informers.get(HORIZONTAL_POD_AUTOSCALERS)
         self._period = options.horizontal_pod_autoscaler_sync_period
         self._rules = Rules(
@@ -100,12 +103,17 @@ class AutoscalerController:
             self._histories.pop(key, None)
             self._measuring.forget(key)
             return None
-        action, error = "none", "internal"
+        action, error, due = "none", "internal", began + self._period
         try:
             action, error = await self._look(autoscaler)
+        except Conflict:
+            due = min(due, clock.monotonic() + _PAUSE)
+        except (ApiError, OSError) as trouble:
+            # Metrics are no fresher before the period ends, and nobody should be waited for any longer than that.
+            self._log.warning("could not look after an autoscaler", autoscaler=str(key), error=str(trouble))
         finally:
             self._monitor.looked(action, error, clock.monotonic() - began)
-        return Requeue(max(0.0, began + self._period - clock.monotonic()))
+        return Requeue(max(0.0, due - clock.monotonic()))
 
     async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
         """What was done, and whose error there was, as metrics tell it."""

@@ -51,8 +51,8 @@ class Judge:
         ours = request.method == "PUT" and request.path.endswith("/scale")
         before = await self._replicas(request) if ours else 0
         response = await self._cluster.api.handle(request)
-        if ours and response.status == 200:
-            self._judge(request.path, before, orjson.loads(request.body)["spec"]["replicas"])
+        if ours and response.status == 200 and isinstance(response.body, bytes):
+            self._judge(request.path, before, orjson.loads(response.body)["spec"]["replicas"])
         return response
 
     def _judge(self, path: str, before: int, after: int) -> None:

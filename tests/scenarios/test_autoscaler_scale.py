@@ -1,0 +1,38 @@
+"""Five thousand autoscalers and a metrics API that takes 200 ms: all are looked at in each period (virtual time).
+
+`--cluster-api-qps=-1` lifts the limit of requests of the manager. At the default of 20 a second, of which autoscaling
+has a multiple, they would still take two periods.
+"""
+
+import pytest
+
+from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
+from controller_manager.testing import Cluster
+from controller_manager.testing.metering import Meter, Workload, autoscaler
+
+AUTOSCALERS = 5000
+TARGET = {"type": "Value", "value": "10"}
+PERIOD = 15.0
+
+
+@pytest.mark.virtual
+@pytest.mark.timeout(300)
+async def test_all_of_many_autoscalers_are_evaluated_in_each_period() -> None:
+    async with Cluster() as cluster:
+        meter = Meter(cluster)
+        meter.latency = 0.2
+        for number in range(AUTOSCALERS):
+            web = Workload(cluster, meter, f"web-{number}", namespace="default")
+            await web.declare(1)
+            metric = {"type": "External", "external": {"metric": {"name": f"q-{number}"}, "target": TARGET}}
+            meter.values[f"namespaces/default/q-{number}"] = "10"
+            await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, autoscaler(web, metric))
+        await cluster.manage("--leader-elect=false", "--controllers=horizontalpodautoscaling", "--cluster-api-qps=-1")
+        await cluster.sleep(PERIOD)
+        seconds = []
+        for _ in range(int(PERIOD) + 1):
+            meter.asked.clear()
+            await cluster.sleep(1.0)
+            seconds.append(list(meter.asked))
+        assert len({path for asked in seconds for path in asked}) == AUTOSCALERS
+        assert max(map(len, seconds)) < 2 * AUTOSCALERS / PERIOD, "they come in a burst"
