@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints
+from controller_manager.api.discovery import ENDPOINT_SLICES, SERVICE_NAME
 from controller_manager.api.errors import ApiError
-from controller_manager.api.resource import Key, key_of
+from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.base.chance import chance
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
@@ -131,6 +132,17 @@ async def endpoints_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
     return {key_of(found): addresses(found) for found in items if found.metadata.namespace in SPACES}
 
 
+async def slices_there(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
+    """The same of the slices of each service."""
+    found: dict[Key, set[tuple[str, bool]]] = {}
+    for slice_ in (await cluster.client.list(ENDPOINT_SLICES)).items:
+        key = Key(slice_.metadata.namespace, (slice_.metadata.labels or {})[SERVICE_NAME])
+        if key.namespace in SPACES:
+            listed = ((e.addresses[0], e.conditions.ready is True) for e in slice_.endpoints or ())
+            found.setdefault(key, set()).update(listed)
+    return found
+
+
 async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]:
     """What services and pods say about the same."""
     wanted: dict[Key, set[tuple[str, bool]]] = {}
@@ -159,10 +171,12 @@ async def soak() -> None:
             await storm.blow()
         await storm.calm()
         assert await endpoints_there(cluster) == await endpoints_wanted(cluster)
+        assert await slices_there(cluster) == await endpoints_wanted(cluster)
         spaces = (await cluster.client.list(NAMESPACES)).items
         assert [space.metadata.name for space in spaces if space.metadata.deletion_timestamp] == []
         alive = {space.metadata.name for space in spaces}
-        for resource in (PODS, SERVICES, ENDPOINTS):
+        resources: tuple[Resource[Any], ...] = (PODS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)
+        for resource in resources:
             assert {obj.metadata.namespace for obj in (await cluster.client.list(resource)).items} <= alive
 
 
