@@ -187,7 +187,8 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
-    return Admission([NamespaceLifecycle(store.get), tolerate_illness, requests.sender, *to_zero], [requests.verdict, addresses])
+    first = [NamespaceLifecycle(store.get), tolerate_illness, requests.sender, *to_zero]
+    return Admission(first, [requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:
