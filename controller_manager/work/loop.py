@@ -72,9 +72,11 @@ class ControlLoop(Generic[K]):
         self._log = log
         self._settle = settle
         self._queue: WorkQueue[K] = WorkQueue()
-        # A key that the queue calls running is in _running, and then, if need be, in _settling with its timer.
+        # A key that the queue calls running is in _running, and then, if need be, in _settling: with the entry of that
+        # run, and in _timers unless what it did was known at once.
         self._running: dict[K, tuple[float, Entry[K]]] = {}
-        self._settling: dict[K, asyncio.TimerHandle] = {}
+        self._settling: dict[K, Entry[K]] = {}
+        self._timers: dict[K, asyncio.TimerHandle] = {}
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
         self._last_error, self._last_error_at = "", 0.0
@@ -104,7 +106,7 @@ class ControlLoop(Generic[K]):
                     await self._sleep()
                 await self._drain(grace)
         finally:
-            for timer in self._settling.values():
+            for timer in self._timers.values():
                 timer.cancel()
 
     def state(self) -> LoopState:
@@ -185,21 +187,31 @@ class ControlLoop(Generic[K]):
         if self._settle is None:
             self._queue.done(entry.key)
         else:
-            timer = asyncio.get_running_loop().call_later(LONGEST_SETTLE, self._settle_late, entry.key)
-            self._settling[entry.key] = timer
-            self._settle(entry.key, lambda: self._settled(entry.key, timer))
+            self._wait_for(entry, self._settle)
 
-    def _settled(self, key: K, timer: asyncio.TimerHandle) -> None:
-        if self._settling.get(key) is timer:  # else it is late, and the key may be running again
-            del self._settling[key]
+    def _wait_for(self, entry: Entry[K], settle: Settle[K]) -> None:
+        """Hold the key back until what its run did is known: mostly at once, since most runs do nothing."""
+        key = entry.key
+        self._settling[key] = entry
+        settle(key, lambda: self._settled(entry))
+        if self._settling.get(key) is entry:
+            self._timers[key] = asyncio.get_running_loop().call_later(LONGEST_SETTLE, self._settle_late, entry)
+
+    def _settled(self, entry: Entry[K]) -> None:
+        key = entry.key
+        if self._settling.get(key) is not entry:  # it is late, and the key may be running again
+            return
+        del self._settling[key]
+        timer = self._timers.pop(key, None)
+        if timer is not None:
             timer.cancel()
-            self._queue.done(key)
-            self._wake.set()
+        self._queue.done(key)
+        self._wake.set()
 
-    def _settle_late(self, key: K) -> None:
-        self._log.warning("what was written has not come back; going on without", key=str(key))
+    def _settle_late(self, entry: Entry[K]) -> None:
+        self._log.warning("what was written has not come back; going on without", key=str(entry.key))
         self._metrics.unsettled[self.name] += 1
-        self._settled(key, self._settling[key])
+        self._settled(entry)
 
     async def _attempt(self, key: K) -> Requeue | Exception | None:
         try:
@@ -213,31 +225,31 @@ class ControlLoop(Generic[K]):
 
     def _conclude(self, entry: Entry[K], outcome: Requeue | Exception | None) -> None:
         key, now = entry.key, clock.monotonic()
-        log = self._log.bind(key=str(key), causes=entry.causes)
+        log, about = self._log, {"key": key, "causes": entry.causes}
         match outcome:
             case None:
                 self._queue.forget(key)
                 self._count("done")
-                log.debug("reconciled")
+                log.debug("reconciled", **about)
             case Requeue(after=seconds):
                 self._queue.forget(key)
                 self._queue.add_after(key, now, seconds, "requeued")
                 self._count("requeue")
-                log.debug("reconciled", again_after=seconds)
+                log.debug("reconciled", **about, again_after=seconds)
             case GiveUp(reason=reason):
                 self._queue.forget(key)
                 self._count("give_up")
-                log.warning("gave up until something changes", reason=reason)
+                log.warning("gave up until something changes", **about, reason=reason)
             case errors.Conflict():
                 seconds = self._queue.retry(key, now, "conflict")
                 self._count("conflict")
-                log.debug("the object changed meanwhile", again_after=seconds, error=str(outcome))
+                log.debug("the object changed meanwhile", **about, again_after=seconds, error=str(outcome))
             case _:
                 seconds = self._queue.retry(key, now, "error")
                 self._count("error")
                 self._last_error, self._last_error_at = f"{key}: {type(outcome).__name__}: {outcome}", now
                 trace = None if isinstance(outcome, _EXPECTED) else outcome
-                log.warning("reconcile failed", again_after=seconds, error=str(outcome), exc_info=trace)
+                log.warning("reconcile failed", **about, again_after=seconds, error=str(outcome), exc_info=trace)
 
     def _count(self, outcome: str) -> None:
         self._done[outcome] += 1
