@@ -6,7 +6,19 @@ from collections.abc import Callable
 
 import uvloop
 
-from benchmarks import api, bodies, certificates, controllers, forms, heartbeats, informer, namespaces, start, writes
+from benchmarks import (
+    api,
+    autoscalers,
+    bodies,
+    certificates,
+    controllers,
+    forms,
+    heartbeats,
+    informer,
+    namespaces,
+    start,
+    writes,
+)
 from benchmarks.harness import Result
 
 SUITES: dict[str, Callable[[], list[Result]]] = {
@@ -18,6 +30,7 @@ SUITES: dict[str, Callable[[], list[Result]]] = {
     "namespaces": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(namespaces.run()),
     "heartbeats": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(heartbeats.run()),
     "certificates": lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop).run(certificates.run()),
+    "autoscalers": autoscalers.run,
     "start": start.run,
     "informer": informer.run,
 }
