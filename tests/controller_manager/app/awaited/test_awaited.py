@@ -1,4 +1,4 @@
-"""Flags of controllers to come: without effect, but checked as if they had one."""
+"""Flags of controllers to come: without effect, but checked as if they had one; and rules of controllers there are."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from controller_manager.app.known import KNOWN
 from controller_manager.options import FlagError
 from controller_manager.options.flag import flags_of
 
-FLAGS = flag_set(())
+FLAGS = flag_set(installed())
 
 
 def problems_of(*argv: str) -> tuple[str, ...]:
