@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from controller_manager.api.core import PODS, Pod, Toleration
-from controller_manager.api.errors import NotFound
+from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.nodes import NODES, Node, Taint
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base import clock
@@ -21,8 +22,10 @@ COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"
 EVENT = "TaintManagerEviction"
 AT_ONCE = 50
+# Seconds until another look when what was seen is no longer so.
+LATE = 1.0
 # Two signs of one trouble: a node that says it is not ready, and then says nothing, has been ill all the while.
-_ILLNESS = {f"node.{PLATFORM_DOMAIN}/{sign}": "illness" for sign in ("not-ready", "unreachable")}
+_SIGN_OF = {f"node.{PLATFORM_DOMAIN}/unreachable": f"node.{PLATFORM_DOMAIN}/not-ready"}
 
 _DELETIONS = Family(
     "taint_eviction_controller_pod_deletions_total", "Pods deleted since they tolerate a taint no longer.", "counter"
@@ -44,19 +47,26 @@ class TaintEvictionOptions(Options):
 #   gone, or being deleted, or bound to no node          nothing; a countdown is forgotten
 #   no taints, or all tolerated for good                 nothing; a countdown is cancelled, and an event says so
 #   all tolerated, some for so many seconds              the countdown goes on; look again when the first runs out
-#   one not tolerated, or run out                        ask for the node itself, and decide anew by what it says;
-#                                                        then condition, delete and event
+#   one not tolerated, or run out                        condition, deletion, event; but if the node or the pod is no
+#                                                        longer what was seen, wait for what they are
 # Time counts from when it was noticed here, not from `timeAdded`: a manager that was away must let the nodes be heard
-# first, and clocks are never compared. A taint that changes its value goes on counting. One try writes only what the
-# pod allowed when it was seen: if it has changed meanwhile the write is refused, and the next try sees it.
+# first, and clocks are never compared. A taint that changes its value goes on counting; one that was added at another
+# time than before is another one.
+
+
+class Endured(NamedTuple):
+    """A taint that a pod tolerates for a time only, and since when (seconds of the process's clock) it does."""
+
+    since: float
+    taint: Taint
 
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """How long a pod has endured the taints it tolerates for a time only: `since` when, by taint, and until when."""
+    """What a pod endures, by trouble, and when its time runs out."""
 
     uid: str
-    since: Mapping[str, float]
+    endured: Mapping[str, Endured]
     due: float
 
 
@@ -79,16 +89,15 @@ class TaintEvictionController:
         if pod is None or pod.metadata.deletion_timestamp is not None or not pod.spec.node_name:
             self._countdowns.pop(key, None)
             return None
-        node = Key("", pod.spec.node_name)
-        running = self._count_down(pod, self._nodes.get(node))
-        if running is not None and running.due <= clock.monotonic():
-            running = self._count_down(pod, await self._read(node))
-        if running is None:
+        node = self._nodes.get(Key("", pod.spec.node_name))
+        running = self._count_down(pod, node)
+        if running is None or node is None:
             return None
         left = running.due - clock.monotonic()
         if left > 0:
             return Requeue(left)
-        await self._evict(pod, running.due)
+        if not await self._is_current(node) or not await self._evict(pod, running.due):
+            return Requeue(LATE)
         self._countdowns.pop(key, None)
         return None
 
@@ -96,22 +105,25 @@ class TaintEvictionController:
         """Go on with the countdown of the pod, begin or cancel it, as the node's taints have it."""
         key, meta = key_of(pod), pod.metadata
         known = self._countdowns.get(key)
-        since = known.since if known is not None and known.uid == meta.uid else {}
-        running = countdown(no_execute(node), pod.spec.tolerations, since, clock.monotonic(), compares=self._compares)
+        before = known.endured if known is not None and known.uid == meta.uid else {}
+        running = countdown(no_execute(node), pod.spec.tolerations, before, clock.monotonic(), compares=self._compares)
         if running is not None:
             self._countdowns[key] = found = Countdown(meta.uid, *running)
             return found
-        if self._countdowns.pop(key, None) is not None and since:
+        if self._countdowns.pop(key, None) is not None and before:
             self._events.normal(pod, EVENT, f"Cancelling deletion of Pod {key}")
         return None
 
-    async def _read(self, key: Key) -> Node | None:
+    async def _is_current(self, node: Node) -> bool:
+        """Whether the API server has the node as it was seen: no pod is evicted by hearsay."""
         try:
-            return await self._client.get(NODES, key)
+            found = await self._client.get(NODES, key_of(node))
         except NotFound:
-            return None
+            return False
+        return found.metadata.resource_version == node.metadata.resource_version
 
-    async def _evict(self, pod: Pod, due: float) -> None:
+    async def _evict(self, pod: Pod, due: float) -> bool:
+        """Tell the pod why and delete it, if it is still as it was seen."""
         key = key_of(pod)
         reason = disruption(pod, REASON, "A NoExecute taint of its node is not tolerated (any longer)", clock.utc_now())
         try:
@@ -120,11 +132,14 @@ class TaintEvictionController:
                 pod = await self._client.patch(PODS, key, patch, STRATEGIC_MERGE_PATCH, subresource="status")
             meta = pod.metadata
             await self._client.delete(PODS, key, uid=meta.uid, resource_version=meta.resource_version)
+        except Conflict:
+            return False
         except NotFound:
-            return
+            return True
         self._deletions.add()
         self._latency.observe(clock.monotonic() - due)
         self._events.normal(pod, EVENT, f"Marking for deletion Pod {key}")
+        return True
 
 
 def pods_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
@@ -165,24 +180,31 @@ SPECS = (
 def countdown(
     taints: Sequence[Taint],
     tolerations: Sequence[Toleration],
-    since: Mapping[str, float],
+    before: Mapping[str, Endured],
     now: float,
     *,
     compares: bool = False,
-) -> tuple[Mapping[str, float], float] | None:
-    """Since when each taint is endured that is not tolerated for good, and when the first toleration runs out.
+) -> tuple[Mapping[str, Endured], float] | None:
+    """What is endured that is not tolerated for good, by trouble, and when the first toleration runs out.
 
-    None where the pod may stay. `since` is what this returned of the pod before.
+    None where the pod may stay. `before` is what this returned of the pod before.
     """
-    begun: dict[str, float] = {}
+    endured: dict[str, Endured] = {}
     due = math.inf
     for taint in taints:
         seconds = patience(taint, tolerations, compares=compares)
         if seconds != FOR_GOOD:
-            trouble = _ILLNESS.get(taint.key, taint.key)
-            begun[trouble] = since.get(trouble, now)
-            due = min(due, begun[trouble] + seconds)
-    return (begun, due) if begun else None
+            trouble = _SIGN_OF.get(taint.key, taint.key)
+            endured[trouble] = Endured(_since(before.get(trouble), taint, now), taint)
+            due = min(due, endured[trouble].since + seconds)
+    return (endured, due) if endured else None
+
+
+def _since(before: Endured | None, taint: Taint, now: float) -> float:
+    if before is None:
+        return now
+    came_back = before.taint.key == taint.key and before.taint.time_added != taint.time_added
+    return now if came_back else before.since
 
 
 def _facts(pod: Pod) -> tuple[object, ...]:

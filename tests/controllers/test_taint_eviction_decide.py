@@ -1,5 +1,6 @@
 """Which taints a pod tolerates and for how long, as tables."""
 
+from collections.abc import Mapping
 from math import inf
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from controller_manager.api.core import Toleration
 from controller_manager.api.nodes import Node, NodeSpec, Taint
 from controllers._tolerations import no_execute, patience, tolerates
-from controllers.taint_eviction import countdown
+from controllers.taint_eviction import Endured, countdown
 
 TAINT = Taint(key="k", value="5", effect="NoExecute")
 
@@ -103,8 +104,12 @@ READY, REACH, OWN = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreacha
 BOTH = (limited(300, READY), limited(300, REACH))
 
 
+def added(key: str, when: str) -> Taint:
+    return Taint(key=key, effect="NoExecute", time_added=when)
+
+
 @pytest.mark.parametrize(
-    ("taints", "tolerations", "since", "expected"),
+    ("taints", "tolerations", "before", "expected"),
     [
         # No taints, or all tolerated for good.
         ((), (), {}, None),
@@ -123,23 +128,46 @@ BOTH = (limited(300, READY), limited(300, REACH))
         ((taint("k"), taint("l")), (limited(60), limited(90, "l")), {"k": 70.0}, ({"k": 70.0, "l": 100.0}, 130.0)),
         # One of several goes: what is left counts, not what decided before.
         ((taint("k"),), (limited(60), limited(20, "l")), {"k": 70.0, "l": 80.0}, ({"k": 70.0}, 130.0)),
-        # A changed toleration counts from the same beginning; a taint that came back, anew.
+        # A changed toleration counts from the same beginning; another taint, anew.
         ((taint("k"),), (limited(3600),), {"k": 70.0}, ({"k": 70.0}, 3670.0)),
         ((taint("k"),), (limited(10),), {"k": 70.0}, ({"k": 70.0}, 80.0)),
         ((taint("k"),), (limited(60),), {"l": 70.0}, ({"k": 100.0}, 160.0)),
-        # A taint that changes its value goes on.
+        # A taint that changes its value goes on; one that was added at another time is another one.
         ((taint("k", "2"),), (limited(60),), {"k": 70.0}, ({"k": 70.0}, 130.0)),
-        # The two signs of an ill node are one trouble.
-        ((taint(READY),), BOTH, {}, ({"illness": 100.0}, 400.0)),
-        ((taint(REACH),), BOTH, {"illness": 50.0}, ({"illness": 50.0}, 350.0)),
-        ((taint(REACH), taint(READY)), BOTH, {"illness": 50.0}, ({"illness": 50.0}, 350.0)),
-        ((taint(REACH), taint(OWN)), (*BOTH, forever(key=OWN)), {}, ({"illness": 100.0}, 400.0)),
+        ((added("k", "2026-01-01T00:00:09Z"),), (limited(60),), {"k": 70.0}, ({"k": 100.0}, 160.0)),
     ],
 )
 def test_when_the_time_of_a_pod_runs_out(
     taints: tuple[Taint, ...],
     tolerations: tuple[Toleration, ...],
-    since: dict[str, float],
+    before: dict[str, float],
     expected: tuple[dict[str, float], float] | None,
 ) -> None:
-    assert countdown(taints, tolerations, since, 100.0) == expected
+    known = {key: Endured(since, taint(key)) for key, since in before.items()}
+    assert since_when(countdown(taints, tolerations, known, 100.0)) == expected
+
+
+def since_when(found: tuple[Mapping[str, Endured], float] | None) -> tuple[dict[str, float], float] | None:
+    return None if found is None else ({trouble: one.since for trouble, one in found[0].items()}, found[1])
+
+
+EARLY, LATER = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"
+
+
+@pytest.mark.parametrize(
+    ("taints", "before", "due"),
+    [
+        ((added(READY, EARLY),), None, 400.0),
+        ((added(READY, EARLY),), added(READY, EARLY), 350.0),
+        ((added(REACH, LATER),), added(READY, EARLY), 350.0),
+        ((added(REACH, LATER), added(READY, EARLY)), added(READY, EARLY), 350.0),
+        ((added(READY, LATER),), added(READY, EARLY), 400.0),
+    ],
+)
+def test_the_two_signs_of_an_ill_node_are_one_trouble(
+    taints: tuple[Taint, ...], before: Taint | None, due: float
+) -> None:
+    known = {READY: Endured(50.0, before)} if before else {}
+    found = countdown(taints, BOTH, known, 100.0)
+    assert found is not None
+    assert (set(found[0]), found[1]) == ({READY}, due)

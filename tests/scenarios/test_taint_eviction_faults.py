@@ -21,9 +21,10 @@ from controller_manager.api.core import PODS, Pod
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
+from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Response
 from controller_manager.base.chance import chance
-from controller_manager.base.clock import monotonic
+from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.testing import Cluster, Replica
 
 T = TypeVar("T")
@@ -35,6 +36,8 @@ ROUNDS = 16
 LATENESS = 20.0
 # A silent watch is noticed, what failed is tried again.
 BOUND = 150.0
+# A taint says to the second when it was added: one that went and came within it may be taken for the same.
+RESOLUTION = 1.0
 NODES_THERE = ("a", "b", "c")
 TROUBLES = ("k", "l")
 PATIENCE = (5, 20, 60)
@@ -49,7 +52,7 @@ class World:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Since when each trouble is on each node; over is when it went, if it has.
+        # Of each node its troubles: what, since when, until when if it is over, and what the taint says of since when.
         self.troubles: dict[str, list[list[Any]]] = {name: [] for name in NODES_THERE}
         # The node, the time of birth, and what is tolerated, with what was until when.
         self.pods: dict[str, tuple[str, float]] = {}
@@ -71,7 +74,7 @@ class World:
     def was_condemned(self, pod: str, now: float) -> bool:
         """Whether the pod's time had run out at some moment between then and `LATENESS` before."""
         node, born = self.pods[pod]
-        for trouble, begun, over in self.troubles[node]:
+        for trouble, begun, over, _ in self.troubles[node]:
             for index, (since, tolerated) in enumerate(self.tolerated[pod]):
                 until = self.tolerated[pod][index + 1][0] if index + 1 < len(self.tolerated[pod]) else now
                 seconds = tolerated.get(trouble, 0)
@@ -79,7 +82,7 @@ class World:
                     continue
                 first = max(since, max(begun, born) + seconds)
                 last = min(until, now if over is None else over)
-                if first <= last + 0.01 and last >= now - LATENESS:
+                if first <= last + RESOLUTION and last >= now - LATENESS:
                     return True
         return False
 
@@ -87,7 +90,9 @@ class World:
         """Whether the pod's time runs out, as things are."""
         node, _ = self.pods[pod]
         _, tolerated = self.tolerated[pod][-1]
-        return any(over is None and tolerated.get(trouble, 0) is not None for trouble, _, over in self.troubles[node])
+        return any(
+            over is None and tolerated.get(trouble, 0) is not None for trouble, _, over, _ in self.troubles[node]
+        )
 
     async def taint(self) -> None:
         """Put a taint on a node, or take it away."""
@@ -95,9 +100,9 @@ class World:
         there = [entry for entry in self.troubles[node] if entry[2] is None]
         found = next((entry for entry in there if entry[0] == trouble), None)
         if found is None:
-            self.troubles[node].append([trouble, monotonic(), None])
-        taints = [{"key": entry[0], "effect": "NoExecute"} for entry in self.troubles[node] if entry[2] is None]
-        taints = [one for one in taints if found is None or one["key"] != trouble]
+            self.troubles[node].append([trouble, monotonic(), None, format_time(utc_now())])
+        left = [entry for entry in self.troubles[node] if entry[2] is None and entry is not found]
+        taints = [{"key": entry[0], "effect": "NoExecute", "timeAdded": entry[3]} for entry in left]
         await self.cluster.client.patch(NODES, Key("", node), {"spec": {"taints": taints}})
         if found is not None:
             found[2] = monotonic()
