@@ -24,6 +24,7 @@ SERVICES, PODS, ENDPOINTS = f"{NAMESPACE}/services", f"{NAMESPACE}/pods", f"{NAM
 SLICES = "/apis/discovery.k8s.io/v1/namespaces/many/endpointslices"
 SERVICE_COUNT, PODS_EACH, NODE_COUNT = 300, 10, 100
 GO_SERVICE_MS = 6.0
+AIMS = {"services come": 0.3, "pods become ready": 0.3, "at the start": 0.05}  # the last with the start of a process
 DEPENDENTS = (3000, 6000)
 GO_DEPENDENT_MS = 0.43
 WRITTEN = {"endpoints-controller": ENDPOINTS, "endpointslice-controller": SLICES}
@@ -92,17 +93,36 @@ async def of_services(api: Api, controller: str, collection: str) -> list[Result
         await _complete(api, collection, ready=0)
         found.append(("pods become ready", await manager.measure(SERVICE_COUNT, pods_become_ready)))
     made = (await api.read(collection))["items"]
-    await api.send(delete(f"{collection}/{tree['metadata']['name']}") for tree in made)
+    await _delete(api, collection)
     async with manager_of(api, f"--controllers={controller}", ready=False) as manager:
-        found.append(
-            ("at the start", await manager.measure_from_start(SERVICE_COUNT, lambda: _complete(api, collection)))
-        )
-    await api.send(delete(f"{collection}/{tree['metadata']['name']}") for tree in (await api.read(collection))["items"])
-    top = await api.send((create(collection, _anew(tree)) for tree in made), connections=5)
-    name = collection.rpartition("/")[2]
+        work = await manager.measure_from_start(SERVICE_COUNT, lambda: _complete(api, collection))
+        found.append(("at the start", work))
+    await _delete(api, collection)
+    await _delete(api, SERVICES)
+    seconds = await _bare(api, collection, made)
+    title = collection.rpartition("/")[2]
     return [
-        line for when, work in found for line in work.results(f"{name}, {when}", top, aim=0.3, cpu_ms=GO_SERVICE_MS)
+        line
+        for when, work in found
+        for line in work.results(
+            f"{title}, {when}", SERVICE_COUNT / seconds[when], aim=AIMS[when], cpu_ms=GO_SERVICE_MS
+        )
     ]
+
+
+async def _bare(api: Api, collection: str, made: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds that a bare client needs for the calls of each case: what is followed, and one write for each service."""
+    services = [create(SERVICES, _service(number)) for number in range(SERVICE_COUNT)]
+    statuses = [_become(number, ready=True) for number in _pods()]
+    followed = {"services come": services, "pods become ready": statuses}
+    seconds = {when: len(calls) / await api.send(calls) for when, calls in followed.items()}
+    writing = len(made) / await api.send((create(collection, _anew(tree)) for tree in made), connections=5)
+    return {"at the start": writing, **{when: one + writing for when, one in seconds.items()}}
+
+
+async def _delete(api: Api, collection: str) -> None:
+    found = (await api.read(collection))["items"]
+    await api.send(delete(f"{collection}/{tree['metadata']['name']}") for tree in found)
 
 
 async def _complete(api: Api, collection: str, ready: int = SERVICE_COUNT * PODS_EACH) -> None:
