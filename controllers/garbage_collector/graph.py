@@ -16,7 +16,7 @@ from typing import NamedTuple
 from controller_manager.api.model import ObjectMeta, OwnerReference
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
-MOST_ABSENT = 4096
+MOST_ABSENT = 500
 
 
 class Identity(NamedTuple):

@@ -9,15 +9,18 @@ import pytest
 from msgspec.structs import replace
 
 import controllers
-from controller_manager.api.core import NAMESPACES, PODS, SERVICES
+from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, ConfigMap
+from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.resource import Key
 from controller_manager.app import catalog
 from controller_manager.base.chance import chance
-from controller_manager.controller import Context, For, GiveUp, Requeue, Spec
+from controller_manager.controller import Context, For, GiveUp, Requeue, Rule, Spec
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
+from controllers.garbage_collector.graph import MOST_ABSENT
 
 ROUNDS = 40
+
 # Where the manager allocates; what the server does too is left out, which keeps a history on purpose.
 PLACES = ("controllers", *(f"controller_manager/{name}" for name in ("app", "cache", "client", "controller", "work")))
 FILTERS = [tracemalloc.Filter(True, f"*/{place}/*") for place in PLACES]
@@ -36,6 +39,15 @@ async def come_and_go(cluster: Cluster, wave: str) -> None:
     await cluster.advance(60)
 
 
+async def fill_memories(cluster: Cluster) -> None:
+    """Fill what is bounded by a number: the garbage collector remembers so many owners that are not there."""
+    for number in range(MOST_ABSENT + 1):
+        owner = OwnerReference(api_version="v1", kind="ConfigMap", name="none", uid=f"none-{number}")
+        meta = ObjectMeta(name=f"lost-{number}", namespace="default", owner_references=(owner,))
+        await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
+    await cluster.advance(60)
+
+
 def held() -> int:
     """How many pieces of memory the manager's code allocated and something still holds.
 
@@ -49,10 +61,11 @@ def held() -> int:
 @pytest.mark.virtual
 async def test_objects_that_came_and_went_leave_nothing_behind() -> None:
     async with Cluster() as cluster:
-        await cluster.manage("--leader-elect=false", "--kube-api-qps=0")
-        await come_and_go(cluster, "first")
         tracemalloc.start()
         try:
+            await cluster.manage("--leader-elect=false", "--kube-api-qps=0")
+            await fill_memories(cluster)
+            await come_and_go(cluster, "first")
             await come_and_go(cluster, "second")
             before = held()
             await come_and_go(cluster, "third")
@@ -81,7 +94,8 @@ class Moody:
         return Requeue(600) if mood == 4 else None
 
 
-MOODY = Spec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),))
+MAY = (Rule(("",), ("pods",), ("patch",)),)
+MOODY = Spec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),), rbac=MAY)
 NAMESPACES_AN_HOUR, PODS_EACH = 10, 5
 
 
@@ -119,6 +133,7 @@ async def test_hours_of_failures_and_lost_watches_leave_nothing_behind() -> None
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=0", specs=specs)
         tracemalloc.start()
         try:
+            await fill_memories(cluster)
             after = []
             for hour in ("first", "second", "third", "fourth", "fifth"):
                 await an_hour(cluster, replica, hour)
