@@ -14,7 +14,7 @@ Once it is quiet:
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
@@ -77,16 +77,17 @@ class Ledger:
 
     def __init__(self) -> None:
         self.problems: list[str] = []
-        # The end of the authority that lasts longest so far.
-        self.latest = utc_now()
+        # The end of each authority by its name.
+        self.ends: dict[str, datetime] = {}
         self.certificates: dict[str, bytes] = {}
         self.judged_by_people: set[str] = set()
 
-    def note(self, change: Change) -> None:
+    def note(self, changes: Sequence[Change]) -> None:
         """Look at what was just written."""
-        if change.row.resource == REQUESTS.name and not change.deleted:
-            request = CertificateSigningRequest.decode(change.row.data)
-            self.problems += [f"{problem}: {request}" for problem in self._problems(request)]
+        for change in changes:
+            if change.row.resource == REQUESTS.name and not change.deleted:
+                request = CertificateSigningRequest.decode(change.row.data)
+                self.problems += [f"{problem}: {request.metadata.name}" for problem in self._problems(request)]
 
     def _problems(self, request: CertificateSigningRequest) -> Iterator[str]:
         certificate, name = request.status.certificate, request.metadata.name
@@ -102,8 +103,9 @@ class Ledger:
             yield "signed against the rules"
         if not self.certificates[name]:
             self.certificates[name] = certificate
-            end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-            if end > self.latest:
+            found = x509.load_pem_x509_certificate(certificate)
+            end = found.not_valid_after_utc
+            if end > self.ends[found.issuer.rfc4514_string()]:
                 yield "beyond its authority"
             if end - utc_now() > MAXIMUM:
                 yield "beyond the maximum"
@@ -135,9 +137,10 @@ class World:
 
     def renew(self) -> tuple[str, str]:
         """Another authority takes over, which ends soon or late."""
-        end = utc_now().replace(microsecond=0) + timedelta(seconds=draw(3600, 40_000))
-        self.ledger.latest = max(end, self.ledger.latest)
-        return write_authority(self.folder, authority(number=int(draw(0, 3)), end=end))
+        end = (utc_now() + timedelta(seconds=draw(120, 40_000))).replace(microsecond=0)
+        number = len(self.ledger.ends)
+        self.ledger.ends[f"CN=ca-{number}"] = end
+        return write_authority(self.folder, authority(number=number % 3, end=end, name=f"ca-{number}"))
 
     async def ask(self) -> None:
         kind = pick(list(KINDS))
