@@ -1,6 +1,7 @@
 """Deletes pods that nobody else will: long ended ones beyond a number, and those whose nodes are lost."""
 
 import asyncio
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,8 @@ from controllers._disruption import disruption, status_patch
 PERIOD = 20.0
 # Seconds that a node must have been missing before the API server is asked whether it is gone.
 QUARANTINE = 40.0
+# Seconds for which its answer is believed, while pods are deleted one after the other.
+CREDIBLE = 2.0
 AT_ONCE = 16
 OUT_OF_SERVICE = f"node.{PLATFORM_DOMAIN}/out-of-service"
 
@@ -76,7 +79,7 @@ class PodGarbageCollector:
         self._nodes = context.informers.get(NODES)
         self._threshold = options.terminated_pod_gc_threshold
         # Since when each node is missing that pods are bound to.
-        self._missing: Mapping[str, float] = {}
+        self._missing: dict[str, float] = {}
         # The uids of pods whose deletion was asked for, as long as the copy shows them.
         self._asked: set[str] = set()
         self._deleted = Counters(_DELETED, context.runtime.registry)
@@ -88,51 +91,58 @@ class PodGarbageCollector:
 
     async def reconcile(self, _: str) -> Requeue:
         """Look at all pods once."""
-        pods = self._pods.list()
-        found = await self._ask(doubtful(pods, self._nodes.list()))
-        out = [node for node in found.values() if node is not None]
-        lost = [*out_of_service(pods, out), *orphans(pods, await self._gone(pods)), *unscheduled(pods)]
+        pods, nodes, now = self._pods.list(), self._nodes.list(), clock.monotonic()
+        self._missing = missing(pods, {node.metadata.name for node in nodes}, self._missing, now)
+        overdue = {name for name, since in self._missing.items() if now - since >= QUARANTINE}
         self._asked = {pod.metadata.uid for pod in pods if pod.metadata.uid in self._asked}
-        victims = [*lost, *surplus(without(pods, lost), self._threshold, self._asked)]
+        bound, unbound = [*out_of_service(pods, nodes), *orphans(pods, overdue)], list(unscheduled(pods))
+        ended = surplus(without(pods, [*bound, *unbound]), self._threshold, self._asked)
         gate = asyncio.Semaphore(AT_ONCE)
-        await all_of(*(self._delete(victim, gate) for victim in victims if not is_done_with(victim.pod)))
+        await all_of(
+            *(self._clear(node, victims, gate) for node, victims in by_node(bound).items()),
+            *(self._delete_at(gate, victim) for victim in (*unbound, *ended) if not is_done_with(victim.pod)),
+        )
         return Requeue(PERIOD)
 
-    async def _gone(self, pods: Iterable[Pod]) -> list[str]:
-        """The nodes that pods are bound to and that are no more."""
-        now = clock.monotonic()
-        here = {node.metadata.name for node in self._nodes.list()}
-        self._missing = missing(pods, here, self._missing, now)
-        found = await self._ask(name for name, since in self._missing.items() if now - since >= QUARANTINE)
-        # One that was there after all is missed anew, if it is.
-        self._missing = {name: since for name, since in self._missing.items() if found.get(name) is None}
-        return [name for name, node in found.items() if node is None]
+    async def _clear(self, name: str, victims: Sequence[Victim], gate: asyncio.Semaphore) -> None:
+        """Delete the pods of one node, as long as the API server says that they are lost: no pod is by hearsay."""
+        said = -math.inf
+        for victim in victims:
+            async with gate:
+                if clock.monotonic() - said > CREDIBLE:
+                    if not await self._is_lost(name, victim.reason):
+                        return
+                    said = clock.monotonic()
+                await self._delete(victim)
 
-    async def _ask(self, names: Iterable[str]) -> Mapping[str, Node | None]:
-        """The nodes of these names as the API server has them; without those that it did not tell about."""
-        found: dict[str, Node | None] = {}
-        for name in names:
-            try:
-                found[name] = await self._client.get(NODES, Key("", name))
-            except NotFound:
-                found[name] = None
-            except (ApiError, OSError) as error:
-                self._log.warning("cannot find out about a node", node=name, error=str(error))
-        return found
+    async def _is_lost(self, name: str, reason: str) -> bool:
+        """Whether the API server has the node gone, or out of service, whichever is the reason."""
+        try:
+            node = await self._client.get(NODES, Key("", name))
+        except NotFound:
+            return reason == ORPHANED
+        except (ApiError, OSError) as error:
+            self._log.warning("cannot find out about a node", node=name, error=str(error))
+            return False
+        self._missing.pop(name, None)  # if it is missed still, it is missed anew
+        return reason == OUT and is_out_of_service(node)
 
-    async def _delete(self, victim: Victim, gate: asyncio.Semaphore) -> None:
+    async def _delete_at(self, gate: asyncio.Semaphore, victim: Victim) -> None:
+        async with gate:
+            await self._delete(victim)
+
+    async def _delete(self, victim: Victim) -> None:
         """Delete one pod; its failure is its own and holds up nobody else."""
         labels = victim.pod.metadata.namespace, victim.reason
-        async with gate:
-            self._deleted.add(*labels)
-            self._asked.add(victim.pod.metadata.uid)
-            try:
-                await self._fail_and_delete(victim)
-            except NotFound:
-                return
-            except (ApiError, OSError) as error:
-                self._failed.add(*labels)
-                self._log.warning("cannot delete a pod", pod=str(key_of(victim.pod)), error=str(error))
+        self._deleted.add(*labels)
+        self._asked.add(victim.pod.metadata.uid)
+        try:
+            await self._fail_and_delete(victim)
+        except NotFound:
+            return
+        except (ApiError, OSError) as error:
+            self._failed.add(*labels)
+            self._log.warning("cannot delete a pod", pod=str(key_of(victim.pod)), error=str(error))
 
     async def _fail_and_delete(self, victim: Victim) -> None:
         pod, key = victim.pod, key_of(victim.pod)
@@ -183,27 +193,30 @@ def surplus(pods: Iterable[Pod], threshold: int, asked: Collection[str] = ()) ->
     return [Victim(pod, TERMINATED) for pod in again]
 
 
-def doubtful(pods: Iterable[Pod], nodes: Iterable[Node]) -> set[str]:
-    """The nodes out of service, by their copies, on which pods wait for their end."""
-    out = {node.metadata.name for node in nodes if is_out_of_service(node)}
-    return {pod.spec.node_name for pod in pods if _is_going(pod) and pod.spec.node_name in out} if out else set()
-
-
 def out_of_service(pods: Iterable[Pod], nodes: Iterable[Node]) -> Iterator[Victim]:
     """The pods being deleted on nodes out of service."""
     out = {node.metadata.name for node in nodes if is_out_of_service(node)}
     return (Victim(pod, OUT) for pod in pods if pod.spec.node_name in out and _is_going(pod))
 
 
-def missing(pods: Iterable[Pod], nodes: Collection[str], since: Mapping[str, float], now: float) -> Mapping[str, float]:
+def missing(pods: Iterable[Pod], nodes: Collection[str], since: Mapping[str, float], now: float) -> dict[str, float]:
     """Since when each node is missing that pods are bound to, given what this returned before."""
     names = {pod.spec.node_name for pod in pods} - {""}
     return {name: since.get(name, now) for name in sorted(names.difference(nodes))}
 
 
-def orphans(pods: Iterable[Pod], gone: Sequence[str]) -> Iterator[Victim]:
+def orphans(pods: Iterable[Pod], gone: Collection[str]) -> Iterator[Victim]:
     """The pods bound to nodes that are gone."""
     return (Victim(pod, ORPHANED) for pod in pods if pod.spec.node_name in gone)
+
+
+def by_node(victims: Iterable[Victim]) -> Mapping[str, list[Victim]]:
+    """The victims of each node that there is something to do about."""
+    found: dict[str, list[Victim]] = {}
+    for victim in victims:
+        if not is_done_with(victim.pod):
+            found.setdefault(victim.pod.spec.node_name, []).append(victim)
+    return found
 
 
 def unscheduled(pods: Iterable[Pod]) -> Iterator[Victim]:

@@ -9,7 +9,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from controllers.pod_garbage_collector import (
     Victim,
-    doubtful,
+    by_node,
     is_done_with,
     is_out_of_service,
     missing,
@@ -109,9 +109,7 @@ def test_a_node_is_out_of_service_by_its_taint_and_silence(found: Node, expected
 
 def test_only_pods_being_deleted_go_with_their_node_out_of_service() -> None:
     pods = [pod("stays"), pod("goes", grace=30), pod("elsewhere", node="m", grace=30), pod("bare", node="", grace=0)]
-    assert doubtful(pods, [node("n", OUT), node("m"), node("idle", OUT)]) == {"n"}
-    assert doubtful(pods, [node("m")]) == set()
-    assert names(out_of_service(pods, [node("n", OUT)])) == ["goes"]
+    assert names(out_of_service(pods, [node("n", OUT), node("m"), node("idle", OUT)])) == ["goes"]
     assert names(unscheduled(pods)) == ["bare"]
 
 
@@ -134,7 +132,13 @@ def test_a_node_is_missing_from_when_it_was_missed(
 
 
 def test_pods_of_nodes_that_are_gone_are_orphans() -> None:
-    assert names(orphans([pod("a"), pod("b", node="m"), pod("c", node="")], ["m"])) == ["b"]
+    assert names(orphans([pod("a"), pod("b", node="m"), pod("c", node="")], {"m"})) == ["b"]
+
+
+def test_the_pods_of_a_node_go_together_but_for_those_that_are_done_with() -> None:
+    pods = [pod("a"), pod("b", node="m"), pod("c"), pod("d", "Failed", grace=0)]
+    found = by_node(Victim(one, "") for one in pods)
+    assert {node: names(victims) for node, victims in found.items()} == {"n": ["a", "c"], "m": ["b"]}
 
 
 def test_what_goes_anyway_does_not_count_as_ended() -> None:
