@@ -4,13 +4,19 @@ Strict, since whoever frames answers differently can't be followed: what is odd 
 connection is not used again.
 """
 
+import re
+
 from controller_manager.api.wire import Response
 from controller_manager.client.transport import LARGEST_BODY, TransportError
 
 _LONGEST_HEAD = 64 << 10
 _LONGEST_SIZE_LINE = 4 << 10
+_SWITCHING = 101
 _WITHOUT_BODY = (204, 304)
 _BLANK = b"\r\n\r\n"
+_START = b"HTTP/1."
+_STATUS_LINE = re.compile(r"HTTP/(1\.[01]) ([1-5][0-9]{2})(?: |$)")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 
 
 class HungUp(TransportError):
@@ -22,14 +28,15 @@ class Answer:
 
     def __init__(self) -> None:
         self._data = bytearray()
+        # The size of all heads: others may come before that of the answer.
+        self._heads = 0
         # Of the answer whose head was read: its status and headers, and how its body ends.
         self._status = 0
         self._headers: dict[str, str] = {}
         self._length: int | None = None
         self._chunked = False
-        # Where the next chunk begins, and where those before it are.
-        self._at = 0
-        self._chunks: list[tuple[int, int]] = []
+        # What the chunks brought so far.
+        self._body = bytearray()
         self.reusable = False
 
     def feed(self, data: bytes) -> Response | None:
@@ -37,17 +44,20 @@ class Answer:
         self._data += data
         while not self._status:
             end = self._data.find(_BLANK)
+            stop = end + len(_BLANK) if end >= 0 else len(self._data)
+            _bound(self._heads + stop, _LONGEST_HEAD, "the head of the answer")
+            if not self._data.startswith(_START[:stop]):
+                raise TransportError(f"the server does not speak HTTP: {bytes(self._data[:80])!r}")
             if end < 0:
-                _bound(len(self._data), _LONGEST_HEAD, "the head of the answer")
                 return None
+            self._heads += stop
             self._read_head(self._data[:end].decode("latin-1"))
-            del self._data[: end + len(_BLANK)]
-        _bound(max(len(self._data), self._length or 0), LARGEST_BODY, "the answer")
+            del self._data[:stop]
         return self._read_chunks() if self._chunked else self._read_plain()
 
     def end(self) -> Response:
         """The connection ended, as one does where nothing else says how long the body is."""
-        if not self._status and not self._data:
+        if not self._heads and not self._data:
             raise HungUp("the server hung up")
         if not self._status or self._chunked or self._length is not None:
             raise TransportError("the server hung up in the middle of its answer")
@@ -55,13 +65,15 @@ class Answer:
 
     def _read_head(self, head: str) -> None:
         first, *lines = head.split("\r\n")
-        version, _, rest = first.partition(" ")
-        status = rest[:3]
-        if version not in ("HTTP/1.1", "HTTP/1.0") or not (status.isdecimal() and rest[3:4] in ("", " ")):
+        status_line = _STATUS_LINE.match(first)
+        if status_line is None or not head.count("\r") == head.count("\n") == len(lines):
             raise TransportError(f"the server does not speak HTTP: {first[:80]!r}")
-        if status[0] == "1" and status != "101":
+        version, status = status_line[1], int(status_line[2])
+        if status == _SWITCHING:
+            raise TransportError("the server changed to a protocol nobody asked for")
+        if status < 200:
             return  # another answer follows (RFC 9110, section 15.2)
-        self._status, self._headers = int(status), _headers(lines)
+        self._status, self._headers = status, _headers(lines)
         self._frame(version)
 
     def _frame(self, version: str) -> None:
@@ -73,14 +85,19 @@ class Answer:
         if self._status in _WITHOUT_BODY:
             self._length, self._chunked = 0, False
         elif length is not None and not self._chunked:
-            if not (length.isascii() and length.isdecimal()):
+            if not _LENGTH.fullmatch(length):
                 raise TransportError(f"the server sent an answer of length {length[:80]!r}")
             self._length = int(length)
-        stays = version == "HTTP/1.1" and "close" not in self._headers.get("connection", "").lower()
-        self.reusable = stays and (self._chunked or self._length is not None)
+            _bound(self._length, LARGEST_BODY, "the answer")
+        stays = version == "1.1" and "close" not in self._headers.get("connection", "").lower()
+        is_doubtful = self._chunked and length is not None
+        self.reusable = stays and not is_doubtful and (self._chunked or self._length is not None)
 
     def _read_plain(self) -> Response | None:
-        if self._length is None or len(self._data) < self._length:
+        if self._length is None:
+            _bound(len(self._data), LARGEST_BODY, "the answer")
+            return None
+        if len(self._data) < self._length:
             return None
         self.reusable = self.reusable and len(self._data) == self._length
         del self._data[self._length :]
@@ -88,29 +105,34 @@ class Answer:
 
     def _read_chunks(self) -> Response | None:
         data = self._data
-        while (end := data.find(b"\r\n", self._at)) >= 0:
-            begin, stop = end + 2, end + 2 + _size(data[self._at : end])
-            if begin == stop:
+        while True:
+            end = data.find(b"\r\n")
+            begin = end + 2 if end >= 0 else len(data)
+            _bound(begin, _LONGEST_SIZE_LINE, "the size of a chunk")
+            if end < 0:
+                return None
+            size = _size(data[:end])
+            if not size:
                 return self._read_trailer(end)
-            _bound(stop, LARGEST_BODY, "the answer")
+            _bound(len(self._body) + size, LARGEST_BODY, "the answer")
+            stop = begin + size
             if len(data) < stop + 2:
                 return None
             if data[stop : stop + 2] != b"\r\n":
                 raise TransportError("the server sent a chunk that is longer than it said")
-            self._chunks.append((begin, stop))
-            self._at = stop + 2
-        _bound(len(data) - self._at, _LONGEST_SIZE_LINE, "the size of a chunk")
-        return None
+            with memoryview(data) as view:
+                self._body += view[begin:stop]
+            del data[: stop + 2]
 
     def _read_trailer(self, at: int) -> Response | None:
         """What follows the last chunk: fields that nobody reads, and an empty line."""
         end = self._data.find(_BLANK, at)
+        stop = end + len(_BLANK) if end >= 0 else len(self._data)
+        _bound(stop - at, _LONGEST_HEAD, "what follows the answer")
         if end < 0:
-            _bound(len(self._data) - at, _LONGEST_HEAD, "what follows the answer")
             return None
-        self.reusable = self.reusable and len(self._data) == end + len(_BLANK)
-        with memoryview(self._data) as view:
-            return Response(self._status, self._headers, b"".join([view[begin:stop] for begin, stop in self._chunks]))
+        self.reusable = self.reusable and len(self._data) == stop
+        return Response(self._status, self._headers, bytes(self._body))
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -13,6 +13,9 @@ from controller_manager.client.transport import TransportError
 
 # Seconds after which a connection that nobody uses is closed, before servers do it.
 _IDLE = 15.0
+# A request is sent again only if the server hung up within so many seconds: whoever sent it may not want it later on.
+_SOON = 2.0
+_HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 
 class Place(NamedTuple):
@@ -34,6 +37,7 @@ class Wire(asyncio.Protocol):
         self._waiting: asyncio.Future[Response] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._heard = 0.0
+        self._failure: Exception | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the loop."""
@@ -56,21 +60,18 @@ class Wire(asyncio.Protocol):
             self.open = self.open and self._answer.reusable
             waiting.set_result(found)
 
+    def eof_received(self) -> None:
+        """Called by the loop, which then closes what is left of the connection."""
+        self._end(None)
+
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop."""
-        self.open = False
-        waiting = self._waiting
-        if waiting is None or waiting.done():
-            return
-        try:
-            waiting.set_result(self._answer.end())
-        except HungUp as hung_up:
-            waiting.set_exception(hung_up if error is None or isinstance(error, ConnectionResetError) else error)
-        except TransportError as broken:
-            waiting.set_exception(error or broken)
+        self._end(error)
 
     async def ask(self, request: bytes, silence: float) -> Response:
         """The answer to a request. Whatever this raises, the connection can't be used again."""
+        if not self.open:  # it was closed as soon as it was there
+            raise self._failure or HungUp("the server hung up")
         loop = asyncio.get_running_loop()
         self._answer, self._waiting, self._heard = Answer(), loop.create_future(), loop.time()
         self._watchdog = loop.call_later(silence, self._look, silence)
@@ -84,9 +85,28 @@ class Wire(asyncio.Protocol):
             self._watchdog.cancel()
 
     def drop(self) -> None:
-        """End the connection at once."""
-        self.open = False
+        """End the connection at once; a running request fails."""
+        self._end(TransportError("the connection was closed"))
         self._transport.abort()
+
+    def _end(self, error: Exception | None) -> None:
+        """Nothing more comes, be it that the server said so or because of an error."""
+        self.open = False
+        self._failure = self._failure or error
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            return
+        try:
+            found = self._answer.end()
+        except HungUp as hung_up:
+            waiting.set_exception(hung_up if error is None or isinstance(error, _HANGING_UP) else error)
+        except TransportError as early:
+            waiting.set_exception(error or early)
+        else:
+            if error is None:
+                waiting.set_result(found)
+            else:
+                waiting.set_exception(error)
 
     def _look(self, silence: float) -> None:
         """Give up if nothing was heard for so long."""
@@ -112,35 +132,46 @@ class Wires:
         self._busy: set[Wire] = set()
         self._idle: dict[Place, list[Wire]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._closings = 0
 
     async def ask(self, place: Place, request: bytes, *, twice: bool) -> Response:
         """The answer to a request; one that may be sent `twice` is, if a kept connection turns out to be closed.
 
         Raises OSError, of which `TransportError` is one, and TimeoutError.
         """
+        clock, closings = asyncio.get_running_loop().time, self._closings
         async with self._room:
-            kept = self._kept(place)
+            kept, begun = self._kept(place), clock()
             if kept is not None:
                 try:
                     return await self._exchange(place, kept, request)
                 except HungUp:
-                    if not twice:
+                    if not twice or clock() - begun > _SOON:
                         raise
-            return await self._exchange(place, await self._open(place), request)
+            return await self._exchange(place, await self._open(place, closings), request)
 
     def close(self) -> None:
-        """End every connection; running requests fail."""
+        """End every connection; running requests fail, also those that still wait for one."""
+        self._closings += 1
         for wire in (*self._busy, *(wire for idle in self._idle.values() for wire in idle)):
             wire.drop()
         self._idle.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
+            self._sweeper = None
 
-    async def _open(self, place: Place) -> Wire:
+    async def _open(self, place: Place, closings: int) -> Wire:
+        """A new connection, for a request that began when there were so many closings."""
         loop, name = asyncio.get_running_loop(), place.name if place.tls else None
-        async with asyncio.timeout(self._connect):
-            _, wire = await loop.create_connection(Wire, place.host, place.port, ssl=place.tls, server_hostname=name)
-        return wire
+        if closings == self._closings:
+            async with asyncio.timeout(self._connect):
+                _, wire = await loop.create_connection(
+                    Wire, place.host, place.port, ssl=place.tls, server_hostname=name
+                )
+            if closings == self._closings:
+                return wire
+            wire.drop()
+        raise TransportError("the connection was closed")
 
     async def _exchange(self, place: Place, wire: Wire, request: bytes) -> Response:
         self._busy.add(wire)

@@ -1,5 +1,6 @@
 """Answers as servers frame them, cut anywhere; and what is no answer."""
 
+import tracemalloc
 from itertools import pairwise
 
 import pytest
@@ -24,7 +25,7 @@ WHOLE = (
     (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", b"", True),
     (PLAIN.replace(b"Warning: a", b"Connection: Close"), b"hello", False),
     (PLAIN.replace(b"1.1", b"1.0"), b"hello", False),
-    (CHUNKED.replace(b"\r\n\r\n3", b"\r\nContent-Length: 1\r\n\r\n3"), b"hello, you 10", True),
+    (CHUNKED.replace(b"\r\n\r\n3", b"\r\nContent-Length: 1\r\n\r\n3"), b"hello, you 10", False),
 )
 
 
@@ -68,6 +69,72 @@ def test_an_answer_that_ends_early_is_none(data: bytes) -> None:
         reader.end()
 
 
+def test_a_server_that_announced_its_answer_has_seen_the_request() -> None:
+    reader = Answer()
+    assert reader.feed(b"HTTP/1.1 100 Continue\r\n\r\n") is None
+    with pytest.raises(TransportError, match="in the middle") as raised:
+        reader.end()
+    assert not isinstance(raised.value, HungUp)
+
+
+PIECES = st.sampled_from(
+    [
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        b"HTTP/1.0 204 \r\n",
+        b"HTTP/1.",
+        b"Content-Length: 5\r\n",
+        b"Content-Length: " + b"9" * 4400,
+        b"Transfer-Encoding: chunked\r\n",
+        b"Connection: close\r\n",
+        b"A: " + b"x" * 65_500,
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\0",
+        b"hello",
+        b"5\r\nhello\r\n",
+        b"0\r\n",
+        b"3;" + b"x" * 4090,
+    ]
+)
+
+
+def outcome(parts: list[bytes]) -> Response | type[TransportError]:
+    reader = Answer()
+    try:
+        for part in parts:
+            found = reader.feed(part)
+            if found is not None:
+                return found
+        return reader.end()
+    except TransportError as error:
+        return type(error)
+
+
+@given(st.lists(PIECES | st.binary(max_size=8)), st.lists(st.integers(0, 70_000)))
+def test_whatever_is_sent_is_an_answer_or_refused_however_it_is_cut(pieces: list[bytes], cuts: list[int]) -> None:
+    data = b"".join(pieces)
+    edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    assert outcome([data]) == outcome([data[start:stop] for start, stop in pairwise(edges)])
+    if len(data) < 1000:
+        assert outcome([data]) == outcome([bytes((byte,)) for byte in data])
+
+
+def test_a_chunk_costs_no_more_than_it_brings() -> None:
+    reader = Answer()
+    reader.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    tracemalloc.start()
+    for _ in range(100):
+        assert reader.feed(b"1\r\na\r\n" * 1000) is None
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
+    found = reader.feed(b"0\r\n\r\n")
+    assert found is not None
+    assert found.body == b"a" * 100_000
+
+
 def test_who_hangs_up_before_the_first_byte_is_told_apart() -> None:
     with pytest.raises(HungUp):
         Answer().end()
@@ -87,6 +154,18 @@ def test_after_unasked_bytes_a_connection_is_not_used_again(data: bytes) -> None
         (b"HTTP/2 200 OK\r\n\r\n", "does not speak HTTP"),
         (b"HTTP/1.1 20x OK\r\n\r\n", "does not speak HTTP"),
         (b"HTTP/1.1 2000 OK\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 20\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 099 OK\r\n\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nA: b\nContent-Length: 3\r\n\r\n", "does not speak HTTP"),
+        (b"\x15\x03\x01\x00\x02", "does not speak HTTP"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n", "protocol"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 3000, "head of the answer is larger"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "length"),
+        (b"HTTP/1.1 200 OK\r\nA: " + b"x" * 70_000 + b"\r\n\r\n", "head of the answer is larger"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;" + b"x" * 5000 + b"\r\na\r\n0\r\n\r\n",
+            "size of a chunk is larger",
+        ),
         (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "header"),
         (b"HTTP/1.1 200 OK\r\nName : x\r\n\r\n", "header"),
         (b"HTTP/1.1 200 OK\r\n: x\r\n\r\n", "header"),

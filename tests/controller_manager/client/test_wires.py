@@ -1,6 +1,7 @@
 """Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,7 @@ import pytest
 
 from controller_manager.client import TransportError
 from controller_manager.client.answer import HungUp
-from controller_manager.client.wires import Place, Wires
+from controller_manager.client.wires import Place, Wire, Wires
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -148,11 +149,123 @@ async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
 async def test_closing_ends_what_runs() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
     async with wires(server) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
-        group.create_task(hung_up(made, place))
+        group.create_task(closed(made, place))
         await asyncio.sleep(0.05)
         made.close()
 
 
-async def hung_up(made: Wires, place: Place) -> None:
-    with pytest.raises(TransportError, match="in the middle"):
+async def test_closing_ends_what_waits_for_a_connection_too() -> None:
+    server = Server(lambda *_: b"HTTP/1.1 200 OK\r\n\r\npart")
+    async with wires(server, connections=1) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(closed(made, place))
+        await asyncio.sleep(0.05)
+        made.close()
+    assert server.seen == [(1, 1)]
+    async with wires(server) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(closed(made, place))
+        await asyncio.sleep(0)
+        made.close()
+    assert server.seen == [(1, 1)]
+
+
+async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
+    server = Server(lambda _, count: OK if count == 1 else b"")
+    async with wires(server) as (made, place), asyncio.timeout(5):
+        await made.ask(place, GET, twice=True)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(closed(made, place))
+            await asyncio.sleep(0.05)
+            made.close()
+    assert server.seen == [(1, 1), (1, 2)]
+
+
+async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.wires._IDLE", 0.05)
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
         await made.ask(place, GET, twice=False)
+        made.close()
+        async with asyncio.timeout(5):
+            await server.ended.wait()
+            server.ended.clear()
+            await made.ask(place, GET, twice=False)
+            await server.ended.wait()
+
+
+async def closed(made: Wires, place: Place) -> None:
+    with pytest.raises(TransportError, match="the connection was closed"):
+        await made.ask(place, GET, twice=True)
+
+
+async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.wires._SOON", 0.005)  # the server takes 0.01
+    server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, twice=True)
+        with pytest.raises(HungUp):
+            await made.ask(place, GET, twice=True)
+    assert server.seen == [(1, 1), (1, 2)]
+
+
+class Loopless(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError(), ssl.SSLError("refused")])
+async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: Exception | None) -> None:
+    wire, transport = Wire(), Loopless()
+    wire.connection_made(transport)
+    wire.connection_lost(error)
+    with pytest.raises(OSError if error is None else type(error)):
+        async with asyncio.timeout(1):
+            await wire.ask(GET, 60.0)
+    assert transport.written == b""
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError()])
+async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: Exception) -> None:
+    wire = Wire()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
+    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+    with pytest.raises(type(error)):
+        await wire.ask(GET, 60.0)
+    wire = Wire()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+    with pytest.raises(HungUp):
+        await wire.ask(GET, 60.0)
+
+
+async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
+    wire = Wire()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.data_received, OK)
+    await wire.ask(GET, 60.0)
+    assert wire.open
+    wire.eof_received()
+    assert not wire.open
+
+
+@pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
+async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+
+    listening = await asyncio.start_server(speak, "127.0.0.1", 0)
+    made = Wires(1, 5.0, 60.0)
+    place = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
+    with pytest.raises(OSError):
+        async with asyncio.timeout(2):
+            await made.ask(place, GET, twice=True)
+    made.close()
+    listening.close()
