@@ -2,7 +2,7 @@
 endpoints understand them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -46,28 +46,36 @@ def hostname_of(pod: Pod, service: Service) -> str:
     return pod.spec.hostname if pod.spec.subdomain == service.metadata.name else ""
 
 
-def target_port(pod: Pod, port: ServicePort) -> int | None:
-    """The number `port` leads to in this pod; None when the pod has no container port of that name."""
+def offered_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
+    """The ports of the containers of a pod, by name and protocol; of several the first counts."""
+    sidecars = [c for c in pod.spec.init_containers if c.restart_policy == "Always"]
+    offered: dict[tuple[str, str], int] = {}
+    for container in (*pod.spec.containers, *sidecars):
+        for port in container.ports:
+            offered.setdefault((port.name, port.protocol), port.container_port)
+    return offered
+
+
+def target_port(port: ServicePort, offered: Mapping[tuple[str, str], int]) -> int | None:
+    """The number `port` leads to in a pod with these `offered_ports`; None when it offers none of that name."""
     if not isinstance(port.target_port, str):
         return port.target_port or port.port
-    sidecars = (c for c in pod.spec.init_containers if c.restart_policy == "Always")
-    for container in (*pod.spec.containers, *sidecars):
-        for offered in container.ports:
-            if (offered.name, offered.protocol) == (port.target_port, port.protocol):
-                return offered.container_port
-    return None
+    return offered.get((port.target_port, port.protocol))
 
 
-def trigger_time(service: Service, pods: Iterable[Pod], changed: set[str] | None) -> str | None:
+def trigger_time(
+    service: Service, pods: Iterable[Pod], before: Mapping[str, bool] | None, after: Mapping[str, bool]
+) -> str | None:
     """The earliest of the changes a write carries: the measure of how late it comes.
 
-    Endpoints made anew (`changed` is None) come of the service's creation, however old the pods are; a pod that
-    appeared or turned, one of the uids in `changed`, changed with its readiness. Times are `Time`s, whose text sorts
-    as they do.
+    `before` and `after` say by uid which pods are listed, and whether they are ready. Endpoints made anew (`before` is
+    None) come of the service's creation, however old the pods are; a pod that is new in the list, or turned, changed
+    with its readiness; one that stops, or is gone, tells no time. Times are `Time`s, whose text sorts as they do.
     """
-    if changed is None:
+    if before is None:
         return service.metadata.creation_timestamp
-    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in changed)
+    turned = dict(after.items() - before.items())
+    times = (_readiness_changed(pod) for pod in pods if pod.metadata.uid in turned)
     return min((time for time in times if time), default=None)
 
 

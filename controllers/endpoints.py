@@ -2,7 +2,7 @@
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -37,6 +37,7 @@ from controllers._serving import (
     is_over,
     is_ready,
     namespace_terminates,
+    offered_ports,
     services_served_by,
     target_port,
     trigger_time,
@@ -168,9 +169,9 @@ def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) ->
     )
     kept = before.metadata.annotations or {}
     same_metadata = labels == before.metadata.labels and capacity.get(OVER_CAPACITY) == kept.get(OVER_CAPACITY)
-    if current and same_metadata and subsets == canonical(current.subsets):
+    if current and same_metadata and _is_same(current.subsets, subsets):
         return None
-    trigger = trigger_time(service, pods, _turned(current.subsets, subsets) if current else None)
+    trigger = trigger_time(service, pods, _listed(current.subsets) if current else None, _listed(subsets))
     annotations = {name: value for name, value in kept.items() if name not in (OVER_CAPACITY, TRIGGER_TIME)}
     annotations |= capacity | ({TRIGGER_TIME: trigger} if trigger else {})
     metadata = msgspec.structs.replace(before.metadata, labels=labels, annotations=annotations)
@@ -178,53 +179,90 @@ def desired(service: Service, pods: Iterable[Pod], current: Endpoints | None) ->
 
 
 class _Placed(NamedTuple):
-    """An address behind one port; `ready` sorts first within a subset."""
+    """An address; `ready` sorts first within a subset."""
 
     address: EndpointAddress
     ready: bool
 
 
+# None stands for all ports, where a service names none.
+_Ports = frozenset[EndpointPort | None]
+
+
 def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, ...]:
     """The subsets of a service: ports that lead to the same addresses stand together."""
-    behind: dict[EndpointPort | None, set[_Placed]] = defaultdict(set)
-    ports = service.spec.ports
+    groups: dict[_Ports, set[_Placed]] = defaultdict(set)
+    ports, headless = service.spec.ports, service.spec.cluster_ip == "None"
+    by_number: _Ports = frozenset(
+        _endpoint_port(p, p.target_port or p.port) for p in ports if not isinstance(p.target_port, str)
+    )
+    by_number = frozenset((None,)) if headless and not ports else by_number
+    by_name = [port for port in ports if isinstance(port.target_port, str)]
     for pod in pods:
         ip = _address(service, pod)
         if not ip or not _may_serve(service, pod):
             continue
-        placed = _Placed(_endpoint(service, pod, ip), service.spec.publish_not_ready_addresses or is_ready(pod))
-        if not ports and service.spec.cluster_ip == "None":
-            behind[None].add(placed)
-        for port in ports:
-            number = target_port(pod, port)
-            if number is not None:
-                behind[_endpoint_port(port, number)].add(placed)
-    return _packed(behind)
+        offered = offered_ports(pod) if by_name else {}
+        found = ((port, target_port(port, offered)) for port in by_name)
+        reached = by_number.union(_endpoint_port(port, number) for port, number in found if number is not None)
+        if reached:
+            ready = service.spec.publish_not_ready_addresses or is_ready(pod)
+            groups[reached].add(_Placed(_endpoint(service, pod, ip), ready))
+    return _packed(groups)
 
 
 def canonical(subsets: Sequence[EndpointSubset]) -> tuple[EndpointSubset, ...]:
     """The same endpoints in the one form this controller writes."""
-    behind: dict[EndpointPort | None, set[_Placed]] = defaultdict(set)
-    for subset in subsets:
-        placed = {_Placed(a, True) for a in subset.addresses} | {_Placed(a, False) for a in subset.not_ready_addresses}
-        for port in subset.ports or (None,):
-            behind[port] |= placed
-    return _packed(behind)
+    homes: dict[_Placed, list[int]] = defaultdict(list)
+    for index, subset in enumerate(subsets):
+        for placed in _places(subset):
+            homes[placed].append(index)
+    unions: dict[tuple[int, ...], _Ports] = {}
+    groups: dict[_Ports, set[_Placed]] = defaultdict(set)
+    for placed, home in homes.items():
+        together = tuple(home)
+        if together not in unions:
+            unions[together] = frozenset(port for index in together for port in subsets[index].ports or (None,))
+        groups[unions[together]].add(placed)
+    return _packed(groups)
 
 
-def _packed(behind: Mapping[EndpointPort | None, set[_Placed]]) -> tuple[EndpointSubset, ...]:
-    ports: dict[frozenset[_Placed], list[EndpointPort]] = defaultdict(list)
-    for port, placed in behind.items():
-        ports[frozenset(placed)].extend([] if port is None else [port])
+def _places(subset: EndpointSubset) -> set[_Placed]:
+    return {_Placed(a, True) for a in subset.addresses} | {_Placed(a, False) for a in subset.not_ready_addresses}
+
+
+def _packed(groups: Mapping[_Ports, Collection[_Placed]]) -> tuple[EndpointSubset, ...]:
+    """The subsets for addresses in groups, each with all the ports that lead to it: to both once, not to each pair."""
+    behind: dict[EndpointPort | None, list[int]] = defaultdict(list)
+    for number, reached in enumerate(groups):
+        for port in reached:
+            behind[port].append(number)
+    ports: dict[tuple[int, ...], list[EndpointPort]] = defaultdict(list)
+    for port, numbers in behind.items():
+        ports[tuple(numbers)].extend([] if port is None else [port])
+    members = tuple(groups.values())
     subsets = [
-        EndpointSubset(
-            addresses=tuple(sorted((p.address for p in placed if p.ready), key=_by_ip)),
-            not_ready_addresses=tuple(sorted((p.address for p in placed if not p.ready), key=_by_ip)),
-            ports=tuple(sorted(together, key=lambda p: (p.name, p.port, p.protocol))),
-        )
-        for placed, together in ports.items()
+        _subset([one for number in numbers for one in members[number]], found) for numbers, found in ports.items()
     ]
     return tuple(sorted(subsets, key=lambda s: ([(p.name, p.port, p.protocol) for p in s.ports])))
+
+
+def _subset(placed: Sequence[_Placed], ports: Iterable[EndpointPort]) -> EndpointSubset:
+    return EndpointSubset(
+        addresses=tuple(sorted((p.address for p in placed if p.ready), key=_by_ip)),
+        not_ready_addresses=tuple(sorted((p.address for p in placed if not p.ready), key=_by_ip)),
+        ports=tuple(sorted(ports, key=lambda p: (p.name, p.port, p.protocol))),
+    )
+
+
+def _is_same(subsets: Sequence[EndpointSubset], wanted: Sequence[EndpointSubset]) -> bool:
+    """Whether both say the same. Sizes tell first: what somebody wrote may amount to far more than it is long."""
+    return _pairs(subsets) == _pairs(wanted) and canonical(subsets) == wanted
+
+
+def _pairs(subsets: Iterable[EndpointSubset]) -> int:
+    """How many pairs of an address and a port they amount to."""
+    return sum((len(s.addresses) + len(s.not_ready_addresses)) * max(1, len(s.ports)) for s in subsets)
 
 
 def truncate(
@@ -256,15 +294,11 @@ def shares(sizes: Sequence[int], limit: int) -> list[int]:
     return parts
 
 
-def _turned(before: Sequence[EndpointSubset], after: Sequence[EndpointSubset]) -> set[str]:
-    """The uids of pods that appeared, went, or turned ready or not."""
-    return {uid for uid, _ in _placements(before) ^ _placements(after)}
-
-
-def _placements(subsets: Sequence[EndpointSubset]) -> set[tuple[str, bool]]:
+def _listed(subsets: Sequence[EndpointSubset]) -> dict[str, bool]:
+    """The pods that are listed, by uid, and whether they are ready."""
     addresses = [(a, True) for s in subsets for a in s.addresses]
     addresses += [(a, False) for s in subsets for a in s.not_ready_addresses]
-    return {(address.target_ref.uid, ready) for address, ready in addresses if address.target_ref}
+    return {address.target_ref.uid: ready for address, ready in addresses if address.target_ref}
 
 
 def _may_serve(service: Service, pod: Pod) -> bool:

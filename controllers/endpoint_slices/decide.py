@@ -26,6 +26,7 @@ from controllers._serving import (
     is_headless,
     is_over,
     is_ready,
+    offered_ports,
     target_port,
     trigger_time,
 )
@@ -99,9 +100,11 @@ def decide(
 ) -> Decision:
     """What to do about the slices of a service that is kept."""
     supported = families(service)
-    slices = tuple(current)
-    ours = [slice_ for slice_ in slices if slice_.address_type in supported and _is_owned(slice_, service)]
-    foreign = [slice_ for slice_ in slices if slice_ not in ours]
+    ours: list[EndpointSlice] = []
+    foreign: list[EndpointSlice] = []
+    for slice_ in current:
+        is_ours = slice_.address_type in supported and _is_owned(slice_, service)
+        (ours if is_ours else foreign).append(slice_)
     wanted = wanted_of(service, pods, zone_of)
     style = Style(service, "Service", _labels(service))
     hints: dict[str, str] = {}
@@ -113,14 +116,16 @@ def decide(
     arrangement = arrangement._replace(spare=(*arrangement.spare, *foreign))
 
     def stamp() -> dict[str, str | None]:
-        return {TRIGGER_TIME: trigger_time(service, pods, _turned(ours, wanted) if ours else None)}
+        before = _listed(e for slice_ in ours for e in slice_.endpoints or ()) if ours else None
+        after = _listed(e for endpoints in wanted.values() for e in endpoints.values())
+        return {TRIGGER_TIME: trigger_time(service, pods, before, after)}
 
     return Decision(style.writes(arrangement, stamp), arrangement, hints)
 
 
 def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Group, dict[Identity, Endpoint]]:
     """The endpoints of a service, by family and ports."""
-    by_name = any(isinstance(port.target_port, str) for port in service.spec.ports)
+    by_name = _by_name(service)
     supported, nearby = families(service), distribution(service)
     shared: frozenset[SlicePort] | None = None
     wanted: dict[Group, dict[Identity, Endpoint]] = {}
@@ -193,9 +198,15 @@ def _hints_nearby(wanted: str, zone: str | None, node: str) -> EndpointHints | N
     return EndpointHints(for_zones=zones, for_nodes=nodes) if zones or nodes else None
 
 
+def _by_name(service: Service) -> bool:
+    """Whether its ports may lead to other numbers in each pod."""
+    return any(isinstance(port.target_port, str) for port in service.spec.ports)
+
+
 def _ports(service: Service, pod: Pod) -> Iterable[SlicePort]:
+    offered = offered_ports(pod) if _by_name(service) else {}
     for port in service.spec.ports:
-        number = target_port(pod, port)
+        number = target_port(port, offered)
         if number is not None:
             yield SlicePort(name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol)
 
@@ -213,8 +224,7 @@ def _is_owned(slice_: EndpointSlice, service: Service) -> bool:
     )
 
 
-def _turned(slices: Iterable[EndpointSlice], wanted: Mapping[Group, Mapping[Identity, Endpoint]]) -> set[str]:
-    """The uids of pods whose endpoints are other than in the slices, or not in both."""
-    before = {(e.target_ref.uid, e.conditions) for s in slices for e in s.endpoints or () if e.target_ref}
-    after = {(e.target_ref.uid, e.conditions) for all_ in wanted.values() for e in all_.values() if e.target_ref}
-    return {uid for uid, _ in before ^ after}
+def _listed(endpoints: Iterable[Endpoint]) -> dict[str, bool]:
+    """The pods that are listed, by uid, and whether they are ready; older servers only told `ready`."""
+    listed = ((e.target_ref, e.conditions) for e in endpoints)
+    return {ref.uid: bool(said.ready if said.serving is None else said.serving) for ref, said in listed if ref}

@@ -180,6 +180,18 @@ def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
     assert TRIGGER_TIME not in (third.metadata.annotations or {})
 
 
+@pytest.mark.parametrize(
+    ("ready", "expected"),
+    [pytest.param(True, None, id="ready as before"), pytest.param(False, "2026-01-01T00:01:01Z", id="that turned")],
+)
+def test_a_pod_that_stops_does_not_date_a_write_back_to_when_it_was_ready_first(
+    ready: bool, expected: str | None
+) -> None:
+    current = there(decide(service(), [pod("a"), pod("bb")]))
+    (written,) = decide(service(), [pod("a", ready=ready, deleted=True), pod("bb")], *current).writes.update
+    assert (written.metadata.annotations or {}).get(TRIGGER_TIME) == expected
+
+
 def test_slices_of_a_service_before_and_of_a_family_it_no_longer_has_go() -> None:
     current = there(decide(service(**DUAL), [pod("a", status=BOTH)]))
     assert {s.address_type for s in decide(service(), [pod("a")], *current).writes.delete} == {"IPv6"}

@@ -147,6 +147,13 @@ def test_trigger_time_is_that_of_the_earliest_change_carried() -> None:
     assert TRIGGER_TIME not in (third.metadata.annotations or {})
 
 
+def test_a_pod_that_stops_does_not_date_a_write_back_to_when_it_was_ready_first() -> None:
+    first = ep.desired(service(), [pod("a"), pod("bb")], None)
+    stopped = ep.desired(service(), [pod("a", deleted=True), pod("bb")], first)
+    assert stopped is not None
+    assert TRIGGER_TIME not in (stopped.metadata.annotations or {})
+
+
 def test_a_thousand_addresses_at_most() -> None:
     ready = [pod(f"r{i}", ip=f"10.1.{i // 250}.{i % 250}") for i in range(900)]
     waiting = [pod(f"w{i}", ip=f"10.2.{i // 250}.{i % 250}", ready=False) for i in range(300)]

@@ -1,0 +1,79 @@
+"""What one object may cost: small for whoever wrote it, it may amount to far more than it is long."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import process_time
+
+from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset
+from controller_manager.api.discovery import EndpointSlice
+from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.testing import builders
+from controllers.endpoint_slices.decide import decide
+from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
+
+# Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
+PATIENCE = 2.0
+SERVICE = builders.service("web", {"app": "web"}, clusterIP="10.0.0.1")
+POD = builders.pod("web-1", labels={"app": "web"}, ip="10.1.0.1")
+
+
+@contextmanager
+def soon() -> Iterator[None]:
+    before = process_time()
+    yield
+    assert process_time() - before < PATIENCE
+
+
+def ip(number: int) -> str:
+    return f"10.2.{number >> 8}.{number & 255}"
+
+
+def test_endpoints_that_amount_to_a_hundred_million_pairs_are_overwritten() -> None:
+    subset = EndpointSubset(
+        addresses=tuple(EndpointAddress(ip=ip(number)) for number in range(10_000)),
+        ports=tuple(EndpointPort(port=number + 1, name=f"p{number}") for number in range(10_000)),
+    )
+    current = Endpoints(
+        metadata=ObjectMeta(namespace="default", name="web", labels={MANAGED_BY: MANAGER}), subsets=(subset,)
+    )
+    with soon():
+        wanted = desired(SERVICE, [POD], current)
+    assert wanted is not None
+    assert [address.ip for found in wanted.subsets for address in found.addresses] == ["10.1.0.1"]
+
+
+def test_ports_and_pods_cost_their_sum_and_not_their_product() -> None:
+    service = builders.service(
+        "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": number + 1 for number in range(5000)}
+    )
+    pods = [builders.pod(f"web-{number}", ip=ip(number)) for number in range(1000)]
+    with soon():
+        (subset,) = subsets_of(service, pods)
+    assert (len(subset.addresses), len(subset.ports)) == (1000, 5000)
+
+
+def test_ports_by_name_are_not_searched_for_one_by_one() -> None:
+    names = {f"x{number}": number + 1 for number in range(8000)}
+    service = builders.service(
+        "web", {"app": "web"}, clusterIP="10.0.0.1", ports={f"p{number}": name for number, name in enumerate(names)}
+    )
+    pod = builders.pod("web-1", ip="10.1.0.1", ports=names)
+    with soon():
+        (subset,) = subsets_of(service, [pod])
+        made = decide(service, [pod], lambda _: "", [], 100, dict)
+    assert len(subset.ports) == 8000
+    assert [len(slice_.ports or ()) for slice_ in made.writes.create] == [8000]
+
+
+def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
+    owner = OwnerReference(api_version="v1", kind="Service", name="web", uid=SERVICE.metadata.uid)
+    slices = [
+        EndpointSlice(
+            metadata=ObjectMeta(namespace="default", name=f"s{number:05}", owner_references=(owner,) * (number % 2)),
+            address_type="IPv4",
+        )
+        for number in range(20_000)
+    ]
+    with soon():
+        made = decide(SERVICE, [POD], lambda _: "", slices, 100, dict)
+    assert len(made.writes.delete) == len(slices) - 1
