@@ -176,12 +176,12 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
     [
         (
             KUBEADM,
-            {"--allocate-node-cidrs", "--root-ca-file", "bootstrap-signer-controller", "token-cleaner-controller"},
+            {"--allocate-node-cidrs", "bootstrap-signer-controller", "token-cleaner-controller"},
         ),
         (KIND, {"--enable-hostpath-provisioner"}),
-        (TUNED, {"--terminated-pod-gc-threshold", "RotateKubeletServerCertificate"}),
+        (TUNED, {"--node-cidr-mask-size", "RotateKubeletServerCertificate"}),
         (KOPS, {"--cloud-provider", "--attach-detach-reconcile-sync-period"}),
-        (K3S, {"--cluster-signing-kubelet-client-cert-file", "token-cleaner-controller"}),
+        (K3S, {"--service-account-private-key-file", "token-cleaner-controller"}),
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )

@@ -38,11 +38,11 @@ class Acts:
         return [name for index, name in enumerate(names) if index == 0 or names[index - 1] != name]
 
 
-async def two(cluster: Cluster, acts: Acts) -> tuple[Replica, Replica]:
-    first = await cluster.manage()
+async def two(cluster: Cluster, acts: Acts, *flags: str) -> tuple[Replica, Replica]:
+    first = await cluster.manage(*flags)
     first.network.intercept(acts.of("first"))
     await cluster.settle()
-    second = await cluster.manage()
+    second = await cluster.manage(*flags)
     second.network.intercept(acts.of("second"))
     await cluster.settle()
     return first, second
@@ -109,7 +109,7 @@ async def test_a_leader_that_is_cut_off_stops_before_its_lease_can_be_taken() ->
 @pytest.mark.virtual
 async def test_a_takeover_lists_nothing_again() -> None:
     async with Cluster() as cluster:
-        first, second = await two(cluster, Acts())
+        first, second = await two(cluster, Acts(), "--controllers=endpoint,namespace")
         await until_served(cluster, "a")
         warm = second.manager.state().informers
         assert {(one.selection, one.synced, one.lists) for one in warm} == {
