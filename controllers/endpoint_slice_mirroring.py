@@ -141,7 +141,7 @@ class EndpointSliceMirroringController:
             return
         self._told[key] = left_out
         if mirror.invalid:
-            message = f"Skipped {mirror.invalid} invalid IP addresses when mirroring to EndpointSlices"
+            message = f"Not mirrored to EndpointSlices, since invalid as IP addresses: {mirror.invalid} addresses"
             self._events.warning(endpoints, "InvalidIPAddress", message)
         if mirror.too_many:
             message = (

@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -179,7 +178,7 @@ class _Announcer:
                 self._tell(service, family, reason)
         for family in told.keys() - made.hints.keys():
             if not told[family]:
-                self._tell(service, family, "Topology Aware Hints has been disabled")
+                self._tell(service, family, "Topology Aware Hints are off from now")
         if made.hints:
             self._told[key_of(service)] = dict(made.hints)
         else:
@@ -193,7 +192,7 @@ class _Announcer:
         if reason:
             self._events.warning(service, "TopologyAwareHintsDisabled", f"{reason}, addressType: {family}")
         else:
-            message = f"Topology Aware Hints has been enabled, addressType: {family}"
+            message = f"Topology Aware Hints are on from now, addressType: {family}"
             self._events.normal(service, "TopologyAwareHintsEnabled", message)
 
 
@@ -248,6 +247,14 @@ class _Metrics:
                 self._distributions.set(self._numbers[name], name)
 
 
+def services_to_check(informers: Informers, change: Change[EndpointSlice]) -> Iterator[Key]:
+    """The services of a slice that changed; at the start those that are gone, since the others are looked at anyway."""
+    services = informers.get(SERVICES)
+    for key in services_of_slice(MANAGER, informers, change):
+        if not change.initial or services.get(key) is None:
+            yield key
+
+
 def services_of_node(informers: Informers, change: Change[Node]) -> Iterator[Key]:
     """The services with pods on a node that is new, gone or in another zone."""
     before, after = change.before, change.after
@@ -286,7 +293,7 @@ SPECS = (
             Mapped(NODES, services_of_node),
             Mapped(
                 ENDPOINT_SLICES,
-                partial(services_of_slice, MANAGER),
+                services_to_check,
                 indexes=SLICES_BY_SERVICE,
                 delay=settling("endpointslice_updates_batch_period"),
             ),

@@ -21,11 +21,11 @@ OVERLOAD = 0.2
 # Nodes that serve no traffic of users.
 _EXCLUDED = (f"node-role.{PLATFORM_DOMAIN}/control-plane", f"node-role.{PLATFORM_DOMAIN}/master")
 
-NO_NODE_INFORMATION = "Insufficient Node information: allocatable CPU or zone not specified on one or more nodes"
-ONE_ZONE = "Nodes only ready in one zone"
-TOO_FEW_ENDPOINTS = "Insufficient number of endpoints"
-OVERLOADED = "Unable to allocate minimum required endpoints to each zone without exceeding overload threshold"
-NO_ZONE = "One or more endpoints do not have a zone specified"
+NO_NODE_INFORMATION = "Insufficient Node information: each ready node must tell its zone and its allocatable CPU"
+ONE_ZONE = "All ready nodes are in one zone"
+TOO_FEW_ENDPOINTS = "Insufficient number of endpoints for every zone to have one"
+OVERLOADED = "The overload threshold would be exceeded, whichever zones the endpoints were for"
+NO_ZONE = "Some endpoints are in no known zone"
 
 
 class Refused(Exception):
@@ -44,32 +44,42 @@ class Capacity:
     """The CPU of ready nodes by zone, kept up to date node by node."""
 
     def __init__(self) -> None:
+        # Zone and CPU of each node that counts; CPU by zone of those that tell both; how many do not.
         self._nodes: dict[str, tuple[str, int]] = {}
+        self._zones: Counter[str] = Counter()
+        self._silent = 0
 
     def take(self, before: Node | None, after: Node | None) -> bool:
         """A node is different now, or new, or gone; return whether that matters."""
         name = (after or before or Node()).metadata.name
         counts = _counts(after) if after is not None else None
         known = self._nodes.get(name)
-        if counts is None:
-            self._nodes.pop(name, None)
-        else:
+        if counts == known:
+            return False
+        if known is not None:
+            del self._nodes[name]
+            self._add(*known, -1)
+        if counts is not None:
             self._nodes[name] = counts
-        return counts != known
+            self._add(*counts, 1)
+        return True
 
     def ratios(self) -> dict[str, float]:
         """The part of the whole that each zone has; raises `Refused` when that cannot be told."""
-        zones: Counter[str] = Counter()
-        for zone, cpu in self._nodes.values():
-            if not zone or not cpu:
-                raise Refused(NO_NODE_INFORMATION)
-            zones[zone] += cpu
-        if not zones:
+        if self._silent or not self._zones:
             raise Refused(NO_NODE_INFORMATION)
-        if len(zones) < 2:
+        if len(self._zones) < 2:
             raise Refused(ONE_ZONE)
-        total = zones.total()
-        return {zone: zones[zone] / total for zone in sorted(zones)}
+        total = self._zones.total()
+        return {zone: self._zones[zone] / total for zone in sorted(self._zones)}
+
+    def _add(self, zone: str, cpu: int, nodes: int) -> None:
+        if not zone or cpu <= 0:
+            self._silent += nodes
+            return
+        self._zones[zone] += nodes * cpu
+        if not self._zones[zone]:
+            del self._zones[zone]
 
 
 def _counts(node: Node) -> tuple[str, int] | None:

@@ -46,6 +46,7 @@ MASTER = {"node-role.kubernetes.io/control-plane": ""}
         pytest.param([node("1"), node("2", "")], zones.NO_NODE_INFORMATION, id="a node without zone"),
         pytest.param([node("1"), node("2", "b", None)], zones.NO_NODE_INFORMATION, id="a node without CPU"),
         pytest.param([node("1"), node("2", "b", "lots")], zones.NO_NODE_INFORMATION, id="a node with nonsense"),
+        pytest.param([node("1"), node("2", "b", "-1")], zones.NO_NODE_INFORMATION, id="a node with less than no CPU"),
         pytest.param([], zones.NO_NODE_INFORMATION, id="no nodes"),
         pytest.param([node("1"), node("2")], zones.ONE_ZONE, id="one zone"),
     ],
@@ -74,6 +75,28 @@ def test_ratios(nodes: list[Node], expected: Mapping[str, float] | str) -> None:
 def test_what_matters_of_a_node(before: Node | None, after: Node | None, matters: bool) -> None:
     known = capacity(*([before] if before else []))
     assert known.take(before, after) is matters
+
+
+states = st.builds(
+    node, st.sampled_from("123"), st.sampled_from(["", *"abc"]), st.sampled_from(["1", "2", "0"]), st.booleans()
+)
+
+
+@given(st.lists(st.tuples(states, st.booleans()), max_size=20))
+def test_what_nodes_can_do_follows_from_what_they_are_now_alone(changes: list[tuple[Node, bool]]) -> None:
+    followed, there = Capacity(), dict[str, Node]()
+    for one, goes in changes:
+        before = there.pop(one.metadata.name, None)
+        there |= {} if goes else {one.metadata.name: one}
+        followed.take(before or one, None if goes else one)
+    assert outcome(followed) == outcome(capacity(*there.values()))
+
+
+def outcome(known: Capacity) -> dict[str, float] | str:
+    try:
+        return known.ratios()
+    except Refused as reason:
+        return str(reason)
 
 
 @pytest.mark.parametrize(

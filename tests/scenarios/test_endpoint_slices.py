@@ -457,6 +457,18 @@ async def counted(replica: Replica) -> dict[str, float]:
     return {name.removeprefix(PREFIX): float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
+async def test_a_start_looks_at_each_service_once() -> None:
+    async with Cluster() as cluster:
+        first = await cluster.manage(*ONLY)
+        for name in ("one", "two", "three"):
+            await cluster.client.create(SERVICES, builders.service(name, {"app": name}))
+        await cluster.settle()
+        await first.kill()
+        second = await cluster.manage(*ONLY, "--authorization-always-allow-paths=/metrics")
+        await cluster.advance(10)
+        assert (await counted(second))['syncs{result="success"}'] == 3 + len(("kubernetes",))
+
+
 async def test_what_is_counted() -> None:
     async with Cluster() as cluster:
         flags = ("--max-endpoints-per-slice=2", "--authorization-always-allow-paths=/metrics")
