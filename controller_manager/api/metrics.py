@@ -36,12 +36,9 @@ class PodMetricsList(Model):
 
 
 class CustomValue(Model):
-    """A metric of one object, of `v1beta2` or `v1beta1`, which call the window differently."""
+    """A metric of one object, of `v1beta2` or `v1beta1`."""
 
     described_object: _Named = _Named()
-    timestamp: str = ""
-    window_seconds: int | None = None
-    window: int | None = None
     value: str | int | float = "0"
 
 

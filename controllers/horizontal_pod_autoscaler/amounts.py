@@ -9,7 +9,7 @@ from decimal import ROUND_UP, Decimal
 from controller_manager.api.quantity import Quantity, parse
 
 LARGEST = 2**63 - 1
-MOST_REPLICAS = 2**31 - 1
+MOST_REPLICAS = 2**31 - 1  # the most that a count or a percentage can be in the API
 # By suffix: thousandths are so many times the digits, divided by the second number.
 _SUFFIXES = {
     "n": (1, 10**6),
@@ -41,9 +41,19 @@ def _exactly(text: str) -> int:
     return max(-LARGEST, min(LARGEST, int(thousandths.to_integral_value(ROUND_UP))))
 
 
-def amount(thousandths: int, *, binary: bool = False) -> str:
-    """The canonical quantity, with binary suffixes where that is usual."""
-    return str(Quantity(Decimal(thousandths).scaleb(-3), "binary" if binary else "decimal"))
+def approximate(quantity: str | int | float) -> float:
+    """A quantity as the product of its digits and a power of ten, which is how the ecosystem makes a fraction of one.
+
+    Raises ValueError when it is none.
+    """
+    number = parse(str(quantity)).number
+    exponent = min(0, int(number.as_tuple().exponent))
+    return int(number.scaleb(-exponent)) * 10.0**exponent
+
+
+def amount(thousandths: int) -> str:
+    """The canonical quantity; with decimal suffixes, of memory too, since it is an average."""
+    return str(Quantity(Decimal(thousandths).scaleb(-3)))
 
 
 def quotient(one: int, other: int) -> int:

@@ -42,7 +42,6 @@ from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind, Tar
 # Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
 # that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.
 _LOOKS = 5000
-_READS = 100
 # Seconds until an autoscaler, or a target, that changed during the look at it is looked at again.
 _PAUSE = 1.0
 # Of the usual limit of requests: a look takes two of them, and thousands of autoscalers are looked at in each period.
@@ -86,7 +85,6 @@ class AutoscalerController:
         self._targets = Targets(context.client, kinds)
         self._monitor = Monitor(context.runtime.registry, self._autoscalers)
         self._measuring = Measuring(context, kinds, self._rules, startup, self._monitor)
-        self._reads = asyncio.Semaphore(_READS)
         self._syncs = asyncio.Semaphore(options.concurrent_horizontal_pod_autoscaler_syncs)
         self._histories: dict[Key, History] = {}
 
@@ -118,8 +116,7 @@ class AutoscalerController:
     async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
         """What was done, and whose error there was, as metrics tell it."""
         try:
-            async with self._reads:
-                seen = _Seen(autoscaler, *await self._targets.get(autoscaler))
+            seen = _Seen(autoscaler, *await self._targets.get(autoscaler))
         except (NoSuchKind, ApiError, OSError) as error:
             await self._tell_of_no_scale(autoscaler, str(error))
             return "none", "spec" if isinstance(error, NoSuchKind) else "internal"

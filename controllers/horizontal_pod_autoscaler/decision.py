@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
-from controllers.horizontal_pod_autoscaler.amounts import milli
+from controllers.horizontal_pod_autoscaler.amounts import approximate
 from controllers.horizontal_pod_autoscaler.conditions import SCALED_TO_ZERO, SCALING_ACTIVE, Told, holds
 from controllers.horizontal_pod_autoscaler.history import History
 from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
@@ -66,7 +66,7 @@ def tolerance_of(spec: AutoscalerSpec, rules: Rules) -> Tolerance:
 
 
 def _own(rules: ScalingRules | None, default: float) -> float:
-    return default if rules is None or rules.tolerance is None else milli(rules.tolerance) / 1000
+    return default if rules is None or rules.tolerance is None else approximate(rules.tolerance)
 
 
 def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Rules) -> Decision | None:
@@ -77,16 +77,20 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Ru
         told = Told(SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling")
         return Decision(0, told=(told,))
     if current > high:
-        return Decision(high, "Current number of replicas above Spec.MaxReplicas")
+        return Decision(high, "more replicas than there may be, above Spec.MaxReplicas")
     if current < low:
-        return Decision(low, "Current number of replicas below Spec.MinReplicas")
+        return Decision(low, "fewer replicas than there must be, below Spec.MinReplicas")
     return None
 
 
 def _wakes(autoscaler: HorizontalPodAutoscaler, rules: Rules) -> bool:
-    """Whether it looks after a target without replicas: only if it is what took them all (KEP-2021)."""
-    scaled_to_zero = holds(autoscaler.status.conditions, SCALED_TO_ZERO)
-    return rules.to_zero and scaled_to_zero and _sees_from_outside(autoscaler.spec)
+    """Whether it looks after a target without replicas: only if it is what took them all (KEP-2021).
+
+    Then it wakes the target too when the minimum has been raised since, whatever metrics it has now.
+    """
+    if not rules.to_zero or not holds(autoscaler.status.conditions, SCALED_TO_ZERO):
+        return False
+    return autoscaler.spec.min_replicas > 0 or _sees_from_outside(autoscaler.spec)
 
 
 def _sees_from_outside(spec: AutoscalerSpec) -> bool:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from controller_manager.api.core import Container, Pod, ResourceRequirements
 from controller_manager.api.edit import Condition
 from controller_manager.api.timestamps import parse_time
+from controller_manager.options.duration import parse_duration
 from controllers.horizontal_pod_autoscaler.amounts import milli
 
 CPU = "cpu"
@@ -16,11 +17,14 @@ class CannotCompute(Exception):
 
 
 class Sample(NamedTuple):
-    """What was measured of one pod, in thousandths, on average over the `window` seconds that ended at `at`."""
+    """What was measured of one pod, in thousandths, on average over the `window` (such as "30s") that ended at `at`.
+
+    Only for pods that start up it matters when that was, so that for all others nobody reads it.
+    """
 
     value: int
-    at: float = 0.0
-    window: float = 0.0
+    at: str = ""
+    window: str = "0s"
 
 
 class Startup(NamedTuple):
@@ -82,7 +86,8 @@ def ready_pods(pods: Collection[Pod]) -> int:
 def requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
     """What each pod, or one container of each, requests of a resource, in thousandths.
 
-    Raises CannotCompute when one of them requests none: its use would be a part of nothing.
+    Raises CannotCompute when one of them requests none: its use would be a part of nothing. What a pod requests as a
+    whole counts before what its containers do; of a pod that does so for any resource, not every container has to.
     """
     return {pod.metadata.name: _request(pod, resource, container) for pod in pods}
 
@@ -94,13 +99,13 @@ def _request(pod: Pod, resource: str, container: str) -> int:
     chosen = [each for each in _long_running(pod) if container in ("", each.name)]
     if container and not chosen:
         raise CannotCompute(f"there is no container {container} in pod {pod.metadata.name}")
-    total = 0
-    for each in chosen:
-        requested = _requested(each.resources, resource)
-        if requested is None:
-            raise CannotCompute(f"missing request for {resource} in container {each.name} of pod {pod.metadata.name}")
-        total += milli(requested)
-    return total
+    asked = {each.name: _requested(each.resources, resource) for each in chosen}
+    given = [milli(requested) for requested in asked.values() if requested is not None]
+    as_a_whole = not container and pod.spec.resources is not None and bool(pod.spec.resources.requests)
+    if len(given) < (1 if as_a_whole else len(asked)):
+        silent = next(name for name, requested in asked.items() if requested is None)
+        raise CannotCompute(f"missing request for {resource}: container {silent} of pod {pod.metadata.name}")
+    return sum(given)
 
 
 def _long_running(pod: Pod) -> Iterator[Container]:
@@ -118,7 +123,7 @@ def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
         return True
     started, turned = seconds_of(pod.status.start_time), seconds_of(condition.last_transition_time)
     if started + startup.initialization > now:
-        return condition.status == "False" or sample.at < turned + sample.window
+        return condition.status == "False" or seconds_of(sample.at) < turned + parse_duration(sample.window)
     return condition.status == "False" and started + startup.readiness_delay > turned
 
 

@@ -120,7 +120,7 @@ def _resource(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     counted, name = _of_resource(source, samples, view)
     current = MetricValue(
         average_utilization=counted.usage.percent,
-        average_value=amount(counted.usage.average, binary=source.name == "memory"),
+        average_value=amount(counted.usage.average),
     )
     if spec.resource:
         status = MetricStatus(type=spec.type, resource=ResourceStatus(name=source.name, current=current))
@@ -243,4 +243,4 @@ def statuses(proposals: Sequence[Proposal | Failure]) -> tuple[MetricStatus, ...
 def complaint(failures: Sequence[Failure], count: int) -> str:
     """What is wrong with `count` metrics, in a sentence."""
     first = failures[0].message if failures else "there are none"
-    return f"invalid metrics ({len(failures)} of {count}): {first}"
+    return f"invalid metrics ({len(failures)} invalid out of {count}): {first}"

@@ -14,15 +14,11 @@ from controller_manager.api.metrics import (
     POD_METRICS,
     RESOURCE_METRICS,
     ContainerMetrics,
-    CustomValue,
     PodMetrics,
 )
-from controller_manager.options.duration import parse_duration
 from controllers.horizontal_pod_autoscaler.amounts import LARGEST, milli
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Sample, seconds_of
+from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Sample
 
-# Of custom metrics that don't say it, in seconds.
-_USUAL_WINDOW = 60.0
 _SIGNS = {"In": "in", "NotIn": "notin"}
 
 Samples = Mapping[str, Sample]
@@ -93,7 +89,7 @@ def resource_samples(body: bytes, resource: str, container: str = "") -> Samples
     for pod in items:
         used = _use(pod, resource, container)
         if used is not None:
-            found[pod.metadata.name] = Sample(used, seconds_of(pod.timestamp), parse_duration(pod.window))
+            found[pod.metadata.name] = Sample(used, pod.timestamp, pod.window)
     return found
 
 
@@ -113,7 +109,7 @@ def pods_samples(body: bytes) -> Samples:
     items = _decode(CUSTOM_VALUES, body).items
     if not items:
         raise CannotCompute("the custom metrics API has no such metric of these pods")
-    return {each.described_object.name: _sample(each) for each in items}
+    return {each.described_object.name: Sample(milli(each.value)) for each in items}
 
 
 def object_value(body: bytes) -> int:
@@ -130,11 +126,6 @@ def external_value(body: bytes) -> int:
     if not items:
         raise CannotCompute("the external metrics API has no such metric")
     return min(LARGEST, sum(milli(each.value) for each in items))
-
-
-def _sample(value: CustomValue) -> Sample:
-    window = value.window_seconds if value.window_seconds is not None else value.window
-    return Sample(milli(value.value), seconds_of(value.timestamp), _USUAL_WINDOW if window is None else float(window))
 
 
 def _decode(decoder: msgspec.json.Decoder[_Form], body: bytes) -> _Form:

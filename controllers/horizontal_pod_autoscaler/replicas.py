@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from controllers.horizontal_pod_autoscaler.amounts import LARGEST, quotient, replicas_of
+from controllers.horizontal_pod_autoscaler.amounts import LARGEST, MOST_REPLICAS, quotient, replicas_of
 from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Groups, Sample
 
 
@@ -60,7 +60,7 @@ def utilization(target: int, requests: Values) -> Measure:
         used, requested = sum(values[name] for name in known), sum(requests[name] for name in known)
         if not requested:
             raise CannotCompute("no metrics belong to pods of the target")
-        percent = quotient(used * 100, requested)
+        percent = min(MOST_REPLICAS, quotient(used * 100, requested))
         return Usage(percent / target, quotient(used, len(known)), percent)
 
     return measure

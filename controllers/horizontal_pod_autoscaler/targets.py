@@ -1,6 +1,7 @@
 """Finds out which resource has the objects of a kind, and reads and writes the scale of one of them."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -22,6 +23,10 @@ from controller_manager.client.discovery import ServedResource, resources
 _REREAD = 30.0
 _AGAIN = 3
 _ROOTS = frozenset({"/api", "/apis"})
+# Scales of one resource that are read at the same time, and seconds for an answer: one that hangs, maybe in a webhook
+# that converts a custom resource, holds up no autoscaler of another.
+READS = 100
+DEADLINE = 30.0
 
 _Kind = tuple[str, str]
 
@@ -76,9 +81,10 @@ class Targets:
     def __init__(self, client: Client, kinds: Kinds) -> None:
         self._client = client
         self._kinds = kinds
+        self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))
 
     async def get(self, autoscaler: HorizontalPodAutoscaler) -> tuple[ScaleResource, Scale]:
-        """The scale of the target, and where it was found. Raises NoSuchKind, ApiError and TransportError."""
+        """The scale of the target, and where it was found. Raises NoSuchKind, ApiError and OSError."""
         reference = autoscaler.spec.scale_target_ref
         scalable = [each for each in await self._kinds.of(reference) if "scale" in each.subresources]
         if not scalable:
@@ -86,13 +92,23 @@ class Targets:
         key, refusal = Key(autoscaler.metadata.namespace, reference.name), None
         for resource in (scale_of(each.resource) for each in scalable):
             try:
-                return resource, await self._client.get(resource, key, subresource="scale")
+                return resource, await self._read(resource, key)
             except ApiError as error:
                 refusal = refusal or error
         if isinstance(refusal, NotFound):
             self._kinds.doubt()
         assert refusal is not None
         raise refusal
+
+    async def _read(self, resource: ScaleResource, key: Key) -> Scale:
+        async with self._turns[resource]:
+            try:
+                async with asyncio.timeout(DEADLINE):
+                    return await self._client.get(resource, key, subresource="scale")
+            except TimeoutError as error:
+                raise TimeoutError(
+                    f"the scale of {resource.plural} {key} did not come within {DEADLINE:g} s"
+                ) from error
 
     async def set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
         """Have the target scaled, unless it has been meanwhile: then Conflict is raised, and nothing done."""

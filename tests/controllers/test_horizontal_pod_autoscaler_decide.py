@@ -20,7 +20,15 @@ from controller_manager.api.autoscaling import (
 from controller_manager.api.core import Pod
 from controller_manager.api.resource import Key
 from controller_manager.api.selectors import LabelSelector
-from controllers.horizontal_pod_autoscaler.amounts import LARGEST, MOST_REPLICAS, amount, milli, quotient, replicas_of
+from controllers.horizontal_pod_autoscaler.amounts import (
+    LARGEST,
+    MOST_REPLICAS,
+    amount,
+    approximate,
+    milli,
+    quotient,
+    replicas_of,
+)
 from controllers.horizontal_pod_autoscaler.claims import Claims
 from controllers.horizontal_pod_autoscaler.conditions import Told, with_told
 from controllers.horizontal_pod_autoscaler.decision import (
@@ -93,7 +101,6 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
 @given(st.integers(0, 10**15))
 def test_an_amount_reads_as_what_it_is(thousandths: int) -> None:
     assert milli(amount(thousandths)) == thousandths
-    assert milli(amount(thousandths, binary=True)) == thousandths
 
 
 @pytest.mark.parametrize(("one", "other", "whole"), [(7, 2, 3), (-7, 2, -3), (0, 5, 0), (6, 2, 3)])
@@ -114,19 +121,19 @@ FRESH = {"started": "2025-12-31T23:58:00Z", "since": "2025-12-31T23:58:30Z"}
 @pytest.mark.parametrize(
     ("options", "sample", "place"),
     [
-        ({}, Sample(1, NOW, 30.0), "ready"),
+        ({}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, Sample(1), "ignored"),
         ({"phase": "Failed"}, Sample(1), "ignored"),
         ({"phase": "Pending"}, Sample(1), "unready"),
         ({"phase": "Pending"}, None, "unready"),
         ({}, None, "missing"),
-        ({"ready": ""}, Sample(1, NOW, 30.0), "unready"),
-        ({"started": None}, Sample(1, NOW, 30.0), "unready"),
-        (FRESH, Sample(1, NOW - 30, 30.0), "ready"),
-        (FRESH, Sample(1, NOW - 70, 30.0), "unready"),
-        ({**FRESH, "ready": "False"}, Sample(1, NOW, 30.0), "unready"),
-        ({"ready": "False"}, Sample(1, NOW, 30.0), "unready"),
-        ({"ready": "False", "since": "2025-12-31T00:00:31Z"}, Sample(1, NOW, 30.0), "ready"),
+        ({"ready": ""}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"started": None}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        (FRESH, Sample(1, "2025-12-31T23:59:30Z", "30s"), "ready"),
+        (FRESH, Sample(1, "2025-12-31T23:58:50Z", "30s"), "unready"),
+        ({**FRESH, "ready": "False"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"ready": "False"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"ready": "False", "since": "2025-12-31T00:00:31Z"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
     ],
 )
 def test_which_pods_count_for_cpu(options: dict[str, Any], sample: Sample | None, place: str) -> None:
@@ -161,23 +168,32 @@ MAIN = {"name": "main", **ASKING}
         ({"containers": [MAIN]}, "memory", "", 1024_000),
         ({"containers": [{"name": "b"}], "spec": {"resources": {"requests": {"cpu": "2"}}}}, "cpu", "", 2000),
         ({"containers": [MAIN], "spec": {"resources": {"requests": {"cpu": "2"}}}}, "cpu", "main", 50),
+        ({"containers": [MAIN, {"name": "b"}], "spec": {"resources": {"requests": {"memory": "1Gi"}}}}, "cpu", "", 50),
     ],
 )
 def test_what_a_pod_requests(options: dict[str, Any], resource: str, container: str, requested: int) -> None:
     assert requests([pod(**options)], resource, container) == {"a": requested}
 
 
-@pytest.mark.parametrize(("containers", "container"), [([MAIN, {"name": "b"}], ""), ([MAIN], "other")])
-def test_use_of_what_nobody_requested_is_no_part_of_anything(containers: list[Any], container: str) -> None:
+WHOLE = {"resources": {"requests": {"memory": "1Gi"}}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "container", "spec"),
+    [([MAIN, {"name": "b"}], "", {}), ([MAIN], "other", {}), ([{"name": "b"}], "", WHOLE)],
+)
+def test_use_of_what_nobody_requested_is_no_part_of_anything(
+    containers: list[Any], container: str, spec: dict[str, Any]
+) -> None:
     with pytest.raises(CannotCompute):
-        requests([pod(containers=containers)], "cpu", container)
+        requests([pod(containers=containers, spec=spec)], "cpu", container)
 
 
 def counted(used: dict[str, int], current: int, *, target: int = 100, **others: list[str]) -> int:
     """Replicas by average usage; pods are those with samples, and the `unready`, `missing` and `ignored` ones."""
     left_out = (*others.get("unready", ()), *others.get("ignored", ()))
     pods = [pod(name) for name in (*used, *others.get("missing", ())) if name not in left_out]
-    samples = {name: Sample(value, NOW, 30.0) for name, value in used.items()}
+    samples = {name: Sample(value) for name, value in used.items()}
     pods += [pod(name, phase="Pending") for name in others.get("unready", ())]
     pods += [pod(name, phase="Failed") for name in others.get("ignored", ())]
     groups = group(pods, samples, STARTUP, NOW)
@@ -221,6 +237,7 @@ def test_without_any_sample_nothing_is_computed() -> None:
 def test_utilization_is_a_part_of_what_pods_request() -> None:
     usage = utilization(50, {"a": 100, "b": 300})({"a": 100, "b": 101, "c": 999})
     assert (usage.percent, usage.average, usage.ratio) == (50, 100, 1.0)
+    assert utilization(50, {"a": 1})({"a": LARGEST}).percent == MOST_REPLICAS
     with pytest.raises(CannotCompute):
         utilization(50, {})({"c": 1})
 
@@ -241,6 +258,15 @@ def test_replicas_by_a_value(current: int, value: int, target: int, ready: int, 
 )  # fmt: skip
 def test_replicas_by_the_share_of_each(there: int, value: int, target: int, found: tuple[int, int]) -> None:
     assert by_average(there, value, target, TENTH) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("0", 0.0), ("100m", 100 * 0.001), ("104m", 104 * 0.001), ("0.05", 5 * 0.01), ("500u", 0.0005), ("1", 1.0),
+     (0.25, 0.25), (2, 2.0), ("1k", 1000.0)],
+)  # fmt: skip
+def test_a_quantity_as_a_fraction(text: str, number: float) -> None:
+    assert approximate(text) == number
 
 
 def test_a_tolerance_may_differ_by_direction() -> None:
@@ -440,8 +466,8 @@ def test_no_policy_is_ever_exceeded(steps: list[tuple[int, int]]) -> None:
     ("current", "parts", "found"),
     [
         (0, {}, (0, "")),
-        (11, {}, (10, "Current number of replicas above Spec.MaxReplicas")),
-        (1, {"minReplicas": 3}, (3, "Current number of replicas below Spec.MinReplicas")),
+        (11, {}, (10, "more replicas than there may be, above Spec.MaxReplicas")),
+        (1, {"minReplicas": 3}, (3, "fewer replicas than there must be, below Spec.MinReplicas")),
         (3, {"minReplicas": 3}, None),
     ],
 )
@@ -469,6 +495,16 @@ def test_only_what_it_put_to_sleep_is_woken(status: Any, metrics: Any, rules_: R
     assert (found is None) is looks
 
 
+@pytest.mark.parametrize("metric", [QUEUE, {"type": "Resource", "resource": RESOURCE}])
+@pytest.mark.parametrize(("status", "rules_", "replicas"), [(ASLEEP, TO_ZERO, 2), ({}, TO_ZERO, 0), (ASLEEP, RULES, 0)])
+def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
+    metric: Any, status: Any, rules_: Rules, replicas: int
+) -> None:
+    found = without_metrics(scaler(status, minReplicas=2, metrics=[metric]), 0, rules_)
+    assert found is not None
+    assert found.replicas == replicas
+
+
 @pytest.mark.parametrize(
     ("status", "current", "desired", "rules_", "told"),
     [
@@ -493,7 +529,7 @@ def test_a_decision_says_why() -> None:
     decision = by_metrics(scaler(), 4, [proposal(6)], History("u", 0.0, 4), RULES, 10.0)
     assert (decision.replicas, decision.reason, decision.agreed) == (6, "cpu above target", True)
     failed = by_metrics(scaler(), 4, [proposal(3), FAILED], History("u", 0.0, 4), RULES, 10.0)
-    assert (failed.replicas, failed.agreed, failed.problem) == (4, False, "invalid metrics (1 of 2): no")
+    assert (failed.replicas, failed.agreed, failed.problem) == (4, False, "invalid metrics (1 invalid out of 2): no")
     assert [one.type for one in failed.metrics] == ["Resource", ""]
 
 

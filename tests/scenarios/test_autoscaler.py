@@ -230,8 +230,8 @@ async def test_a_target_without_replicas_is_left_alone() -> None:
 @pytest.mark.parametrize(
     ("replicas", "wanted", "reason"),
     [
-        (12, 10, "Current number of replicas above Spec.MaxReplicas"),
-        (1, 3, "Current number of replicas below Spec.MinReplicas"),
+        (12, 10, "more replicas than there may be, above Spec.MaxReplicas"),
+        (1, 3, "fewer replicas than there must be, below Spec.MinReplicas"),
     ],
 )
 async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, reason: str) -> None:
@@ -504,6 +504,32 @@ async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
         assert await web.replicas() == 4
         await cluster.sleep(60)
         assert (await told(cluster, Key("default", "stuck-7")))["ScalingActive"] == ("False", "FailedGetExternalMetric")
+
+
+async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
+    async with Cluster() as cluster:
+        meter = Meter(cluster)
+        kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
+        for number in range(150):
+            stuck = Workload(cluster, meter, f"stuck-{number}")
+            target = {**kind, "name": stuck.key.name}
+            await cluster.client.create(HPAS, autoscaler(stuck, scaleTargetRef=target))
+
+        async def hang(request: Request) -> Response:
+            if "/statefulsets/" in request.path:
+                await cluster.sleep(100_000)
+            return await cluster.api.handle(request)
+
+        cluster.serve_beside("/apis/apps", hang)
+        await cluster.manage(*ONLY)
+        await cluster.sleep(20)
+        web = Workload(cluster, meter, "web", load=300)
+        await web.create(2)
+        await cluster.client.create(HPAS, autoscaler(web))
+        await cluster.sleep(1)
+        assert await web.replicas() == 4
+        await cluster.sleep(60)
+        assert (await told(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
 
 
 async def test_what_a_scale_is_refused_for_is_told() -> None:
