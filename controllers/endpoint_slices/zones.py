@@ -40,6 +40,10 @@ class Share(NamedTuple):
     due: float
 
 
+# What a zone without capacity is due.
+_NOTHING = Share(0, 0, 0.0)
+
+
 class Capacity:
     """The CPU of ready nodes by zone, kept up to date node by node."""
 
@@ -166,19 +170,23 @@ def _spread(
 def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Counter[str], list[str]]:
     """How many endpoints each zone gives away, and the zones that receive one, each as often as it does.
 
-    Less than half an endpoint is not worth it.
+    Less than half an endpoint is not worth it, unless a zone would have less than it must have.
     """
-    surplus = {zone: count - (due[zone].due if zone in due else 0.0) for zone, count in counts.items()}
-    lack = {zone: share.due - counts.get(zone, 0) for zone, share in due.items()}
+    have = Counter(counts)
     giving: Counter[str] = Counter()
     receiving: list[str] = []
-    while surplus and lack:
-        giver = max(sorted(surplus), key=lambda zone: surplus[zone])
-        taker = max(sorted(lack), key=lambda zone: lack[zone])
-        if min(surplus[giver], lack[taker]) < 0.5 or max(surplus[giver], lack[taker]) < 1.0:
+
+    def surplus(zone: str) -> float:
+        return have[zone] - due.get(zone, _NOTHING).due
+
+    while givers := sorted(zone for zone in have if have[zone] > due.get(zone, _NOTHING).minimum):
+        starved = [zone for zone in due if have[zone] < due[zone].minimum]
+        giver, taker = max(givers, key=surplus), min(sorted(starved or due), key=surplus)
+        more, less = surplus(giver), -surplus(taker)
+        if not starved and (min(more, less) < 0.5 or max(more, less) < 1.0):
             break
-        surplus[giver] -= 1
-        lack[taker] -= 1
+        have[giver] -= 1
+        have[taker] += 1
         giving[giver] += 1
         receiving.append(taker)
     return giving, receiving[::-1]

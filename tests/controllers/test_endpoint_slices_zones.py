@@ -145,6 +145,7 @@ HALVES = {"a": 0.5, "b": 0.5}
         pytest.param([["aa", "aa"], ["ba", "ba"]], [0, 1], HALVES, ["aa", "bb"], id="what is overloaded is not left"),
         pytest.param([["ac", "ac"], ["b", "b"]], [0], HALVES, ["aa", "bb"], id="nor what is for a zone that is gone"),
         pytest.param([["a", "a"], ["b", "b"]], [0, 1], HALVES, ["aa", "bb"], id="nor what has no hints"),
+        pytest.param([[*"cccccccc"]], [], {"a": 0.2, "b": 0.2, "c": 0.6}, ["ababcccc"], id="no zone gets too few"),
     ],
 )
 def test_hints(slices: list[list[str]], fixed: list[int], ratios: dict[str, float], expected: list[str]) -> None:
