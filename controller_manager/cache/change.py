@@ -29,11 +29,13 @@ class Change(Generic[T]):
     """One object (one uid) before and after a change: created without `before`, deleted without `after`.
 
     `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
+    `missed` marks a deletion that nobody told of: a later listing has the object no more.
     """
 
     before: T | None
     after: T | None
     initial: bool = False
+    missed: bool = False
 
     @property
     def object(self) -> T:

@@ -231,7 +231,7 @@ class Informer(Generic[T]):
         self._store = staged
         for obj in before:
             if staged.get(key_of(obj)) is None:
-                self._compare(obj, None)
+                self._compare(obj, None, missed=True)
         if self._subscribers or len(before):
             for obj in staged.list():
                 known = before.get(key_of(obj))
@@ -255,25 +255,23 @@ class Informer(Generic[T]):
             self._store.put(obj)
             self._compare(known, obj)
 
-    def _compare(self, before: T | None, after: T | None, *, initial: bool = False) -> None:
+    def _compare(self, before: T | None, after: T | None, *, initial: bool = False, missed: bool = False) -> None:
         """Tell what became of the object of one key; one with another uid is another object."""
         if before is not None and (after is None or after.metadata.uid != before.metadata.uid):
-            self._tell(before, None)
+            self._tell(Change(before, None, missed=missed))
             for call in self._until_gone.pop(before.metadata.uid, ()):
                 call()
             before = None
         if after is not None:
-            self._tell(before, after, initial)
+            self._tell(Change(before, after, initial))
 
     def _advance(self, revision: str) -> None:
         self._reflector.heard(revision)
         self._progress.advance(self._reflector.revision)
 
-    def _tell(self, before: T | None, after: T | None, initial: bool = False) -> None:
-        if self._subscribers:
-            change = Change(before, after, initial)
-            for subscriber in self._subscribers:
-                subscriber(change)
+    def _tell(self, change: Change[T]) -> None:
+        for subscriber in self._subscribers:
+            subscriber(change)
 
     def _unsubscribe(self, subscriber: Subscriber[T]) -> None:
         self._subscribers = tuple(other for other in self._subscribers if other is not subscriber)
@@ -282,7 +280,7 @@ class Informer(Generic[T]):
         while True:
             await asyncio.sleep(chance().uniform(self._resync, 2 * self._resync))
             for obj in self._store.list():
-                self._tell(obj, obj, initial=True)
+                self._tell(Change(obj, obj, initial=True))
 
 
 def _is_same(one: Object, other: Object) -> bool:

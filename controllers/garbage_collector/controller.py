@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
@@ -25,7 +26,7 @@ from controllers.garbage_collector.graph import (
     is_orphaning,
     is_waiting,
 )
-from controllers.garbage_collector.lookup import Lookup, UnknownKind
+from controllers.garbage_collector.lookup import Lookup, Unclear, UnknownKind
 from controllers.garbage_collector.monitors import Monitors, Observation
 from controllers.garbage_collector.verdict import Delete, Rename, Standing, verdict
 from controllers.garbage_collector.writes import Writes
@@ -38,7 +39,7 @@ UNOBSERVED = 30.0
 # How long an owner is kept back for watches that fail, since they may hide dependents; and how often that is looked at.
 HELD_BACK, LOOK_AGAIN = 30.0, 1.0
 TAKEN_IN_AT_ONCE = 500
-ORPHANED_AT_ONCE = 20
+ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
 
 _SYNC_ERRORS = Family(
     "garbagecollector_controller_resources_sync_error_total",
@@ -207,17 +208,29 @@ class GarbageCollector:
             if not rest:
                 break
             freed.update(rest)
-            queue = iter(rest)
-            await all_of(*(self._disown(queue, identity.uid) for _ in range(ORPHANED_AT_ONCE)))
+            await self._disown_all(rest, identity.uid)
         await self._writes.on_latest(identity, seen, release)
         return None
 
-    async def _disown(self, dependents: Iterator[str], owner: str) -> None:
-        """Take the owner from these dependents, which others take from too."""
-        for uid in dependents:
-            node = self._graph.get(uid)
-            if node is not None and node.identity is not None and node.meta is not None:
-                await self._disown_one(node.identity, node.meta, owner)
+    async def _disown_all(self, dependents: Iterable[str], owner: str) -> None:
+        """Take the owner from these dependents; one that refuses is no reason to spare the others, many are."""
+        queue = iter(dependents)
+        failures: list[Exception] = []
+
+        async def work() -> None:
+            for uid in queue:
+                node = self._graph.get(uid)
+                if node is not None and node.identity is not None and node.meta is not None:
+                    try:
+                        await self._disown_one(node.identity, node.meta, owner)
+                    except (ApiError, OSError, Unclear, UnknownKind) as error:
+                        failures.append(error)
+                if len(failures) >= MOST_FAILURES:
+                    break
+
+        await all_of(*(work() for _ in range(ORPHANED_AT_ONCE)))
+        if failures:
+            raise failures[0]
 
     async def _disown_one(self, dependent: Identity, seen: ObjectMeta, owner: str) -> None:
         async def disown(meta: ObjectMeta) -> None:
@@ -274,7 +287,7 @@ class GarbageCollector:
     def _apply(self, one: Observation) -> list[Instruction]:
         if one.meta is not None:
             return self._graph.observe(one.identity, one.meta)
-        return self._graph.forget(one.identity) if one.unwatched else self._graph.lose(one.identity)
+        return self._graph.forget(one.identity) if one.out_of_sight else self._graph.lose(one.identity)
 
     async def _order_in_parts(self, instructions: list[Instruction], cause: str, priority: Priority) -> None:
         """Order work, letting other work run now and then."""
@@ -317,6 +330,9 @@ class GarbageCollector:
         kinds = self._monitors.known.kinds
         if not await self._monitors.refresh():
             self._errors.add()
+        # What is gone meanwhile puzzles nobody.
+        self._puzzles = {task: None for task in self._puzzles if self._graph.needs(task)}
+        self._held_back = {uid: since for uid, since in self._held_back.items() if self._graph.get(uid)}
         if self._monitors.known.kinds != kinds:
             puzzles, self._puzzles = self._puzzles, {}
             self._order(puzzles, "kinds came or went")
@@ -349,7 +365,7 @@ def _unblocking(references: Iterable[OwnerReference], owners: frozenset[str]) ->
 
 
 def _cause(one: Observation) -> str:
-    what = "unwatched" if one.unwatched else "deleted" if one.meta is None else "changed"
+    what = "out of sight" if one.out_of_sight else "deleted" if one.meta is None else "changed"
     return f"{one.identity.kind} {one.identity.name} {what}"
 
 

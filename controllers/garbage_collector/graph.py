@@ -174,7 +174,7 @@ class Graph:
         return out
 
     def forget(self, identity: Identity) -> list[Instruction]:
-        """An object is watched no longer; whether it is still there is not known."""
+        """An object is out of sight; whether it is still there is not known."""
         node = self._observed(identity)
         if node is None:
             return []

@@ -16,6 +16,10 @@ class UnknownKind(Exception):
     """No resource is known that has objects of that kind: nobody can say whether they are there."""
 
 
+class Unclear(Exception):
+    """An answer that says nothing of the object that was meant, neither that it is there nor that it is not."""
+
+
 class Lookup:
     """Reads objects by identity. `known` is what discovery told last; owners found `absent` are not asked for again."""
 
@@ -34,19 +38,23 @@ class Lookup:
         return found
 
     async def read(self, identity: Identity) -> ObjectMeta | None:
-        """The metadata of that very object; None if it is not there. Raises `UnknownKind`, and what the client does."""
+        """The metadata of that very object; None if it is not there.
+
+        Raises `UnknownKind`, `Unclear`, and what the client does.
+        """
         resource = self.resource(identity)
         try:
             found = await self._client.get(resource, Key(identity.namespace, identity.name))
         except NotFound as error:
-            if error.details is None or error.details.name != identity.name:
-                raise UnknownKind(f"{resource.name} are not served any more") from None
+            confirm_gone(identity, error)
             return None
+        if found.metadata.name != identity.name or not found.metadata.uid:
+            raise Unclear(f"the server was asked for {resource.name} {identity.name} and answered with something else")
         return found.metadata if found.metadata.uid == identity.uid else None
 
     async def owner(self, claim: Identity) -> Standing | None:
         """How the owner is that a dependent claims; None where there can be no such owner: a cluster-wide object has
-        none in a namespace. Raises `UnknownKind`, and what the client does.
+        none in a namespace. Raises `UnknownKind`, `Unclear`, and what the client does.
 
         Several that ask for the same at once share one answer.
         """
@@ -70,6 +78,14 @@ class Lookup:
         if standing is Standing.GONE:
             self._absent.add(owner)
         return standing
+
+
+def confirm_gone(identity: Identity, error: NotFound) -> None:
+    """Raise `Unclear` unless it is that object which was not found: it may be its whole resource that is not served
+    just now, or a proxy that knows of neither.
+    """
+    if error.details is None or error.details.name != identity.name:
+        raise Unclear(f"the server does not know where a {identity.kind} is found: {error}") from None
 
 
 def _standing(owner: ObjectMeta | None) -> Standing:

@@ -16,12 +16,14 @@ from controllers.garbage_collector.resources import Known, Name
 
 
 class Observation(NamedTuple):
-    """An object was seen (`meta`), was deleted, or is watched no longer (`unwatched`)."""
+    """An object was seen (`meta`), was deleted, or is `out_of_sight`: it is watched no longer, or was not found again
+    after a break. A listing that lacks it is less than being told: servers that start or fail have shown empty ones.
+    """
 
     identity: Identity
     meta: ObjectMeta | None
     is_initial: bool = False
-    unwatched: bool = False
+    out_of_sight: bool = False
 
 
 class _Monitor(NamedTuple):
@@ -90,7 +92,8 @@ class Monitors:
         def note(change: Change[Any]) -> None:
             meta = change.object.metadata
             identity = Identity(group, kind, meta.namespace, meta.name, meta.uid)
-            seen.append(Observation(identity, None if change.after is None else meta, change.initial))
+            there = None if change.after is None else meta
+            seen.append(Observation(identity, there, change.initial, change.missed))
             wake.set()
 
         self._monitors[name] = _Monitor(resource, informer, informer.subscribe(note))
@@ -103,7 +106,7 @@ class Monitors:
         for obj in monitor.informer.list():
             meta = obj.metadata
             identity = Identity(group, kind, meta.namespace, meta.name, meta.uid)
-            self.seen.append(Observation(identity, None, unwatched=True))
+            self.seen.append(Observation(identity, None, out_of_sight=True))
         self._wake.set()
         self._log.debug("watching a resource no longer", resource=monitor.resource.name)
 

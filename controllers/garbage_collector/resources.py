@@ -27,12 +27,10 @@ class Known:
     def after(self, found: Discovery) -> "Known":
         """What is known now. What could not be asked for is as it was; a version in use is kept while it is served."""
         served = {one.resource for one in found.resources}
-        kinds: dict[Kind, Resource[PartialObject]] = {}
+        kinds = _kinds(found)
         watched: dict[Name, Resource[PartialObject]] = {}
         for one in found.preferred():
             name = one.resource.group, one.resource.plural
-            if "get" in one.verbs:
-                kinds.setdefault((one.resource.group, one.resource.kind), one.resource)
             if _is_watched(one):
                 before = self.watched.get(name)
                 watched[name] = before if before in served and before is not None else one.resource
@@ -43,6 +41,22 @@ class Known:
             if kind not in kinds and _failed(resource, found):
                 kinds[kind] = resource
         return Known(watched, kinds)
+
+
+def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:
+    """Where each kind is read. One that several resources have, each with objects of its own, is left out: who is not
+    in one of them may be in another.
+    """
+    candidates: dict[Kind, list[ServedResource]] = {}
+    for one in found.preferred():
+        if "get" in one.verbs:
+            candidates.setdefault((one.resource.group, one.resource.kind), []).append(one)
+    kinds: dict[Kind, Resource[PartialObject]] = {}
+    for kind, served in candidates.items():
+        stored = [one for one in served if _is_watched(one)] or served
+        if len(stored) == 1:
+            kinds[kind] = stored[0].resource
+    return kinds
 
 
 def _is_watched(one: ServedResource) -> bool:

@@ -1,7 +1,6 @@
 """What the garbage collector does to objects: each request holds only for the very state it was decided on."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from controller_manager.api.errors import Conflict, NotFound
@@ -9,7 +8,7 @@ from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.resource import Key
 from controller_manager.client import Client
 from controllers.garbage_collector.graph import Identity
-from controllers.garbage_collector.lookup import Lookup
+from controllers.garbage_collector.lookup import Lookup, confirm_gone
 
 Step = Callable[[ObjectMeta], Awaitable[None]]
 
@@ -25,15 +24,17 @@ class Writes:
         """Have `step` decide and act on an object as it was seen; if it has changed since, on what it is now.
 
         That the server accepts a precondition on the resourceVersion is the proof that what was seen is the live
-        state. An object that is gone needs nothing. Raises `Conflict` if it changes too often.
+        state. An object that is gone needs nothing. Raises `Conflict` if it changes too often, and `Unclear`.
         """
-        with suppress(NotFound):
+        try:
             try:
                 await step(seen)
             except Conflict:
                 latest = await self._lookup.read(identity)
                 if latest is not None:
                     await step(latest)
+        except NotFound as error:
+            confirm_gone(identity, error)
 
     async def delete(self, identity: Identity, meta: ObjectMeta, policy: str) -> None:
         """Delete an object. Raises `NotFound`, or `Conflict` if it has changed."""

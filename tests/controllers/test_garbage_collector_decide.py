@@ -98,3 +98,16 @@ def test_owners_are_found_by_kind_even_if_they_are_not_watched() -> None:
     assert known.kinds["example.org", "Widget"].plural == "widgets"
     assert known.after(found(failed=("example.org/v1",))).kinds == known.kinds
     assert known.after(found()).kinds == {}
+
+
+def test_a_kind_that_several_resources_have_is_where_its_objects_are_stored_or_nowhere() -> None:
+    def widgets(plural: str, verbs: frozenset[str] = ALL) -> ServedResource:
+        return ServedResource(Resource("example.org", "v1", plural, "Widget", True, PartialObject), verbs, {})
+
+    for order in ((0, 1), (1, 0)):
+        views = (widgets("widgets"), widgets("widgetviews", frozenset({"get"})))
+        known = Known().after(found(*(views[at] for at in order)))
+        assert known.kinds["example.org", "Widget"].plural == "widgets"
+    twice = Known().after(found(widgets("widgets"), widgets("gadgets")))
+    assert twice.kinds == {}
+    assert watched(twice) == ["example.org/v1/widgets", "example.org/v1/gadgets"]

@@ -340,6 +340,81 @@ async def test_who_finds_a_new_owner_in_time_stays() -> None:
         assert await owners(cluster, "owned") == ["other"]
 
 
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_a_resource_that_is_not_served_for_a_moment_is_no_reason_to_forget_its_objects(method: str) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        await cluster.advance(5)
+        lost = Response(404, {"content-type": "text/plain"}, b"404 page not found")
+        replica.network.intercept(
+            lambda request: lost if request.method == method and "default/" in request.path else None
+        )
+        await delete(cluster, "owner")
+        await make(cluster, "owned", owned_by(owner, name="elsewhere"))
+        await cluster.sleep(5)
+        assert await there(cluster) == ["owned"]
+        replica.network.intercept(None)
+        await cluster.advance(20)
+        assert await there(cluster) == []
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"kind":"Status","status":"Success"}', b'{"metadata":{"name":"owner"}}'])
+async def test_an_answer_that_does_not_show_the_owner_does_not_prove_that_it_is_gone(body: bytes) -> None:
+    async with Cluster() as cluster:
+        await cluster.client.create(NAMESPACES, builders.namespace("other"))
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        await cluster.advance(5)
+        answer = Response(200, {"content-type": "application/json"}, body)
+        replica.network.intercept(lambda request: answer if request.path.endswith("/owner") else None)
+        await make(cluster, "owned", owned_by(owner, api_version="apps/v1", kind="Deployment"), owned_by(owner))
+        await make(cluster, "doubtful", owned_by(owner, api_version="apps/v1", kind="Deployment"))
+        await cluster.sleep(20)
+        assert await there(cluster) == ["doubtful", "owned", "owner"]
+
+
+@pytest.mark.parametrize("stays", [True, False])
+async def test_an_owner_that_a_listing_lacks_is_asked_for_before_its_dependents_go(stays: bool) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        meta = {"name": "s", "ownerReferences": [_json(owned_by(owner))]}
+        body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
+        await cluster.client.raw(Call("POST", SECRETS.path("default"), body=body))
+        await cluster.advance(5)
+        replica.network.intercept(_emptied("/api/v1/configmaps"))
+        replica.network.cut()
+        if not stays:
+            await delete(cluster, "owner")
+        replica.network.mend()
+        await cluster.sleep(40)
+        assert await there(cluster, SECRETS) == (["s"] if stays else [])
+
+
+async def test_a_dependent_that_can_not_be_orphaned_is_no_reason_to_keep_the_others() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        for number in range(200):
+            await make(cluster, f"orphan-{number:03}", owned_by(owner))
+        await cluster.advance(5)
+        refusal = Response(500, {}, b"broken")
+        refused = ("/orphan-000", "/orphan-001", "/orphan-042")
+        replica.network.intercept(lambda request: refusal if request.path.endswith(refused) else None)
+        await delete(cluster, "owner", "Orphan")
+        await cluster.sleep(10)
+        left = [
+            obj.metadata.name for obj in (await cluster.client.list(CONFIG_MAPS)).items if obj.metadata.owner_references
+        ]
+        assert left == ["orphan-000", "orphan-001", "orphan-042"]
+        assert "owner" in await there(cluster)
+        replica.network.intercept(None)
+        await cluster.advance(60)
+        assert len(await there(cluster)) == 200
+        assert await owners(cluster, "orphan-042") == []
+
+
 @pytest.mark.parametrize(("propagation", "left"), [("Orphan", ["s"]), ("Foreground", [])])
 async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(propagation: str, left: list[str]) -> None:
     async with Cluster() as cluster:
@@ -464,6 +539,22 @@ def _json(reference: OwnerReference) -> dict[str, Any]:
 
 def _broken(path: str) -> Any:
     return lambda request: Response(500, {}, b"broken") if request.path == path else None
+
+
+def _emptied(path: str) -> Any:
+    """Has watches of a resource begin anew, from an empty listing."""
+
+    def intercept(request: Request) -> Response | None:
+        if request.path != path:
+            return None
+        query = dict(request.query)
+        if query.get("sendInitialEvents"):
+            return Response(400, {}, b"no streams here")
+        if query.get("watch"):
+            return Response(410, {}, b"begin anew")
+        return Response(200, {"content-type": "application/json"}, b'{"metadata":{"resourceVersion":"1"},"items":[]}')
+
+    return intercept
 
 
 def _once(method: str, answer: Response) -> Any:
