@@ -109,9 +109,16 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
         request.subject, request.extensions  # noqa: B018 - are read only now, and may be broken
     except UnusableRequest:
         raise
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *_unreadable()) as error:
         raise UnusableRequest(f"the request cannot be read: {_short(error)}") from error
     return request
+
+
+def _unreadable() -> tuple[type[Exception], ...]:
+    """What the library raises beside ValueErrors where something is not as the standard has it, or too exotic."""
+    from cryptography import x509
+
+    return x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
 
 
 def asked_for(request: "CertificateSigningRequest") -> Asked:

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import itemgetter
 
 from controller_manager.api.core import Toleration
 from controller_manager.api.nodes import Node, Taint
@@ -28,6 +29,18 @@ def patience(taint: Taint, tolerations: Iterable[Toleration], *, compares: bool 
     if first is None:
         return 0.0
     return FOR_GOOD if first.toleration_seconds is None else max(0.0, float(first.toleration_seconds))
+
+
+def by_key(tolerations: Iterable[Toleration]) -> Callable[[str], list[Toleration]]:
+    """Finds the tolerations that may decide about a NoExecute taint of some key, in order: a few, of however many."""
+    found: dict[str, list[tuple[int, Toleration]]] = {}
+    for place, one in enumerate(tolerations):
+        if one.effect in ("", NO_EXECUTE):
+            found.setdefault(one.key, []).append((place, one))
+            if not one.key and one.operator == "Exists":
+                break  # nobody asks those after it
+    of_all_keys = found.pop("", [])
+    return lambda key: [one for _, one in sorted((*found.get(key, ()), *of_all_keys), key=itemgetter(0))]
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -> bool:

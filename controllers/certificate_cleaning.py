@@ -101,5 +101,5 @@ def expiry_of(certificate: bytes) -> datetime | None:
 
     try:
         return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return None

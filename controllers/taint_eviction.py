@@ -16,7 +16,7 @@ from controller_manager.controller import Change, Context, Informers, Key, Mappe
 from controller_manager.options import Options
 from controllers._disruption import disruption, status_patch
 from controllers._placement import PODS_BY_NODE, pods_on
-from controllers._tolerations import FOR_GOOD, no_execute, patience
+from controllers._tolerations import FOR_GOOD, by_key, no_execute, patience
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"
@@ -191,8 +191,9 @@ def countdown(
     """
     endured: dict[str, Endured] = {}
     due = math.inf
+    deciding = by_key(tolerations)
     for taint in taints:
-        seconds = patience(taint, tolerations, compares=compares)
+        seconds = patience(taint, deciding(taint.key), compares=compares)
         if seconds != FOR_GOOD:
             trouble = _SIGN_OF.get(taint.key, taint.key)
             endured[trouble] = Endured(_since(before.get(trouble), taint, now), taint)

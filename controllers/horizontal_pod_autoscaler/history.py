@@ -58,6 +58,7 @@ class History:
     """
 
     _LONGEST_PERIOD = 1800.0  # of policies, as the API allows
+    _LONGEST_WINDOW = 3600.0  # of scaling up, too
 
     def __init__(self, uid: str, now: float, replicas: int) -> None:
         self.uid = uid
@@ -71,6 +72,7 @@ class History:
         """That is what metrics recommend."""
         self._highest.note(now, replicas)
         self._lowest.note(now, replicas)
+        self._lowest.since(now - self._LONGEST_WINDOW)  # nobody may ever ask, and recommendations may rise for years
 
     def highest(self, now: float, window: float, replicas: int) -> int:
         """The highest of `replicas` and what was recommended in so many seconds."""

@@ -17,6 +17,8 @@ from controllers.horizontal_pod_autoscaler.readings import Query
 AT_ONCE = 100
 DEADLINE = 10.0
 PATIENCE = 60.0
+# Of what an API says of its troubles, so many characters are told.
+_MOST_WORDS = 1000
 
 # The versions of an API that are understood, the best first.
 _VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -61,7 +63,7 @@ class _Api:
         except TimeoutError:
             raise CannotCompute(f"{self._group} did not answer within {DEADLINE:g} s") from None
         except (ApiError, OSError) as error:
-            raise CannotCompute(f"{self._group} can't be asked: {error}") from None
+            raise CannotCompute(f"{self._group} can't be asked: {str(error)[:_MOST_WORDS]}") from None
         finally:
             self._turns.release()
 

@@ -4,12 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import process_time
 
-from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset
+from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Toleration
 from controller_manager.api.discovery import EndpointSlice
 from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.api.nodes import Taint
 from controller_manager.testing import builders
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
+from controllers.horizontal_pod_autoscaler.history import History
+from controllers.taint_eviction import countdown
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
 PATIENCE = 2.0
@@ -77,3 +80,26 @@ def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
     with soon():
         made = decide(SERVICE, [POD], lambda _: "", slices, 100, dict)
     assert len(made.writes.delete) == len(slices) - 1
+
+
+def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
+    taints = tuple(Taint(key=f"k{number}", effect="NoExecute") for number in range(20_000))
+    others = tuple(Toleration(key=f"k{number}", operator="Exists", effect="NoSchedule") for number in range(20_000))
+    tolerations = tuple(
+        Toleration(key=taint.key, operator="Exists", effect="NoExecute", toleration_seconds=10 + number)
+        for number, taint in enumerate(taints)
+    )
+    with soon():
+        running = countdown(taints, (*others, *reversed(tolerations)), {}, 0.0)
+    assert running is not None
+    assert (len(running[0]), running[1]) == (20_000, 10.0)
+
+
+def test_an_autoscaler_forgets_recommendations_that_rise_forever() -> None:
+    history = History("u", 0.0, 1)
+    for look in range(1, 20_000):
+        now = 15.0 * look
+        assert history.highest(now, 300.0, look) == look
+        history.recommended(now, look)
+    assert len(history._lowest._values) < 300
+    assert len(history._highest._values) == 1
