@@ -102,6 +102,7 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
 
+    exotic = x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
     try:
         request = x509.load_pem_x509_csr(pem)
         _check_key(request)
@@ -109,16 +110,9 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
         request.subject, request.extensions  # noqa: B018 - are read only now, and may be broken
     except UnusableRequest:
         raise
-    except (ValueError, TypeError, UnsupportedAlgorithm, *_unreadable()) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm, *exotic) as error:
         raise UnusableRequest(f"the request cannot be read: {_short(error)}") from error
     return request
-
-
-def _unreadable() -> tuple[type[Exception], ...]:
-    """What the library raises beside ValueErrors where something is not as the standard has it, or too exotic."""
-    from cryptography import x509
-
-    return x509.InvalidVersion, x509.DuplicateExtension, x509.UnsupportedGeneralNameType
 
 
 def asked_for(request: "CertificateSigningRequest") -> Asked:
