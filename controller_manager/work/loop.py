@@ -50,7 +50,8 @@ class ControlLoop(Generic[K]):
     Outcomes of `handle`: `None` done; `Requeue(after)`; raised `GiveUp`; raised `errors.Conflict`, which is normal and
     tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the queue's limits.
 
-    With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed.
+    With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed; then
+    it runs once more when that is known.
     In metrics its queue is called `queue`, or as the loop.
     """
 
@@ -199,7 +200,10 @@ class ControlLoop(Generic[K]):
 
     def _settled(self, entry: Entry[K]) -> None:
         key = entry.key
-        if self._settling.get(key) is not entry:  # it is late, and the key may be running again
+        if self._settling.get(key) is not entry:
+            # It is late. What was done meanwhile rests on an older state, and no change may tell: what was written may
+            # be gone by now, and never have been seen.
+            self.add(key, "what was written came back late")
             return
         del self._settling[key]
         timer = self._timers.pop(key, None)

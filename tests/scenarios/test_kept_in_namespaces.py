@@ -196,6 +196,9 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
             replica.network.rate = 0
             replica.network.cut()  # a watch that fell silent is opened anew
             replica.network.mend()
+        await cluster.sleep(QUIET)
+        if all(replica.has_ended for replica in replicas):  # whoever lost the lead ends, to be started anew
+            await manage(cluster, root_ca, "--leader-elect=true")
         await cluster.advance(QUIET)
         assert written.offences == []
         for namespace in (await cluster.client.list(NAMESPACES)).items:

@@ -241,6 +241,29 @@ async def test_what_does_not_settle_is_held_for_so_long_and_no_longer() -> None:
     assert registry.get_sample_value("reconcile_unsettled_total", {"name": "test"}) == 1
 
 
+async def test_what_settles_late_is_looked_at_once_more() -> None:
+    held: list[Callable[[], None]] = []
+    runs: list[float] = []
+
+    async def handle(key: str) -> None:
+        runs.append(asyncio.get_running_loop().time())
+
+    loop: ControlLoop[str] = ControlLoop(
+        "test", handle, WorkMetrics(None), get_logger("test"), settle=lambda key, done: held.append(done)
+    )
+    async with Tasks() as tasks:
+        tasks.start(loop.run(), name="loop")
+        loop.add("a")
+        await asyncio.sleep(30)
+        assert runs == [0.0]
+        held[0]()
+        await asyncio.sleep(1)
+        assert runs == [0.0, 30.0]
+        held[1]()
+        await asyncio.sleep(30)
+    assert runs == [0.0, 30.0]
+
+
 async def test_a_key_can_be_added_for_later() -> None:
     async with running(Bench()) as bench:
         bench.loop.add("a", after=3.0)
