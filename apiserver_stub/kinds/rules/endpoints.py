@@ -1,7 +1,8 @@
 """The rules of endpoints and of slices of them."""
 
+from functools import lru_cache
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
@@ -18,6 +19,7 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import LABEL, PORT, QUALIFIED, SUBDOMAIN, address, family
 
 _ENDPOINTS, _PORTS, _ADDRESSES, _HINTS = 1000, 20_000, 100, 8
+_LONGEST, _JUDGED = 45, 10_000
 _PROTOCOL = one_of("SCTP", "TCP", "UDP")
 _SPECIAL = (
     ("is_unspecified", "may not be unspecified (0.0.0.0 or ::)"),
@@ -26,17 +28,32 @@ _SPECIAL = (
 )
 
 
+class _Judged(NamedTuple):
+    """What an address is: its family, if it is one, and what speaks against it as that of somebody else."""
+
+    family: str
+    problems: tuple[str, ...]
+
+
+def _judge(text: str) -> _Judged:
+    return _judge_short(text) if len(text) <= _LONGEST else _Judged("", (address(text),))
+
+
+@lru_cache(_JUDGED)  # the same addresses come again with every change of a service
+def _judge_short(text: str) -> _Judged:
+    if why := address(text):
+        return _Judged(family(text), (why,))
+    parsed = ip_address(text)
+    problems = [why for attribute, why in _SPECIAL if getattr(parsed, attribute)]
+    if parsed.is_multicast and (text.startswith("224.0.0.") or text.lower().startswith("ff02")):
+        problems.append("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
+    return _Judged(f"IPv{parsed.version}", tuple(problems))
+
+
 def _reachable(text: Any, at: At, found: Problems) -> None:
     """An address of somebody else."""
-    if why := address(text):
+    for why in _judge(text).problems:
         found.invalid(at, text, why)
-        return
-    parsed = ip_address(text)
-    for attribute, why in _SPECIAL:
-        if getattr(parsed, attribute):
-            found.invalid(at, text, why)
-    if parsed.is_multicast and (text.startswith("224.0.0.") or text.lower().startswith("ff02")):
-        found.invalid(at, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
 
 
 _ADDRESS = each(record({"ip": _reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
@@ -87,7 +104,7 @@ def _slice_address(kind: Any, text: str, at: At, found: Problems) -> None:
             found.invalid(at, text, why)
     elif kind in ("IPv4", "IPv6"):
         _reachable(text, at, found)
-        if family(text) not in ("", kind):
+        if _judge(text).family not in ("", kind):
             found.invalid(at, text, f"must be an {kind} address")
 
 
