@@ -13,7 +13,7 @@ from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
 from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import Add, Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec, key_of
+from controller_manager.controller import Add, Context, Key, Mapped, Requeue, Rule, Spec, key_of
 from controller_manager.options import Int32, Options, flag
 from controllers._disruption import disruption, status_patch
 
@@ -155,11 +155,6 @@ class PodGarbageCollector:
             await self._client.delete(PODS, key, grace=0, uid=pod.metadata.uid)
 
 
-def nobody(_: Informers, __: Change[Pod] | Change[Node]) -> tuple[str, ...]:
-    """A change wakes nobody: the next pass sees it."""
-    return ()
-
-
 SPECS = (
     Spec(
         name="pod-garbage-collector-controller",
@@ -168,7 +163,8 @@ SPECS = (
         service_account="pod-garbage-collector",
         reconciler=PodGarbageCollector,
         options=PodGarbageOptions,
-        watches=(Mapped(PODS, nobody), Mapped(NODES, nobody)),
+        # A change wakes nobody: the next pass sees it.
+        watches=(Mapped(PODS), Mapped(NODES)),
         rbac=(
             Rule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
             Rule(groups=("",), resources=("pods/status",), verbs=("patch",)),

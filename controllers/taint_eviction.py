@@ -111,7 +111,7 @@ class TaintEvictionController:
             self._countdowns[key] = found = Countdown(meta.uid, *running)
             return found
         if self._countdowns.pop(key, None) is not None and before:
-            self._events.normal(pod, EVENT, f"Cancelling deletion of Pod {key}")
+            self._events.normal(pod, EVENT, f"Pod {key} may stay: the taints of its node are tolerated again, or gone")
         return None
 
     async def _is_current(self, node: Node) -> bool:
@@ -138,7 +138,7 @@ class TaintEvictionController:
             return True
         self._deletions.add()
         self._latency.observe(clock.monotonic() - due)
-        self._events.normal(pod, EVENT, f"Marking for deletion Pod {key}")
+        self._events.normal(pod, EVENT, f"Pod {key} is deleted: a taint of its node is not tolerated, or no longer")
         return True
 
 

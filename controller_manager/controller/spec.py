@@ -105,10 +105,13 @@ class Owned(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Mapped(Generic[T]):
-    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none."""
+    """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
+
+    Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time.
+    """
 
     resource: Resource[T]
-    keys: Callable[[Informers, Change[T]], Iterable[Hashable]]
+    keys: Callable[[Informers, Change[T]], Iterable[Hashable]] | None = None
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
     fields: str = ""

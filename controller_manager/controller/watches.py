@@ -24,7 +24,7 @@ def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable
         case Owned(owner=owner):
             return _controllers(owner, change)
         case Mapped(keys=keys):
-            return keys(informers, change)
+            return keys(informers, change) if keys is not None else ()
 
 
 def cause_of(resource: Resource[Any], change: Change[Any]) -> str:
@@ -68,7 +68,7 @@ class Feed:
 
     async def run(self) -> None:
         """Turn changes into work until cancelled, beginning with all objects there are."""
-        ends = [self._subscribe(watch) for watch in self._watches]
+        ends = [self._subscribe(watch) for watch in self._watches if not (isinstance(watch, Mapped) and not watch.keys)]
         try:
             while True:
                 await self._wake.wait()
@@ -94,8 +94,11 @@ class Feed:
             await asyncio.sleep(0)
 
     def _order(self, watch: Watch, change: Change[Any]) -> None:
+        keys = tuple(keys_of(watch, self._informers, change))
+        if not keys:
+            return
         cause = cause_of(watch.resource, change)
         priority = Priority.LOW if change.initial else Priority.NORMAL
         after = watch.delay(self._options) if watch.delay else 0.0
-        for key in keys_of(watch, self._informers, change):
+        for key in keys:
             self._add(key, cause, priority, after=after)

@@ -246,11 +246,6 @@ def autoscaler_to_look_at(_: Informers, change: Change[HorizontalPodAutoscaler])
         yield change.key
 
 
-def nobody(*_: object) -> tuple[()]:
-    """Pods are counted when their autoscaler is looked at: no change of one is a reason to."""
-    return ()
-
-
 SPECS = (
     Spec(
         name="horizontal-pod-autoscaler-controller",
@@ -263,7 +258,8 @@ SPECS = (
         workers=lambda _: _LOOKS,
         watches=(
             Mapped(HORIZONTAL_POD_AUTOSCALERS, autoscaler_to_look_at),
-            Mapped(PODS, nobody, indexes=PODS_BY_LABEL),
+            # Pods are counted when their autoscaler is looked at: no change of one is a reason to.
+            Mapped(PODS, indexes=PODS_BY_LABEL),
         ),
         qps_factor=_QPS_FACTOR,
         rbac=(

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import PODS, Pod
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.nodes import NODES, Node
@@ -17,7 +17,16 @@ from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.controller import Add, Change, Context, For, Informers, Mapped, Rule, Spec
 from controller_manager.options import Duration, Int32, Options, flag
 from controllers._placement import PODS_BY_NODE, pods_on
-from controllers.node_lifecycle.desired import Evict, silenced, status_of, tended, unready, zone_of
+from controllers.node_lifecycle.desired import (
+    Evict,
+    is_ready,
+    is_troubled,
+    silenced,
+    status_of,
+    tended,
+    unready,
+    zone_of,
+)
 from controllers.node_lifecycle.fleet import LEASES_NAMESPACE, Findings, Fleet, Grace
 from controllers.node_lifecycle.hearing import Hearing, Verdict
 from controllers.node_lifecycle.metrics import NodeMetrics
@@ -73,11 +82,12 @@ class NodeLifecycleOptions(Options):
 #   not ready, and its turn in its zone     its NoExecute taint (fleet.py, zones.py); the other one gives way at once
 #   ready, or all zones are disrupted       no NoExecute taint
 #   Ready is Unknown                        its pods are not ready
+#   Ready is Unknown or False               nor is a pod that comes to it, whatever that says of itself
 # What the pods do when a node is tainted is the affair of the taint eviction controller.
 
 
 class NodeLifecycleController:
-    """Reconciles one node; beside that, looks at all of them."""
+    """Reconciles one node, or a pod that came to one that is not ready; beside that, looks at all nodes."""
 
     def __init__(self, context: Context, options: NodeLifecycleOptions) -> None:
         self._client = context.client
@@ -110,10 +120,13 @@ class NodeLifecycleController:
                 await self._wait(self._order_evictions(add, next_look))
 
     async def reconcile(self, key: Key) -> None:
-        """Bring what is said of node `key` up to date."""
-        node = self._nodes.get(key)
-        if node is None:
-            return
+        """Bring what is said of the node or pod `key` up to date."""
+        if key.namespace:
+            await self._tell_newcomer(key)
+        elif (node := self._nodes.get(key)) is not None:
+            await self._reconcile_node(key, node)
+
+    async def _reconcile_node(self, key: Key, node: Node) -> None:
         began = monotonic()
         lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
         with contextlib.suppress(NotFound):
@@ -142,10 +155,10 @@ class NodeLifecycleController:
         """Tell people, in events, the log and metrics."""
         for node in found.new:
             name = node.metadata.name
-            self._events.normal(node, "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller")
+            self._events.normal(node, "RegisteredNode", f"Node {name} is known to the node controller from now on")
         for node in found.gone:
             name = node.metadata.name
-            self._events.normal(node, "RemovingNode", f"Node {name} event: Removing Node {name} from Controller")
+            self._events.normal(node, "RemovingNode", f"Node {name} is gone, and forgotten by the node controller")
         for zone, state in found.zones.items():
             self._log.info("a zone is in another state", zone=zone, state=state)
         if self._fleet.disrupted is not was_disrupted:
@@ -179,7 +192,7 @@ class NodeLifecycleController:
         written = await self._client.update(NODES, wanted, subresource="status")
         if status_of(node) == "True":
             name = node.metadata.name
-            self._events.normal(node, "NodeNotReady", f"Node {name} status is now: NodeNotReady")
+            self._events.normal(node, "NodeNotReady", f"Node {name} was silent for too long: NodeNotReady")
         return written
 
     async def _tend(self, node: Node) -> None:
@@ -214,29 +227,28 @@ class NodeLifecycleController:
         if failures:
             raise failures[0]
 
+    async def _tell_newcomer(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        node = self._nodes.get(Key("", pod.spec.node_name)) if pod is not None else None
+        if pod is not None and is_troubled(node):
+            await self._tell_pod(pod)
+
     async def _tell_pod(self, pod: Pod) -> None:
         wanted = unready(pod, _now())
         if wanted is not pod:
             with contextlib.suppress(NotFound):
                 await self._client.update(PODS, wanted, subresource="status")
-                self._events.warning(pod, "NodeNotReady", "Node is not ready")
+                self._events.warning(pod, "NodeNotReady", f"Its node {pod.spec.node_name} is not ready")
 
 
-def node_of_pod(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
-    """The node a pod came to, if nothing is known of that node: the pod is not ready there."""
-    pod = change.after
-    if pod is None or not pod.spec.node_name:
+def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """A pod that came to a node that is not ready, and says that it is; those of a first listing came long ago."""
+    pod, before = change.after, change.before
+    if pod is None or change.initial or not pod.spec.node_name:
         return
-    if change.before is None or change.before.spec.node_name != pod.spec.node_name:
-        key = Key("", pod.spec.node_name)
-        node = informers.get(NODES).get(key)
-        if node is not None and status_of(node) == "Unknown":
-            yield key
-
-
-def of_lease(_: Informers, __: Change[Lease]) -> tuple[()]:
-    """A renewal wakes nobody: leases are looked at with all nodes."""
-    return ()
+    came = before is None or before.spec.node_name != pod.spec.node_name
+    if came and is_troubled(informers.get(NODES).get(Key("", pod.spec.node_name))) and is_ready(pod):
+        yield change.key
 
 
 SPECS = (
@@ -249,7 +261,8 @@ SPECS = (
         reconciler=NodeLifecycleController,
         options=NodeLifecycleOptions,
         workers=lambda _: WORKERS,
-        watches=(For(NODES), Mapped(LEASES, of_lease), Mapped(PODS, node_of_pod, indexes=PODS_BY_NODE)),
+        # A renewal wakes nobody: leases are looked at with all nodes.
+        watches=(For(NODES), Mapped(LEASES), Mapped(PODS, newcomers, indexes=PODS_BY_NODE)),
         rbac=(
             Rule(groups=("",), resources=("nodes",), verbs=("update",)),
             Rule(groups=("",), resources=("nodes/status", "pods/status"), verbs=("update",)),

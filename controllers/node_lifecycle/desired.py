@@ -79,6 +79,16 @@ def status_of(node: Node) -> str:
     return ready.status if ready else ""
 
 
+def is_troubled(node: Node | None) -> bool:
+    """Whether its agent says that it is not ready, or nothing is known of it; no node is in no trouble."""
+    return node is not None and status_of(node) in _READY_TAINTS
+
+
+def is_ready(pod: Pod) -> bool:
+    """Whether the pod says that it is ready."""
+    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+
+
 def zone_of(node: Node) -> str:
     """Region and zone as metrics name them, empty if neither is known."""
     labels = node.metadata.labels or {}
@@ -114,11 +124,10 @@ def tended(node: Node, evict: Evict, now: str) -> Node:
 
 def unready(pod: Pod, now: str) -> Pod:
     """The pod, whose node is silent, not ready; the same object if it was not."""
-    if not any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions):
+    if not is_ready(pod):
         return pod
     conditions = tuple(
-        replace(c, status="False", reason="NodeNotReady", last_transition_time=now) if c.type == "Ready" else c
-        for c in pod.status.conditions
+        replace(c, status="False", last_transition_time=now) if c.type == "Ready" else c for c in pod.status.conditions
     )
     return replace(pod, status=replace(pod.status, conditions=conditions))
 
@@ -126,7 +135,7 @@ def unready(pod: Pod, now: str) -> Pod:
 def _unknown(condition: NodeCondition, now: str) -> NodeCondition:
     if condition.status == "Unknown":
         return condition
-    message = "Kubelet has stopped posting the status of this node."
+    message = "The kubelet of this node tells its status no longer."
     return replace(condition, status="Unknown", reason="NodeStatusUnknown", message=message, last_transition_time=now)
 
 
@@ -135,7 +144,7 @@ def _never_updated(kind: str, node: Node, now: str) -> NodeCondition:
         type=kind,
         status="Unknown",
         reason="NodeStatusNeverUpdated",
-        message="Kubelet has never posted the status of this node.",
+        message="The kubelet of this node has never told its status.",
         last_heartbeat_time=node.metadata.creation_timestamp,
         last_transition_time=now,
     )

@@ -183,11 +183,17 @@ async def test_nothing_is_written_when_nothing_changed() -> None:
         assert later == versions
 
 
-async def test_a_pod_that_comes_to_a_silent_node_is_not_ready() -> None:
+@pytest.mark.parametrize("trouble", ["silent", "not ready"])
+async def test_a_pod_that_comes_to_a_node_in_trouble_is_not_ready(trouble: str) -> None:
     async with cluster_of("abc") as (cluster, agents):
         await manage(cluster)
-        agents.silent.add("a")
+        await pod_on(cluster, "early", "a")
+        if trouble == "silent":
+            agents.silent.add("a")
+        else:
+            agents.say("a", ready=False)
         await cluster.sleep(100)
+        assert await is_ready(cluster, "early") is (trouble == "not ready"), "who says so looks after it"
         made = builders.pod("late", ip="10.0.0.1")
         late = await cluster.client.create(PODS, made)
         await cluster.client.update(PODS, replace(late, status=made.status), subresource="status")
@@ -195,6 +201,17 @@ async def test_a_pod_that_comes_to_a_silent_node_is_not_ready() -> None:
         await cluster.client.raw(Call("POST", "/api/v1/namespaces/default/pods/late/binding", body=BINDING))
         await cluster.settle()
         assert not await is_ready(cluster, "late")
+        assert await events(cluster, "late") == ["NodeNotReady"]
+
+
+async def test_pods_of_a_node_that_says_that_it_is_not_ready_keep_what_they_say_when_another_manager_comes() -> None:
+    async with cluster_of("abc") as (cluster, agents):
+        await pod_on(cluster, "web", "a")
+        agents.say("a", ready=False)
+        await cluster.sleep(20)
+        await manage(cluster)
+        await cluster.sleep(20)
+        assert await is_ready(cluster, "web")
 
 
 async def zone_metrics(replica: Replica, zone: str) -> dict[str, float]:

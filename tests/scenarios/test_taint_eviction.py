@@ -62,7 +62,8 @@ async def told(cluster: Cluster) -> list[str]:
 
 
 MANAGER = "taint-eviction-controller"
-MARKED, CANCELLED = "Marking for deletion Pod default/p", "Cancelling deletion of Pod default/p"
+MARKED = "Pod default/p is deleted: a taint of its node is not tolerated, or no longer"
+CANCELLED = "Pod default/p may stay: the taints of its node are tolerated again, or gone"
 
 
 async def disruption(cluster: Cluster) -> Condition | None:
