@@ -193,6 +193,7 @@ class Informer(Generic[T]):
             fields=chosen.fields,
             send_initial_events=isinstance(step, Stream),
             timeout=step.timeout,
+            opened=lambda: self._reflector.opened(clock.monotonic()),
         )
         # The state as a stream tells it, until it is complete.
         staged: Store[T] | None = Store() if isinstance(step, Stream) else None

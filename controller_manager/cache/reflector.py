@@ -22,7 +22,7 @@ SILENCE = 150.0
 STREAM_SILENCE = 30.0
 WATCH_SECONDS = (300.0, 600.0)
 FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
-# A watch that ends sooner than this, without a word, is a failure.
+# A watch that ends sooner than this, without a word, is a failure; one that lasts has brought what was missed.
 SHORTEST_WATCH = 1.0
 
 
@@ -80,6 +80,10 @@ class Reflector:
         self._pause = 0.0
         self._began = 0.0
         self._heard = False
+        # Whether changes may have been missed, since when, and when the watch was accepted that may bring them.
+        self._is_late = True
+        self._late_since: float | None = None
+        self._opened: float | None = None
         self.lists = 0
         self.watches = 0
         self.failures = 0
@@ -87,6 +91,11 @@ class Reflector:
 
     def step(self, now: float) -> Step:
         """What to do next."""
+        if self._has_lasted(now):
+            self._late_since = None
+        self._opened = None
+        if self._is_late and self._late_since is None:
+            self._late_since = now
         if self._pause:
             seconds, self._pause = self._pause, 0.0
             return Pause(seconds, self._failed)
@@ -100,22 +109,36 @@ class Reflector:
 
     @property
     def is_failing(self) -> bool:
-        """Whether something went wrong since a watch last made progress, so that changes may be late."""
+        """Whether something went wrong since a watch last made progress."""
         return self._failed > 0
+
+    def late(self, now: float) -> float | None:
+        """For how many seconds changes may have been missed; None if they come as they are made."""
+        if not self._is_late or (self.revision and self._has_lasted(now)):
+            return None
+        return 0.0 if self._late_since is None else now - self._late_since
+
+    def opened(self, now: float) -> None:
+        """The server accepted a Stream or Watch."""
+        self._opened = now
 
     def listed(self, revision: str) -> None:
         """The whole state as of `revision` was read; after a Stream, its changes follow."""
         self.revision = revision
         self._page = PAGE
+        self._keep_up()
 
     def heard(self, revision: str) -> None:
         """A change or a bookmark arrived, which moves the known state to `revision` (a broken one names none)."""
         self.revision = revision or self.revision
         self._heard = True
         self._failed = 0
+        self._keep_up()
 
     def ended(self, now: float) -> None:
         """The answer ended as it should."""
+        if self.revision and self._has_lasted(now):
+            self._keep_up()
         if not self.revision:
             self._stream_less("the stream ended before the state was complete")
         elif not self._heard and now - self._began < SHORTEST_WATCH:
@@ -123,6 +146,7 @@ class Reflector:
 
     def silent(self) -> None:
         """Nothing came for too long."""
+        self._is_late = True
         if not self.revision:
             self._stream_less("the listing stalled")
             self._fail(self.last_error)
@@ -153,10 +177,17 @@ class Reflector:
                 self._fail(str(error))
             # The first one is what happens to whoever sleeps too long: no reason to wait.
             self._failed += 1
+            self._is_late = True
             return
         if 400 <= error.code < 500 and error.code not in (401, 403, 429):
             self.revision = ""
         self._fail(str(error))
+
+    def _has_lasted(self, now: float) -> bool:
+        return self._opened is not None and now - self._opened >= SHORTEST_WATCH
+
+    def _keep_up(self) -> None:
+        self._is_late, self._late_since = False, None
 
     def _stream_less(self, error: str) -> None:
         self._streams = False
@@ -164,6 +195,7 @@ class Reflector:
 
     def _fail(self, error: str) -> None:
         self.last_error = error
+        self._is_late = True
         self.failures += 1
         seconds = min(FIRST_PAUSE * 2.0 ** min(self._failed, 16), LONGEST_PAUSE)
         self._failed += 1

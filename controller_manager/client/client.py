@@ -139,9 +139,11 @@ class Client:
         bookmarks: bool = True,
         send_initial_events: bool = False,
         timeout: float = 0.0,
+        opened: Callable[[], None] | None = None,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """The changes of a collection after `resource_version`; ends when the server ends it, close it otherwise.
 
+        `opened` is called once the server has accepted it, which may be long before there is a change.
         Raises the `ApiError` of an ERROR event (`Expired` when the version is too old), and `TransportError` when
         the connection breaks: an event is whole or not there.
         """
@@ -160,6 +162,8 @@ class Client:
         try:
             if isinstance(response.body, bytes):
                 raise TransportError(f"the server answered a watch of {resource.name} with a single document")
+            if opened is not None:
+                opened()
             async for chunk in response.body:
                 for line in lines.feed(chunk):
                     yield codec.event(line)

@@ -37,6 +37,8 @@ FIRST_READING = 30.0
 # Seconds until an owner that is there but was never observed is looked at again.
 UNOBSERVED = 30.0
 # How long an owner is kept back for watches that fail, since they may hide dependents; and how often that is looked at.
+# Those that have failed for longer hold up no owner that only waits for its dependents: what was hidden goes after it.
+# They do hold up one that orphans them: what was hidden would be collected.
 HELD_BACK, LOOK_AGAIN = 30.0, 1.0
 TAKEN_IN_AT_ONCE = 500
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
@@ -91,8 +93,8 @@ class GarbageCollector:
         self._writes = Writes(context.client, self._lookup)
         # What could not be looked at because of a kind nobody knows.
         self._puzzles: dict[Task, None] = {}
-        # By uid, since when an owner is kept back.
-        self._held_back: dict[str, float] = {}
+        # Since when an owner is kept back.
+        self._held_back: dict[Task, float] = {}
         self._add: Add = _nobody
 
     async def run(self, add: Add) -> None:
@@ -183,7 +185,7 @@ class GarbageCollector:
         if node.blocking:
             if self._graph.knots(identity.uid):
                 await self._writes.on_latest(identity, seen, untie)
-        elif self._holds_back(identity.uid):
+        elif self._holds_back(Task(What.LOOK, identity.uid), min(self._monitors.late(), default=HELD_BACK) < HELD_BACK):
             return Requeue(LOOK_AGAIN)
         else:
             await self._writes.on_latest(identity, seen, release)
@@ -196,7 +198,7 @@ class GarbageCollector:
             if is_orphaning(meta):
                 await self._writes.release(identity, meta, ORPHAN)
 
-        if self._holds_back(identity.uid):
+        if self._holds_back(Task(What.ORPHAN, identity.uid), bool(self._monitors.late())):
             return Requeue(LOOK_AGAIN)
         latest = await self._lookup.read(identity)
         if not is_orphaning(latest):
@@ -240,12 +242,12 @@ class GarbageCollector:
 
         await self._writes.on_latest(dependent, seen, disown)
 
-    def _holds_back(self, uid: str) -> bool:
+    def _holds_back(self, task: Task, is_late: bool) -> bool:
         """Whether an owner is not let go yet, as there may be dependents of it nobody here has seen."""
-        since = self._held_back.setdefault(uid, clock.monotonic())
-        if self._monitors.is_late() and clock.monotonic() - since < HELD_BACK:
+        since = self._held_back.setdefault(task, clock.monotonic())
+        if is_late and clock.monotonic() - since < HELD_BACK:
             return True
-        del self._held_back[uid]
+        del self._held_back[task]
         return False
 
     # What is seen
@@ -330,9 +332,9 @@ class GarbageCollector:
         kinds = self._monitors.known.kinds
         if not await self._monitors.refresh():
             self._errors.add()
-        # What is gone meanwhile puzzles nobody.
+        # What is gone meanwhile puzzles nobody, nor is it held back.
         self._puzzles = {task: None for task in self._puzzles if self._graph.needs(task)}
-        self._held_back = {uid: since for uid, since in self._held_back.items() if self._graph.get(uid)}
+        self._held_back = {task: since for task, since in self._held_back.items() if self._graph.needs(task)}
         if self._monitors.known.kinds != kinds:
             puzzles, self._puzzles = self._puzzles, {}
             self._order(puzzles, "kinds came or went")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from controller_manager.api.model import ObjectMeta, PartialObject
 from controller_manager.api.resource import Resource
+from controller_manager.base import clock
 from controller_manager.base.log import Logger
 from controller_manager.client import Client
 from controller_manager.client.discovery import resources
@@ -80,10 +81,11 @@ class Monitors:
         """The resources not read yet, by name."""
         return tuple(one.resource.name for one in self._monitors.values() if not one.informer.is_synced)
 
-    def is_late(self) -> bool:
-        """Whether any watch fails, so that there may be objects nobody here has seen."""
-        monitors = self._monitors.values()
-        return any(not one.informer.is_synced or one.informer.reflector.is_failing for one in monitors)
+    def late(self) -> tuple[float, ...]:
+        """Of the watches that may hide objects, since they fail or have only begun: for how many seconds they have."""
+        now = clock.monotonic()
+        found = (one.informer.reflector.late(now) for one in self._monitors.values())
+        return tuple(seconds for seconds in found if seconds is not None)
 
     def _start(self, name: Name, resource: Resource[PartialObject]) -> None:
         informer = self._informers.borrow(resource)

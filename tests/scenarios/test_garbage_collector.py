@@ -415,8 +415,10 @@ async def test_a_dependent_that_can_not_be_orphaned_is_no_reason_to_keep_the_oth
         assert await owners(cluster, "orphan-042") == []
 
 
-@pytest.mark.parametrize(("propagation", "left"), [("Orphan", ["s"]), ("Foreground", [])])
-async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(propagation: str, left: list[str]) -> None:
+@pytest.mark.parametrize(("propagation", "broken", "left"), [("Orphan", 60, ["s"]), ("Foreground", 5, [])])
+async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(
+    propagation: str, broken: float, left: list[str]
+) -> None:
     async with Cluster() as cluster:
         replica = await manage(cluster)
         owner = await make(cluster, "owner")
@@ -424,7 +426,7 @@ async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(propagat
         replica.network.intercept(_broken("/api/v1/secrets"))
         replica.network.cut()
         replica.network.mend()
-        await cluster.sleep(60)
+        await cluster.sleep(broken)
         meta = {"name": "s", "ownerReferences": [{**_json(owned_by(owner)), "blockOwnerDeletion": True}]}
         body = json.dumps({"apiVersion": "v1", "kind": "Secret", "metadata": meta}).encode()
         await cluster.client.raw(Call("POST", SECRETS.path("default"), body=body))
@@ -435,6 +437,35 @@ async def test_an_owner_is_kept_back_while_its_dependents_may_be_hidden(propagat
         await cluster.advance(100)
         assert await there(cluster) == []
         assert await there(cluster, SECRETS) == left
+
+
+@pytest.mark.parametrize(("propagation", "seconds"), [("Foreground", 1), ("Orphan", 31)])
+async def test_a_watch_that_fails_for_long_holds_up_only_who_orphans(propagation: str, seconds: float) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        replica.network.intercept(_broken("/api/v1/secrets"))
+        owner = await make(cluster, "owner")
+        await make(cluster, "held", owned_by(owner, blocks=True))
+        await cluster.sleep(80)
+        await delete(cluster, "owner", propagation)
+        await cluster.sleep(seconds + 1)
+        assert "owner" not in await there(cluster)
+
+
+@pytest.mark.parametrize("propagation", ["Foreground", "Orphan"])
+async def test_watches_that_came_back_hold_up_nobody_though_they_have_nothing_to_tell(propagation: str) -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        owner = await make(cluster, "owner")
+        await make(cluster, "held", owned_by(owner, blocks=True))
+        await cluster.advance(5)
+        replica.network.cut()
+        await cluster.sleep(2)
+        replica.network.mend()
+        await cluster.sleep(3.2)
+        await delete(cluster, "owner", propagation)
+        await cluster.sleep(3)
+        assert "owner" not in await there(cluster)
 
 
 async def test_a_resource_that_can_not_be_read_holds_up_no_other() -> None:

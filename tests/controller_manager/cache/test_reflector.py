@@ -154,3 +154,54 @@ def test_a_watch_that_ends_at_once_is_a_failure() -> None:
     found.step(401.0)
     found.ended(800.0)
     assert isinstance(found.step(800.0), Watch)
+
+
+def test_what_fails_may_be_late_until_a_watch_has_lasted() -> None:
+    found = reflector()
+    assert found.late(0.0) == 0.0
+    found.step(1.0)
+    found.opened(1.1)
+    assert found.late(3.0) == 2.0, "nothing is known yet, however long it takes"
+    found.listed("7")
+    assert found.late(3.0) is None
+    found.disconnected("gone")
+    assert isinstance(found.step(10.0), Pause)
+    assert isinstance(found.step(11.0), Watch)
+    assert found.late(15.0) == 5.0
+    found.disconnected("gone")
+    found.step(15.0)
+    found.step(16.0)
+    found.opened(20.0)
+    assert found.late(20.5) == 10.5
+    assert found.late(21.0) is None
+    found.disconnected("gone")
+    found.step(30.0)
+    assert found.late(31.0) == 1.0
+
+
+@pytest.mark.parametrize("how", ["heard", "listed", "ended"])
+def test_what_brings_news_or_lasts_is_late_no_more(how: str) -> None:
+    found = watching()
+    found.disconnected("gone")
+    found.step(0.0)
+    found.step(1.0)
+    found.opened(1.1)
+    assert found.late(2.0) == 2.0
+    if how == "ended":
+        found.ended(300.0)
+    else:
+        getattr(found, how)("9")
+    found.step(300.0)
+    assert found.late(300.0) is None
+
+
+@pytest.mark.parametrize("how", ["silent", "gone"])
+def test_a_watch_that_said_nothing_or_missed_too_much_is_late(how: str) -> None:
+    found = watching()
+    found.opened(0.1)
+    if how == "silent":
+        found.silent()
+    else:
+        found.refused(errors.Expired("old"))
+    found.step(150.0)
+    assert found.late(151.0) == 1.0
