@@ -87,6 +87,8 @@ async def keep_running(
 
 async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
+    if len(work) == 1:
+        return [await work[0]]
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one) for one in work]

@@ -1,0 +1,240 @@
+"""How many replicas metrics propose: situations of pods and of single values, with the numbers that the original gives.
+
+Pods are told in words of a letter and what the pod uses, in thousandths of a core (of which each requests one) or of
+the metric; without a number there is no sample of it:
+
+    r ready · u never ready since it started · h ready, but sampled too soon after its start · p pending · f failed ·
+    d being deleted · m missing, it runs but has no sample · s a stranger: a sample of a pod that is not there
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.autoscaling import MetricSpec
+from controller_manager.api.core import Pod
+from controllers.horizontal_pod_autoscaler.pods import Startup
+from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, View, propose
+from controllers.horizontal_pod_autoscaler.replicas import Tolerance
+
+NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
+STARTUP = Startup(300.0, 30.0)
+TENTH = Tolerance(0.1, 0.1)
+LONG_AGO = "2025-12-31T00:00:00Z"
+# By letter: phase, whether ready, and since when it runs and is so.
+STATES = {
+    "r": ("Running", "True", LONG_AGO, "2025-12-31T00:00:10Z"),
+    "u": ("Running", "False", LONG_AGO, "2025-12-31T00:00:10Z"),
+    "h": ("Running", "True", "2025-12-31T23:59:00Z", "2025-12-31T23:59:50Z"),
+    "p": ("Pending", "False", LONG_AGO, LONG_AGO),
+    "f": ("Failed", "False", LONG_AGO, LONG_AGO),
+    "d": ("Running", "True", LONG_AGO, LONG_AGO),
+    "m": ("Running", "True", LONG_AGO, LONG_AGO),
+}
+
+
+def pod(name: str) -> Pod:
+    phase, ready, started, since = STATES[name[0]]
+    tree: dict[str, Any] = {
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]},
+        "status": {
+            "phase": phase,
+            "startTime": started,
+            "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": since}],
+        },
+    }
+    if name[0] == "d":
+        tree["metadata"]["deletionTimestamp"] = LONG_AGO
+    return Pod.decode(msgspec.json.encode(tree))
+
+
+def world(words: str) -> tuple[list[Pod], dict[str, str]]:
+    """The pods, and by the name of each what it uses."""
+    named = [(f"{word[0]}-{number}", word[1:]) for number, word in enumerate(words.split())]
+    return [pod(name) for name, _ in named if name[0] != "s"], {name: f"{used}m" for name, used in named if used}
+
+
+def proposed(metric: dict[str, Any], items: list[dict[str, Any]], pods: list[Pod], current: int) -> Proposal | Failure:
+    view = View(pods, current, current, TENTH, STARTUP, NOW)
+    return propose(msgspec.convert(metric, MetricSpec), msgspec.json.encode({"items": items}), view)
+
+
+def by_cpu(words: str, current: int, target: int) -> Proposal | Failure:
+    pods, use = world(words)
+    items = [
+        {
+            "metadata": {"name": name},
+            "timestamp": "2026-01-01T00:00:00Z",
+            "window": "30s",
+            "containers": [{"name": "main", "usage": {"cpu": used}}],
+        }
+        for name, used in use.items()
+    ]
+    source = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": target}}
+    return proposed({"type": "Resource", "resource": source}, items, pods, current)
+
+
+def by_hits(words: str, current: int, target: int) -> Proposal | Failure:
+    pods, use = world(words)
+    items = [{"describedObject": {"name": name}, "value": used} for name, used in use.items()]
+    source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": f"{target}m"}}
+    return proposed({"type": "Pods", "pods": source}, items, pods, current)
+
+
+# What it shows, the pods, how many there should be, the target in percent: replicas, percent and thousandths of a core.
+CPU = [
+    ("as much as there should be", "r500 r500", 2, 50, (2, 50, 500)),
+    ("more", "r350 r450 r700", 3, 30, (5, 50, 500)),
+    ("much more than the pods there are for", "r2000", 1, 50, (4, 200, 2000)),
+    ("less", "r100 r350 r450 r260 r240", 5, 50, (3, 28, 280)),
+    ("next to nothing", "r1 r1 r1", 3, 50, (0, 0, 1)),
+    ("nothing at all", "r0 r0", 2, 50, (0, 0, 0)),
+    ("at the upper edge of the tolerance", "r550 r550", 2, 50, (2, 55, 550)),
+    ("just above it", "r560 r560", 2, 50, (3, 56, 560)),
+    ("at the lower edge", "r450 " * 9 + "r450", 10, 50, (10, 45, 450)),
+    ("just below it", "r440 " * 9 + "r440", 10, 50, (9, 44, 440)),
+    ("a fraction of a percent is not seen", "r559 r559", 2, 50, (2, 55, 559)),
+    ("nor below", "r449 " * 9 + "r449", 10, 50, (9, 44, 449)),
+    ("a target above 100 %", "r1500 r2900", 2, 150, (3, 220, 2200)),
+    ("one was never ready", "u350 r450 r700", 3, 30, (4, 57, 575)),
+    ("one is too new to be believed", "h350 r450 r700", 3, 30, (4, 57, 575)),
+    ("one is pending", "p r450 r700", 3, 30, (4, 57, 575)),
+    ("the unready hold back all of it", "r390 u450 u800", 3, 30, (3, 39, 390)),
+    ("the new do too", "r390 h450 h800", 3, 30, (3, 39, 390)),
+    ("unready ones would turn it round", "r330 u u u", 4, 30, (4, 33, 330)),
+    ("on the way down the unready do not count", "r100 r350 r450 u260 u240", 5, 50, (2, 30, 300)),
+    ("nor the new", "r100 r350 r450 h260 h240", 5, 50, (2, 30, 300)),
+    ("nor the pending", "r110 p p p p", 5, 50, (1, 11, 110)),
+    ("the failed never count", "r450 r750 f800 f", 2, 30, (4, 60, 600)),
+    ("nor those that go", "r450 r750 d800 d", 2, 30, (4, 60, 600)),
+    ("nor on the way down", "r110 r310 r480 r250 r250 f d900", 5, 50, (3, 28, 280)),
+    ("samples of strangers do not count as use", "r600 r600 s3000", 2, 50, (3, 60, 600)),
+    ("strangers do count as pods when others are missing", "r900 m s3000 s2000", 2, 50, (2, 90, 900)),
+    ("one missing, exactly enough", "r500 m", 2, 50, (2, 50, 500)),
+    ("one missing, too much, held back", "r950 m", 2, 50, (2, 95, 950)),
+    ("one missing, far too much", "r2600 m", 2, 50, (6, 260, 2600)),
+    ("one missing, too little, held back", "r300 m", 2, 50, (2, 30, 300)),
+    ("two missing, far too little", "r190 r45 m m", 4, 50, (4, 11, 117)),
+    ("missing ones are taken for their whole request", "r10 r10 r10 r10 m", 5, 80, (2, 1, 10)),
+    ("and for the target if that is higher", "r10 r10 r10 r10 m", 5, 160, (1, 1, 10)),
+    ("one missing and one unready, little", "u100 r440 m", 3, 50, (3, 44, 440)),
+    ("one missing and one unready, much", "u100 r1900 m", 3, 50, (4, 190, 1900)),
+    ("one missing and one unready, nothing", "u100 r90 r110 m", 4, 50, (3, 10, 100)),
+    ("one missing and one new, much", "h100 r1900 m", 3, 50, (4, 190, 1900)),
+    ("more pods than replicas, during an update", "r90 r110 m", 2, 50, (2, 10, 100)),
+    ("more pods than replicas, much used", "r700 r700 r700 m", 6, 50, (6, 70, 700)),
+    ("fewer pods than replicas", "r520 r520", 5, 50, (5, 52, 520)),
+    ("fewer pods than replicas, more used", "r800 r800", 5, 50, (4, 80, 800)),
+]  # fmt: skip
+# The same, with the target in thousandths: replicas, and thousandths on average.
+HITS = [
+    ("more", "r2100 r900 r3000", 3, 1500, (4, 2000)),
+    ("exactly enough", "r2000 r2000", 2, 2000, (2, 2000)),
+    ("within the tolerance", "r2000 r2100 r2150", 3, 2000, (3, 2083)),
+    ("less", "r1200 r1200 r1200 r1200 r1200", 5, 2000, (3, 1200)),
+    ("an average is cut to thousandths", "r100 r100 r101", 3, 150, (2, 100)),
+    ("readiness does not matter", "r5000 r1000 u3000", 3, 1500, (6, 3000)),
+    ("nor how new it is", "h5000 r1500 h3000", 3, 1500, (7, 3166)),
+    ("the pending count as nothing", "r3000 p", 2, 1000, (3, 3000)),
+    ("the pending count not at all on the way down", "r500 p", 2, 1000, (1, 500)),
+    ("missing ones are taken for the target", "r600 r600 m", 3, 1000, (3, 600)),
+    ("missing ones would turn it round", "r1300 m", 2, 1000, (2, 1300)),
+    ("missing, far too much", "r4000 m", 2, 1000, (4, 4000)),
+    ("the failed never count", "r500 f9000", 2, 1000, (1, 500)),
+    ("below zero", "r-500 r-500", 2, 1000, (-1, -500)),
+]
+
+
+@pytest.mark.parametrize(("words", "current", "target", "found"), [row[1:] for row in CPU], ids=[row[0] for row in CPU])
+def test_replicas_by_the_use_of_cpu(words: str, current: int, target: int, found: tuple[int, int, int]) -> None:
+    made = by_cpu(words, current, target)
+    assert isinstance(made, Proposal), made
+    assert made.status.resource is not None
+    seen = made.status.resource.current
+    average = f"{found[2]}m" if found[2] % 1000 else str(found[2] // 1000)
+    assert (made.replicas, seen.average_utilization, seen.average_value) == (found[0], found[1], average)
+
+
+@pytest.mark.parametrize(
+    ("words", "current", "target", "found"), [row[1:] for row in HITS], ids=[row[0] for row in HITS]
+)
+def test_replicas_by_a_metric_of_each_pod(words: str, current: int, target: int, found: tuple[int, int]) -> None:
+    made = by_hits(words, current, target)
+    assert isinstance(made, Proposal), made
+    assert made.status.pods is not None
+    average = f"{found[1]}m" if found[1] % 1000 else str(found[1] // 1000)
+    assert (made.replicas, made.status.pods.current.average_value) == (found[0], average)
+
+
+# What it shows, the pods, how many there should be, what the target is, the value, and replicas and status.
+SHARED = [
+    ("more", "r r r", 3, {"value": "15"}, "20", (4, "20")),
+    ("much more", "r r", 2, {"value": "10"}, "100", (20, "100")),
+    ("only pods that are ready share it", "u r u", 3, {"value": "10"}, "50", (5, "50")),
+    ("so that it may become fewer though there is more", "u r u", 3, {"value": "4400m"}, "8600m", (2, "8600m")),
+    ("within the tolerance", "r r r", 3, {"value": "20"}, "20666m", (3, "20666m")),
+    ("at its edge", "r r", 2, {"value": "10"}, "11", (2, "11")),
+    ("within it nobody counts pods", "", 3, {"value": "20"}, "20", (3, "20")),
+    ("less", "r r r r r", 5, {"value": "20"}, "12", (3, "12")),
+    ("nothing", "r r", 2, {"value": "20"}, "0", (0, "0")),
+    ("nobody is ready", "u u", 2, {"value": "20"}, "90", (0, "90")),
+    ("from zero, a little", "", 0, {"value": "20"}, "1", (1, "1")),
+    ("from zero, much", "", 0, {"value": "20"}, "41", (3, "41")),
+    ("from zero, nothing", "", 0, {"value": "20"}, "0", (0, "0")),
+    ("beyond all counting", "r r", 2, {"value": "1m"}, "9E", (2**31 - 1, f"{2**63 - 1}m")),
+    ("more for each", "r r r", 3, {"averageValue": "5"}, "20", (4, "6667m")),
+    ("less for each", "r r r r r", 5, {"averageValue": "2"}, "6", (3, "1200m")),
+    ("tolerated for each", "r r r r", 4, {"averageValue": "5"}, "20166m", (4, "5042m")),
+    ("tolerated for each, below", "r r r", 3, {"averageValue": "2900m"}, "8600m", (3, "2867m")),
+    ("readiness does not matter for each", "u u u", 3, {"averageValue": "5"}, "20", (4, "6667m")),
+    ("for each of none", "", 0, {"averageValue": "5"}, "20", (4, "20")),
+]
+
+
+@pytest.mark.parametrize("kind", ["External", "Object"])
+@pytest.mark.parametrize(
+    ("words", "current", "target", "value", "found"), [row[1:] for row in SHARED], ids=[row[0] for row in SHARED]
+)
+def test_replicas_by_a_value_that_all_share(
+    kind: str, words: str, current: int, target: dict[str, str], value: str, found: tuple[int, str]
+) -> None:
+    source: dict[str, Any] = {"metric": {"name": "queue"}, "target": target}
+    if kind == "Object":
+        source["describedObject"] = {"kind": "Service", "name": "web"}
+    made = proposed({"type": kind, kind.lower(): source}, [{"value": value}], world(words)[0], current)
+    assert isinstance(made, Proposal), made
+    status = made.status.external or made.status.object
+    assert status is not None
+    assert (made.replicas, status.current.average_value or status.current.value) == found
+
+
+def test_series_of_an_external_metric_are_added_up_as_far_as_one_can_count() -> None:
+    source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
+    metric, pods = {"type": "External", "external": source}, world("r r")[0]
+    made = proposed(metric, [{"value": "8"}, {"value": "22"}], pods, 2)
+    assert isinstance(made, Proposal)
+    assert made.replicas == 6
+    made = proposed(metric, [{"value": "9E"}, {"value": "9E"}, {"value": "-1"}], pods, 2)
+    assert isinstance(made, Proposal)
+    assert made.replicas == 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("", "finds no pods"),
+        ("u500 h500 p", "no metrics of pods that are ready"),
+        ("m m", "has no metrics"),
+        ("m s500", "no metrics belong to pods"),
+        ("p500", "no metrics of pods that are ready"),
+        ("f500 d500", "no metrics of pods that are ready"),
+    ],
+)
+def test_what_nothing_can_be_told_of(words: str, why: str) -> None:
+    made = by_cpu(words, 3, 50)
+    assert isinstance(made, Failure)
+    assert made.reason == "FailedGetResourceMetric"
+    assert made.message.startswith("failed to get cpu utilization: ")
+    assert words == "" or why in made.message
