@@ -1,0 +1,161 @@
+"""How far recommendations are followed: situations of limits and of the past, with the numbers the original gives.
+
+Rules are told as `window policy limit/period ...`: "60 Max 4/15 100%/15" holds off for 60 s and allows four pods or
+100 % more in 15 s, whichever is more; a window of `-` is not set.
+"""
+
+import pytest
+
+from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
+from controllers.horizontal_pod_autoscaler.history import History
+from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
+
+BOUNDS = Bounds(2, 20)
+WINDOW = 300.0  # of the flag
+NOW = 10_000.0
+# What the conditions AbleToScale and ScalingLimited say.
+ABLE = {"ready": "ReadyForNewScale", "held up": "ScaleUpStabilized", "held down": "ScaleDownStabilized"}
+LIMITED = {
+    "within": "DesiredWithinRange",
+    "fast": "ScaleUpLimit",
+    "soon": "ScaleDownLimit",
+    "many": "TooManyReplicas",
+    "few": "TooFewReplicas",
+}
+Past = list[tuple[float, int]]
+# What it shows; the rules up and down, without any of them no behavior; how many were recommended so many seconds ago,
+# and added or taken away; what is recommended now, and how many there are: replicas and conditions.
+CASES: list[tuple[str, str | None, str | None, Past, Past, int, int, tuple[int, str, str]]] = [
+    ("grows as told", None, None, [], [], 5, 4, (5, "ready", "within")),
+    ("at most doubles", None, None, [], [], 9, 4, (8, "ready", "fast")),
+    ("but up to four at once", None, None, [], [], 9, 1, (4, "ready", "fast")),
+    ("from none too", None, None, [], [], 9, 0, (4, "ready", "fast")),
+    ("up to the maximum", None, None, [], [], 30, 15, (20, "ready", "many")),
+    ("the maximum is nearer than the double", None, None, [], [], 30, 19, (20, "ready", "many")),
+    ("exactly the double", None, None, [], [], 8, 4, (8, "ready", "within")),
+    ("shrinks as told, all at once", None, None, [], [], 3, 18, (3, "ready", "within")),
+    ("down to the minimum", None, None, [], [], 1, 18, (2, "ready", "few")),
+    ("a higher one is remembered", None, None, [(200, 9)], [], 3, 10, (9, "held down", "within")),
+    ("for its window", None, None, [(301, 9)], [], 3, 10, (3, "ready", "within")),
+    ("one that is higher than now", None, None, [(200, 12)], [], 3, 10, (12, "held down", "within")),
+    ("a higher one beyond the maximum", None, None, [(200, 50)], [], 3, 20, (20, "held down", "many")),
+    ("what limits speed comes after", None, None, [(20, 50)], [], 5, 6, (12, "held down", "fast")),
+    ("by default four more, or the double", "0 Max 4/15 100%/15", None, [], [], 30, 3, (7, "ready", "fast")),
+    ("the double if that is more", "0 Max 4/15 100%/15", None, [], [], 30, 7, (14, "ready", "fast")),
+    ("the less of the two", "0 Min 4/15 100%/15", None, [], [], 30, 7, (11, "ready", "fast")),
+    ("the less of the two, of few", "0 Min 4/15 100%/15", None, [], [], 30, 3, (6, "ready", "fast")),
+    ("percent are rounded up", "0 Max 10%/60", None, [], [], 30, 11, (13, "ready", "fast")),
+    ("so that one grows at all", "0 Max 1%/60", None, [], [], 30, 1, (2, "ready", "fast")),
+    ("of none nothing grows", "0 Max 100%/60", None, [], [], 30, 0, (0, "ready", "fast")),
+    ("never up", "0 Disabled 4/15", None, [], [], 30, 7, (7, "ready", "fast")),
+    ("never up, and that is enough", "0 Disabled 4/15", None, [], [], 7, 7, (7, "ready", "within")),
+    ("what was added counts", "0 Max 4/60", None, [], [(30, 3)], 30, 7, (8, "ready", "fast")),
+    ("not what was added before", "0 Max 4/60", None, [], [(61, 3)], 30, 7, (11, "ready", "fast")),
+    ("what was taken away counts against it", "0 Max 4/60", None, [], [(30, -2)], 30, 7, (13, "ready", "fast")),
+    ("nothing is left of a period", "0 Max 4/60", None, [], [(30, 4)], 30, 9, (9, "ready", "fast")),
+    ("more than all was added", "0 Max 2/60", None, [], [(30, 5)], 30, 9, (9, "ready", "fast")),
+    ("periods of policies differ", "0 Max 2/15 5/60", None, [], [(30, 4)], 30, 9, (11, "ready", "fast")),
+    ("a lower one is remembered on the way up", "60 Max 50/15", None, [(30, 6)], [], 12, 5, (6, "held up", "within")),
+    ("lower than what there is", "60 Max 50/15", None, [(30, 3)], [], 12, 5, (5, "held up", "within")),
+    ("that too for its window", "60 Max 50/15", None, [(61, 6)], [], 12, 5, (12, "ready", "within")),
+    ("percent are cut on the way down", None, "0 Max 33%/60", [], [], 3, 10, (6, "ready", "soon")),
+    ("the more of the two", None, "0 Max 10%/60 3/60", [], [], 3, 10, (7, "ready", "soon")),
+    ("the less of the two, down", None, "0 Min 10%/60 3/60", [], [], 3, 10, (9, "ready", "soon")),
+    ("never down", None, "0 Disabled 4/15", [], [], 3, 10, (10, "ready", "soon")),
+    ("down to the minimum as told", None, "0 Max 100%/15", [], [], 0, 10, (2, "ready", "few")),
+    ("not faster than allowed", None, "0 Max 2/60", [], [], 3, 10, (8, "ready", "soon")),
+    ("what was taken away counts", None, "0 Max 4/60", [], [(30, -3)], 3, 10, (9, "ready", "soon")),
+    ("what was added counts against it", None, "0 Max 4/60", [], [(30, 2)], 3, 10, (4, "ready", "soon")),
+    ("nothing is left of it", None, "0 Max 4/60", [], [(30, -4)], 3, 10, (10, "ready", "soon")),
+    (
+        "a higher one is remembered on the way down",
+        None,
+        "120 Max 100%/15",
+        [(100, 8)],
+        [],
+        3,
+        10,
+        (8, "held down", "within"),
+    ),
+    ("higher than what there is", None, "120 Max 100%/15", [(100, 12)], [], 3, 10, (10, "held down", "within")),
+    ("for the window of the flag", None, "- Max 100%/15", [(299, 9)], [], 3, 10, (9, "held down", "within")),
+    (
+        "within both windows nothing changes",
+        "60 Max 50/15",
+        "60 Max 100%/15",
+        [(30, 4), (20, 12)],
+        [],
+        6,
+        8,
+        (8, "held down", "within"),
+    ),
+    (
+        "within both, upwards",
+        "60 Max 50/15",
+        "60 Max 100%/15",
+        [(30, 4), (20, 12)],
+        [],
+        11,
+        8,
+        (8, "held up", "within"),
+    ),
+    (
+        "only what is in a window counts",
+        "60 Max 50/15",
+        "300 Max 100%/15",
+        [(100, 4), (20, 12)],
+        [],
+        14,
+        8,
+        (12, "held up", "within"),
+    ),
+    ("as it is", "0 Max 4/15", "0 Max 100%/15", [], [], 8, 8, (8, "ready", "within")),
+]
+
+
+def rules(told: str | None) -> ScalingRules | None:
+    if told is None:
+        return None
+    window, select, *limits = told.split()
+    policies = []
+    for limit, period in (each.split("/") for each in limits):
+        kind = "Percent" if limit.endswith("%") else "Pods"
+        policies.append(ScalingPolicy(type=kind, value=int(limit.rstrip("%")), period_seconds=int(period)))
+    seconds = None if window == "-" else int(window)
+    return ScalingRules(stabilization_window_seconds=seconds, select_policy=select, policies=tuple(policies))
+
+
+def history(past: Past, changes: Past, current: int) -> History:
+    """Of an autoscaler that has been there for long."""
+    made = History("u", 0.0, current)
+    for ago, replicas in past:
+        made.recommended(NOW - ago, replicas)
+    for ago, change in changes:
+        made.scaled(NOW - ago, current - change, current)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "past", "changes", "recommended", "current", "found"),
+    [row[1:] for row in CASES],
+    ids=[row[0] for row in CASES],
+)
+def test_how_far_a_recommendation_is_followed(
+    up: str | None,
+    down: str | None,
+    past: Past,
+    changes: Past,
+    recommended: int,
+    current: int,
+    found: tuple[int, str, str],
+) -> None:
+    known = history(past, changes, current)
+    if up is None and down is None:
+        limited = plainly(recommended, current, BOUNDS, known, WINDOW, NOW)
+    else:
+        behavior = Behavior(scale_up=rules(up), scale_down=rules(down))
+        limited = as_told(behavior, recommended, current, BOUNDS, known, WINDOW, NOW)
+    able, limit = limited.told
+    assert (limited.replicas, able.reason, limit.reason) == (found[0], ABLE[found[1]], LIMITED[found[2]])
+    assert able.holds
+    assert limit.holds == (found[2] != "within")
