@@ -295,6 +295,7 @@ SPECS = (
                 partial(services_of_slice, MANAGER),
                 indexes=SLICES_BY_SERVICE,
                 delay=settling("mirroring_endpointslice_updates_batch_period"),
+                echoes=False,
             ),
         ),
         rbac=(

@@ -116,7 +116,7 @@ class EndpointsController:
 
 
 def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:
-    """The service of Endpoints that changed, whoever changed them: what was decided may rest on an older state.
+    """The service of Endpoints that somebody changed: if it was a leader, what it decided may rest on an older state.
 
     Where there is no such service, they are looked at when they go, when they are ours (a write whose answer was lost
     may arrive late), and at the start, when those of others are taken for leftovers too.
@@ -145,7 +145,7 @@ SPECS = (
                 indexes=PODS_BY_LABEL,
                 delay=lambda options: options.endpoint_updates_batch_period,
             ),
-            Mapped(ENDPOINTS, service_of_endpoints),
+            Mapped(ENDPOINTS, service_of_endpoints, echoes=False),
         ),
         rbac=(
             Rule(groups=("",), resources=("services", "pods"), verbs=("get", "list", "watch")),

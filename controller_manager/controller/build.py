@@ -10,9 +10,9 @@ from typing import Any
 from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.client import Write
-from controller_manager.controller.consistency import note_write, noting_writes, when_seen
+from controller_manager.controller.consistency import Echoes, note_write, noting_writes, when_seen
 from controller_manager.controller.life import LONGEST_PAUSE, Life
-from controller_manager.controller.spec import Context, Reconciler, Source, Spec
+from controller_manager.controller.spec import Context, Mapped, Reconciler, Source, Spec
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
@@ -30,7 +30,9 @@ class Controller:
 
     def __init__(self, spec: Spec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
         self.spec = spec
-        self._context = replace(context, client=context.client.derive(on_write=note_write))
+        unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
+        self._echoes = Echoes(frozenset(unechoed))
+        self._context = replace(context, client=context.client.derive(on_write=self._note))
         self._options = options
         self._metrics = metrics
         self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
@@ -94,7 +96,7 @@ class Controller:
             settle=self._settle,
             queue=self.spec.queue,
         )
-        feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add)
+        feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add, self._echoes.is_one)
         self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
             async with Tasks() as tasks:
@@ -105,6 +107,10 @@ class Controller:
         finally:
             self._loop = None
             self._written.clear()
+
+    def _note(self, write: Write) -> None:
+        note_write(write)
+        self._echoes.expect(write)
 
     def _add_indexes(self) -> None:
         for watch, informer in zip(self.spec.watches, self._watched, strict=True):

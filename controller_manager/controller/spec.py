@@ -107,7 +107,9 @@ class Owned(Generic[T]):
 class Mapped(Generic[T]):
     """Watch objects whose changes wake other keys: those that `keys(informers, change)` names, maybe none.
 
-    Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time.
+    Without `keys` they wake nobody: they are only at hand for whoever looks at them in its own time. Without `echoes`
+    changes that the controller's own writes made wake none, as far as that is known in time: for what is written only
+    by the one reconcile that would be woken, and needs no second look.
     """
 
     resource: Resource[T]
@@ -115,6 +117,7 @@ class Mapped(Generic[T]):
     indexes: Mapping[str, Index[T]] = field(default_factory=dict)
     delay: Delay | None = None
     fields: str = ""
+    echoes: bool = True
 
 
 Watch = For[Any] | Owned[Any] | Mapped[Any]

@@ -14,6 +14,12 @@ from controller_manager.work import Priority
 
 # Other work gets its turn after so many changes of a flood.
 _AT_ONCE = 500
+# Whether a change of a resource is what the controller itself has written.
+IsEcho = Callable[[Resource[Any], Change[Any]], bool]
+
+
+def _never(_: Resource[Any], __: Change[Any]) -> bool:
+    return False
 
 
 def keys_of(watch: Watch, informers: Informers, change: Change[Any]) -> Iterable[Hashable]:
@@ -58,11 +64,14 @@ class Feed:
     controller, which starts anew with all objects, and neither the informer nor other controllers hear of it.
     """
 
-    def __init__(self, watches: Sequence[Watch], informers: Informers, options: Options, add: Add) -> None:
+    def __init__(
+        self, watches: Sequence[Watch], informers: Informers, options: Options, add: Add, is_echo: IsEcho = _never
+    ) -> None:
         self._watches = watches
         self._informers = informers
         self._options = options
         self._add = add
+        self._is_echo = is_echo
         self._noted: deque[tuple[Watch, Change[Any]]] = deque()
         self._wake = asyncio.Event()
 
@@ -94,6 +103,8 @@ class Feed:
             await asyncio.sleep(0)
 
     def _order(self, watch: Watch, change: Change[Any]) -> None:
+        if isinstance(watch, Mapped) and not watch.echoes and self._is_echo(watch.resource, change):
+            return
         keys = tuple(keys_of(watch, self._informers, change))
         if not keys:
             return

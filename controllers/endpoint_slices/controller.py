@@ -296,6 +296,7 @@ SPECS = (
                 services_to_check,
                 indexes=SLICES_BY_SERVICE,
                 delay=settling("endpointslice_updates_batch_period"),
+                echoes=False,
             ),
         ),
         rbac=(

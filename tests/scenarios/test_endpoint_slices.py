@@ -486,7 +486,7 @@ async def test_what_is_counted() -> None:
         assert found["endpoints_added_per_sync_sum"] == 3
         close = '{topology="Disabled",traffic_distribution="PreferClose"}'
         assert found[f"endpointslices_changed_per_sync_sum{close}"] >= 2
-        assert found['syncs{result="success"}'] > 3
+        assert found['syncs{result="success"}'] >= 3
         await cluster.client.delete(SERVICES, WEB)
         await cluster.advance(5)
         found = await counted(replica)

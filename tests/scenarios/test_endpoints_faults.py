@@ -33,6 +33,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, ZONE, Node
 from controller_manager.api.resource import Key, key_of
+from controller_manager.api.wire import Request
 from controller_manager.base.chance import chance
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
@@ -260,3 +261,26 @@ async def test_all_lists_are_true_once_it_is_quiet() -> None:
         revision = cluster.api.store.revision
         await cluster.advance(60)
         assert cluster.api.store.revision == revision
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("controller", ["endpoints-controller", "endpointslice-controller"])
+async def test_a_change_of_a_pod_costs_one_reconcile_and_one_write(controller: str) -> None:
+    async with Cluster() as cluster:
+        flags = ("--leader-elect=false", f"--controllers={controller}", "--authorization-always-allow-paths=/metrics")
+        replica = await cluster.manage(*flags)
+        await cluster.client.create(SERVICES, builders.service("x", {"app": "x"}))
+        made = await cluster.client.create(PODS, builders.pod("p-1", labels={"app": "x"}))
+        await cluster.advance(30)
+        before, revision = await reconciles(replica, controller), cluster.api.store.revision
+        await cluster.client.patch(PODS, key_of(made), {"status": builders.running("10.0.0.1")}, subresource="status")
+        await cluster.advance(30)
+        assert await reconciles(replica, controller) == before + 1
+        assert cluster.api.store.revision == revision + 2
+
+
+async def reconciles(replica: Replica, controller: str) -> int:
+    page = await replica.manager.pages.handle(Request("GET", "/metrics"))
+    assert isinstance(page.body, bytes)
+    mine = (line for line in page.body.decode().splitlines() if f'controller="{controller}"' in line)
+    return sum(int(float(line.split()[-1])) for line in mine if line.startswith("controller_runtime_reconcile_total"))

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, PODS, SERVICES
+from controller_manager.api.core import ENDPOINTS, PODS, SERVICES, Pod
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
-from controller_manager.cache import Informers
+from controller_manager.cache import Change, Informers
 from controller_manager.client import Write
-from controller_manager.controller.consistency import note_write, noting_writes, when_seen
-from controller_manager.controller.spec import For
+from controller_manager.controller.consistency import Echoes, note_write, noting_writes, when_seen
+from controller_manager.controller.spec import For, Mapped
 from controller_manager.controller.watches import Feed
 from controller_manager.options import Options
+from controller_manager.work.loop import LONGEST_SETTLE
 
 pytestmark = pytest.mark.virtual
 
@@ -103,3 +105,54 @@ async def test_a_feed_that_has_ended_hears_no_more(api: Any) -> None:
             await asyncio.sleep(1)
             assert len(informers.get(PODS)._subscribers) == 1
         assert informers.get(PODS)._subscribers == ()
+
+
+def pod(version: str, uid: str = "one") -> Pod:
+    return Pod(metadata=ObjectMeta(namespace="a", name="x", uid=uid, resource_version=version))
+
+
+@pytest.mark.parametrize(
+    ("write", "change", "after", "is_one"),
+    [
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), 1, True, id="what was written"),
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("3"), pod("4")), 1, False, id="what was before"),
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("5"), pod("6")), 1, False, id="what somebody wrote later"),
+        pytest.param(Write(PODS, Key("a", "y"), "5"), Change(pod("4"), pod("5")), 1, False, id="another object"),
+        pytest.param(Write(SERVICES, KEY, "5"), Change(pod("4"), pod("5")), 1, False, id="another resource"),
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="gone after it was written"),
+        pytest.param(Write(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="what was deleted"),
+        pytest.param(Write(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="what was before it"),
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_SETTLE + 1, False, id="too late"),
+    ],
+)
+async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, is_one: bool) -> None:
+    echoes = Echoes(frozenset({"pods"}))
+    echoes.expect(write)
+    await asyncio.sleep(after)
+    assert echoes.is_one(PODS, change) is is_one
+    assert not echoes.is_one(PODS, change), "each is told once"
+
+
+async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
+    echoes = Echoes(frozenset({"pods"}))
+    for number in range(100):
+        echoes.expect(Write(PODS, Key("a", str(number)), "5"))
+        await asyncio.sleep(1)
+    assert len(echoes._awaited) <= LONGEST_SETTLE + 1
+
+
+@pytest.mark.parametrize("echoes", [True, False])
+async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bool) -> None:
+    woken: list[str] = []
+    own = Echoes(frozenset({"pods"}))
+    async with synced(api) as informers:
+        watch = Mapped(PODS, lambda _, change: (change.object.metadata.resource_version,), echoes=echoes)
+        feed = Feed([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_one)
+        async with Tasks() as tasks:
+            tasks.start(feed.run(), name="feed")
+            own.expect(Write(PODS, KEY, "101"))
+            api.put("/api/v1/namespaces/a/pods/x")
+            await asyncio.sleep(1)
+            api.put("/api/v1/namespaces/a/pods/x")
+            await asyncio.sleep(1)
+    assert woken == (["101", "102"] if echoes else ["102"])
