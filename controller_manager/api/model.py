@@ -88,6 +88,10 @@ class PartialObject(Object):
     """Any object, of which only type and metadata are read."""
 
 
+class BareObject(PartialObject):
+    """The same without labels and annotations, which people put whole manifests into: a client drops them."""
+
+
 @cache
 def _decoder(cls: type[Object]) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(cls)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from controller_manager.api import errors
-from controller_manager.api.model import NO_RECORD, Model, Object, PartialObject
+from controller_manager.api.model import NO_RECORD, BareObject, Model, Object, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client.split import Span, split
 from controller_manager.client.transport import TransportError
@@ -106,6 +106,7 @@ class Codec(Generic[T]):
         # Items of a list come without their type; and a shared string is smaller than one per object.
         self._type = (resource.api_version, resource.kind)
         self._keep = not issubclass(resource.type, PartialObject)
+        self._bare = issubclass(resource.type, BareObject)
         self._decoder = msgspec.json.Decoder(resource.type)
         self.accept = "application/json" if self._keep else _PARTIAL
         self.accept_list = "application/json" if self._keep else _PARTIAL_LIST
@@ -135,7 +136,7 @@ class Codec(Generic[T]):
 
     def items(self, body: bytes, spans: Sequence[Span]) -> list[T]:
         """The objects at some places; each has its own copy of its bytes, so the body can be freed."""
-        decode, keep, (api_version, kind) = self._decoder.decode, self._keep, self._type
+        decode, keep, bare, (api_version, kind) = self._decoder.decode, self._keep, self._bare, self._type
         view = memoryview(body)
         found: list[T] = []
         try:
@@ -144,6 +145,9 @@ class Codec(Generic[T]):
                 record = obj.metadata.managed_fields
                 if record is not NO_RECORD:
                     force_setattr(obj.metadata, "managed_fields", NO_RECORD)
+                if bare:
+                    force_setattr(obj.metadata, "labels", None)
+                    force_setattr(obj.metadata, "annotations", None)
                 if keep:
                     force_setattr(obj, "raw", _without_record(body, start, end, record))
                 force_setattr(obj, "api_version", api_version)

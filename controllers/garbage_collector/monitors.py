@@ -3,9 +3,10 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from controller_manager.api.model import ObjectMeta, PartialObject
+from controller_manager.api.model import BareObject, ObjectMeta, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.base import clock
 from controller_manager.base.log import Logger
@@ -88,7 +89,7 @@ class Monitors:
         return tuple(seconds for seconds in found if seconds is not None)
 
     def _start(self, name: Name, resource: Resource[PartialObject]) -> None:
-        informer = self._informers.borrow(resource)
+        informer = self._informers.borrow(replace(resource, type=BareObject))
         group, kind, seen, wake = resource.group, resource.kind, self.seen, self._wake
 
         def note(change: Change[Any]) -> None:

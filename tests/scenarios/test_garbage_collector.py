@@ -10,9 +10,13 @@ from controller_manager.api.model import Object, ObjectMeta, OwnerReference, Par
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.cache import Informers
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector import SPECS
+from controllers.garbage_collector.monitors import Monitors
 
 pytestmark = pytest.mark.virtual
 
@@ -544,6 +548,21 @@ async def test_only_the_leader_watches() -> None:
         watching = sorted(len(replica.manager.state().informers) for replica in replicas)
         assert watching[0] == 0
         assert watching[1] > 20
+
+
+async def test_its_copies_hold_no_manifests() -> None:
+    async with Cluster() as cluster:
+        meta = ObjectMeta(namespace="default", name="a", annotations={"last-applied": "x" * 1000}, finalizers=(HOLD,))
+        await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
+        runtime = Runtime("test")
+        informers = Informers(cluster.client, runtime)
+        monitors = Monitors(cluster.client, informers, runtime.log("test"))
+        async with Tasks() as tasks:
+            tasks.start(informers.run(), name="informers")
+            await monitors.refresh()
+            await monitors.synced()
+        [seen] = [one.meta for one in monitors.seen if one.identity.name == "a" and one.meta is not None]
+        assert (seen.annotations, seen.finalizers) == (None, (HOLD,))
 
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api import errors
 from controller_manager.api.core import EVENTS, NAMESPACES, PODS, Namespace, NamespaceSpec, Pod
-from controller_manager.api.model import Object, ObjectMeta, PartialObject
+from controller_manager.api.model import BareObject, Object, ObjectMeta, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import monotonic
@@ -157,6 +158,14 @@ async def test_metadata_only_asks_for_it_and_keeps_no_bytes() -> None:
         "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     ]
+
+
+async def test_bare_objects_come_without_what_people_fill_with_manifests() -> None:
+    meta = {"name": "a", "labels": {"app": "b"}, "annotations": {"c": "d" * 1000}, "finalizers": ["e"]}
+    script = Script(answer({"items": [{"metadata": meta}]}), answer({"metadata": meta}))
+    client, bare = client_of(script), replace(PODS.metadata_only(), type=BareObject)
+    for found in (*(await client.list(bare)).items, await client.get(bare, KEY)):
+        assert found.metadata == ObjectMeta(name="a", finalizers=("e",))
 
 
 async def test_metadata_only_objects_are_never_written_back() -> None:
