@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 
-import msgspec
 from msgspec.structs import replace
 
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
@@ -72,9 +71,18 @@ class Agents:
                 await self._report(name)
 
     async def renew(self, name: str) -> None:
-        """Renew one lease."""
-        change = {"spec": msgspec.to_builtins(_renewed(name))}
-        await self.cluster.client.patch(LEASES, Key(LEASE_NAMESPACE, name), change)
+        """Renew one lease: in the store itself, or else that would be most of what a test costs."""
+        store, key = self.cluster.api.store, f"{LEASE_NAMESPACE}/{name}"
+        row = store.get(LEASES.name, key)
+        if row is None:
+            return
+        lease = Lease.decode(row.data, keep=False)
+        spec = replace(lease.spec, renew_time=format_micro(utc_now()))
+
+        def encode(revision: int) -> bytes:
+            return replace(lease, metadata=replace(lease.metadata, resource_version=str(revision)), spec=spec).encode()
+
+        await store.commit(LEASES.name, key, row.revision, encode)
 
     async def _report(self, name: str) -> None:
         row = self.cluster.api.store.get(NODES.name, name)

@@ -17,16 +17,14 @@ import pytest
 from msgspec.structs import replace
 
 from apiserver_stub.store.row import Change
-from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
 from controller_manager.api.model import PartialObject
 from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
-from controller_manager.api.timestamps import format_micro
 from controller_manager.api.wire import Request
 from controller_manager.base import clock
 from controller_manager.base.chance import chance
-from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
@@ -70,10 +68,10 @@ class Taintings:
 
 
 @asynccontextmanager
-async def cluster_of(*zones: str) -> AsyncIterator[tuple[Cluster, Agents]]:
+async def cluster_of(*zones: str, period: int = 10) -> AsyncIterator[tuple[Cluster, Agents]]:
     """A cluster with a node for each letter of each zone: `"abc"` has three nodes in the zone `abc`."""
     async with Cluster() as cluster:
-        agents = Agents(cluster)
+        agents = Agents(cluster, period)
         for zone in zones:
             for letter in zone:
                 await agents.join(letter, zone)
@@ -363,13 +361,15 @@ async def test_the_rate_in_a_zone_that_is_partly_gone(flags: tuple[str, ...], ev
 
 async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
     """Where nodes are not as they should be once it is quiet."""
+    nodes = (await cluster.client.list(NODES)).items
+    effects = ("NoExecute", "NoSchedule") if "True" in map(status_of, nodes) else ("NoSchedule",)
     found = []
-    for one in (await cluster.client.list(NODES)).items:
+    for one in nodes:
         name, status = one.metadata.name, status_of(one)
         wanted = "Unknown" if name in agents.silent else str(agents.says[name])
         keys = {"True": [], "False": ["not-ready"], "Unknown": ["unreachable"]}[status]
         shown = sorted((t.key.removeprefix("node.kubernetes.io/"), t.effect) for t in one.spec.taints)
-        due = [(key, effect) for key in keys for effect in ("NoExecute", "NoSchedule")]
+        due = [(key, effect) for key in keys for effect in effects]
         if (status, shown) != (wanted, due):
             found.append(f"{name}: {status} {shown}, where {wanted} {due} should be")
     return found
@@ -380,17 +380,20 @@ class Trouble:
 
     FLAGS = (
         "--node-eviction-rate=0.05",
-        "--leader-elect-lease-duration=40s",
-        "--leader-elect-renew-deadline=30s",
-        "--leader-elect-retry-period=10s",
+        "--leader-elect-lease-duration=60s",
+        "--leader-elect-renew-deadline=45s",
+        "--leader-elect-retry-period=15s",
     )
-    # The nodes that something happens to; all others are well all the time.
+    # The nodes that something happens to on their own; the others are well but for blackouts.
     MORTAL = ("a", "b", "x", "y")
+    MISHAPS = ("silence", "not ready", "heal", "split", "blackout", "cut", "mend", "kill", "stop")
 
     def __init__(self, cluster: Cluster, agents: Agents) -> None:
         self.cluster = cluster
         self.agents = agents
         self.replicas: list[Replica] = []
+        self.hurt: set[str] = set()
+        """The nodes that were silent or not ready at any time."""
 
     async def start(self) -> None:
         """Have two managers, whatever became of those before; one that lost the lease has ended."""
@@ -401,7 +404,7 @@ class Trouble:
     async def befall(self) -> None:
         """One thing happens."""
         name, replica = pick(self.MORTAL), pick(self.replicas)
-        match pick(("silence", "not ready", "heal", "split", "cut", "mend", "kill", "stop")):
+        match pick(self.MISHAPS):
             case "silence":
                 self.agents.silent.add(name)
             case "not ready":
@@ -411,6 +414,8 @@ class Trouble:
                 self.agents.say(name, ready=True)
             case "split":
                 self.agents.silent |= {"a", "b"}
+            case "blackout":
+                self.agents.silent |= set(self.agents.says)
             case "cut":
                 replica.network.cut()
             case "mend":
@@ -419,13 +424,14 @@ class Trouble:
                 await replica.kill()
             case "stop":
                 await replica.stop()
+        self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
 
     async def calm(self) -> None:
         """Nothing fails any more."""
         for replica in self.replicas:
             replica.network.mend()
             replica.network.rate = 0
-        await self.cluster.sleep(30)
+        await self.cluster.sleep(45)
         await self.start()
         for replica in self.replicas:
             replica.network.rate = 0
@@ -433,15 +439,15 @@ class Trouble:
 
 @pytest.mark.virtual(seeds=200)
 async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
-    async with cluster_of("abc", "xyz") as (cluster, agents):
+    async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
         taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
         for _ in range(4):
             await trouble.start()
-            await cluster.sleep(chance().uniform(0, 70))
+            await cluster.sleep(chance().uniform(0, 80))
             await trouble.befall()
         await trouble.calm()
         await cluster.sleep(WATCH_BREAKS + GRACE + 3 * 20)
-        assert set(taintings.names) <= set(Trouble.MORTAL)
+        assert set(taintings.names) <= trouble.hurt
         assert min(taintings.closest(":\0:abc"), taintings.closest(":\0:xyz")) > 19.99
         assert await contradictions(cluster, agents) == []
 
@@ -451,7 +457,7 @@ def pick(choices: Sequence[Any]) -> Any:
 
 
 class ManyAgents(Agents):
-    """Agents that join and renew in the store itself: thousands of them cost little."""
+    """Agents that join in the store itself: thousands of them cost little."""
 
     async def join_all(self, names: Sequence[str], zone: str) -> None:
         """Register these nodes, as copies of the first one."""
@@ -460,19 +466,6 @@ class ManyAgents(Agents):
             await self._copy(NODES.name, names[0], name)
             await self._copy(LEASES.name, f"kube-node-lease/{names[0]}", f"kube-node-lease/{name}")
             self.says[name] = True
-
-    async def renew(self, name: str) -> None:
-        """Renew one lease."""
-        store, key = self.cluster.api.store, f"kube-node-lease/{name}"
-        row = store.get(LEASES.name, key)
-        assert row is not None
-        lease = Lease.decode(row.data)
-        spec = replace(lease.spec, renew_time=format_micro(utc_now()))
-
-        def encode(revision: int) -> bytes:
-            return replace(lease, metadata=replace(lease.metadata, resource_version=str(revision)), spec=spec).encode()
-
-        await store.commit(LEASES.name, key, row.revision, encode)
 
     async def _copy(self, resource: str, template: str, key: str) -> None:
         row = self.cluster.api.store.get(resource, template)
@@ -487,8 +480,9 @@ class ManyAgents(Agents):
         await self.cluster.api.store.commit(resource, key, 0, encode)
 
 
-async def test_a_zone_of_five_thousand_nodes_is_cut_off_and_comes_back() -> None:
-    zones = {zone: [f"{zone}-{number}" for number in range(1667)] for zone in ("east", "west", "north")}
+async def test_a_zone_among_five_thousand_nodes_is_cut_off_and_comes_back() -> None:
+    sizes = {"east": 2000, "west": 1000, "north": 2000}
+    zones = {zone: [f"{zone}-{number}" for number in range(size)] for zone, size in sizes.items()}
     async with Cluster() as cluster, Tasks() as tasks:
         agents = ManyAgents(cluster, period=40)
         for zone, names in zones.items():
@@ -496,16 +490,16 @@ async def test_a_zone_of_five_thousand_nodes_is_cut_off_and_comes_back() -> None
         taintings = Taintings(cluster)
         tasks.start(agents.run(), name="agents")
         await manage(cluster, "--kube-api-qps=-1")
-        await cluster.sleep(60)
+        await cluster.sleep(10)
 
         agents.silent |= set(zones["west"])
-        await cluster.sleep(150)
+        await cluster.sleep(120)
         assert set(taintings.by_zone) == {":\0:west"}, "nobody else"
-        assert 8 <= len(taintings.evicted) <= 14
+        assert 4 <= len(taintings.evicted) <= 11
         unknown = [n for n in (await cluster.client.list(NODES)).items if status_of(n) == "Unknown"]
         assert {n.metadata.name for n in unknown} == set(zones["west"])
 
         agents.silent.clear()
-        await cluster.sleep(60)
+        await cluster.sleep(50)
         assert taintings.closest(":\0:west") > 9.99
         assert [n.metadata.name for n in (await cluster.client.list(NODES)).items if n.spec.taints] == []
