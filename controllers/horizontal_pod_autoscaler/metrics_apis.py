@@ -63,7 +63,7 @@ class _Api:
         except TimeoutError:
             raise CannotCompute(f"{self._group} did not answer within {DEADLINE:g} s") from None
         except (ApiError, OSError) as error:
-            raise CannotCompute(f"{self._group} can't be asked: {str(error)[:_MOST_WORDS]}") from None
+            raise CannotCompute(f"metrics can't be fetched from {self._group}: {str(error)[:_MOST_WORDS]}") from None
         finally:
             self._turns.release()
 
@@ -93,7 +93,7 @@ class _Api:
         """The best version that the server says it has; without an answer, the best there is."""
         try:
             group = API_GROUP.decode(await self._client.raw(Call("GET", f"/apis/{self._group}")))
-        except (ApiError, msgspec.DecodeError):
+        except (ApiError, msgspec.DecodeError, RecursionError):
             return self._versions[0]
         served = {each.version for each in group.versions}
         return next((version for version in self._versions if version in served), self._versions[0])

@@ -101,7 +101,7 @@ def propose(spec: MetricSpec, body: bytes, view: View) -> Proposal | Failure:
 
 def failure(spec: MetricSpec, why: str) -> Failure:
     """A metric that could not be had or makes no sense."""
-    return Failure(REASONS[spec.type], f"failed to get {_named(spec)}: {why}")
+    return Failure(REASONS.get(spec.type, UNKNOWN_TYPE), f"failed to get {_named(spec)}: {why}")
 
 
 def _named(spec: MetricSpec) -> str:

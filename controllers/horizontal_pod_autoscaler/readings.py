@@ -84,7 +84,7 @@ def resource_samples(body: bytes, resource: str, container: str = "") -> Samples
     """What each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
     items = _decode(POD_METRICS, body).items
     if not items:
-        raise CannotCompute("the resource metrics API has no metrics of these pods")
+        raise CannotCompute("no metrics returned for these pods by the resource metrics API")
     found: dict[str, Sample] = {}
     for pod in items:
         used = _use(pod, resource, container)
@@ -108,7 +108,7 @@ def pods_samples(body: bytes) -> Samples:
     """A custom metric of each pod. Raises CannotCompute when there is none."""
     items = _decode(CUSTOM_VALUES, body).items
     if not items:
-        raise CannotCompute("the custom metrics API has no such metric of these pods")
+        raise CannotCompute("no metrics returned for these pods by the custom metrics API")
     return {each.described_object.name: Sample(milli(each.value)) for each in items}
 
 
@@ -124,12 +124,12 @@ def external_value(body: bytes) -> int:
     """The sum of all series of an external metric, in thousandths."""
     items = _decode(EXTERNAL_VALUES, body).items
     if not items:
-        raise CannotCompute("the external metrics API has no such metric")
+        raise CannotCompute("no metrics returned by the external metrics API")
     return min(LARGEST, sum(milli(each.value) for each in items))
 
 
 def _decode(decoder: msgspec.json.Decoder[_Form], body: bytes) -> _Form:
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CannotCompute(f"the answer of the metrics API is unreadable: {error}") from None

@@ -60,7 +60,7 @@ def utilization(target: int, requests: Values) -> Measure:
         used, requested = sum(values[name] for name in known), sum(requests[name] for name in known)
         if not requested:
             raise CannotCompute("no metrics belong to pods of the target")
-        percent = min(MOST_REPLICAS, quotient(used * 100, requested))
+        percent = max(-MOST_REPLICAS, min(MOST_REPLICAS, quotient(used * 100, requested)))
         return Usage(percent / target, quotient(used, len(known)), percent)
 
     return measure
@@ -84,7 +84,7 @@ def per_pod(
     left_out = {*groups.unready, *groups.ignored}
     values = {name: sample.value for name, sample in samples.items() if name not in left_out}
     if not values:
-        raise CannotCompute("no metrics of pods that are ready")
+        raise CannotCompute("no metrics for the targeted pods that count; they might be unready")
     usage = measure(values)
     up = usage.ratio > 1.0
     if not groups.missing and not (up and groups.unready):

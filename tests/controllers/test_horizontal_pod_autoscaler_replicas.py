@@ -225,11 +225,11 @@ def test_series_of_an_external_metric_are_added_up_as_far_as_one_can_count() -> 
     ("words", "why"),
     [
         ("", "finds no pods"),
-        ("u500 h500 p", "no metrics of pods that are ready"),
-        ("m m", "has no metrics"),
+        ("u500 h500 p", "might be unready"),
+        ("m m", "no metrics returned"),
         ("m s500", "no metrics belong to pods"),
-        ("p500", "no metrics of pods that are ready"),
-        ("f500 d500", "no metrics of pods that are ready"),
+        ("p500", "might be unready"),
+        ("f500 d500", "might be unready"),
     ],
 )
 def test_what_nothing_can_be_told_of(words: str, why: str) -> None:

@@ -39,10 +39,10 @@ _TARGET_VALUES = ("averageUtilization", "averageValue", "value")
 def _room(spec: Any, at: At, found: Problems) -> None:
     lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
     if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
-        found.invalid((at, "maxReplicas"), highest, "must be greater than or equal to `minReplicas`")
+        found.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
     sources = [metric.get("type") for metric in spec.get("metrics", ())]
     if lowest == 0 and sources and not {"Object", "External"}.intersection(sources):
-        why = "must specify at least one Object or External metric to support scaling to zero replicas"
+        why = "must have an Object or External metric to scale to zero replicas, where no others tell anything"
         found.forbidden((at, "metrics"), why)
 
 
@@ -52,7 +52,7 @@ _TARGET = record({
 })  # fmt: skip
 _IDENTIFIER = record({"name": _SEGMENT, "selector": SELECTOR}, need("name"))
 _SOURCES = {
-    "resource": record({"target": _TARGET}, need("name", why="must specify a resource name")),
+    "resource": record({"target": _TARGET}, need("name", why="must name a resource")),
     "containerResource": record({"target": _TARGET}, need("name", "container")),
     "pods": record({"target": _TARGET, "metric": _IDENTIFIER}),
     "object": record({"target": _TARGET, "metric": _IDENTIFIER, "describedObject": _REFERENCE}),
@@ -84,7 +84,7 @@ def _target(target: Any, at: At, allowed: tuple[str, ...], found: Problems) -> N
 
 def _policies(rules: Any, at: At, found: Problems) -> None:
     if not rules.get("policies") and rules.get("selectPolicy") != "Disabled":
-        found.required((at, "policies"), "must specify at least one Policy")
+        found.required((at, "policies"), "must have a policy at least")
 
 
 _SCALING = record({
@@ -109,7 +109,7 @@ _SPEC = record({
 
 def _one_bound(spec: Any, at: At, found: Problems) -> None:
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        found.invalid(at, spec, "minAvailable and maxUnavailable cannot be both set")
+        found.invalid(at, spec, "may have minAvailable or maxUnavailable, but not both")
 
 
 _BUDGET = record({
