@@ -21,7 +21,10 @@ LEADER = f"control-plane.alpha.{PLATFORM_DOMAIN}/leader"
 
 def is_ready(pod: Pod) -> bool:
     """Whether the pod's Ready condition holds."""
-    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
+    for condition in pod.status.conditions:
+        if condition.type == "Ready":
+            return condition.status == "True"
+    return False
 
 
 def is_over(pod: Pod) -> bool:
@@ -38,7 +41,7 @@ def addresses_of(pod: Pod, family: str) -> tuple[str, ...]:
     """The addresses of a pod of one family, IPv4 or IPv6."""
     six = family == "IPv6"
     own = [entry.ip for entry in pod.status.pod_ips] or [pod.status.pod_ip]
-    return tuple(ip for ip in own if ip and (":" in ip) is six)
+    return tuple([ip for ip in own if ip and (":" in ip) is six])
 
 
 def hostname_of(pod: Pod, service: Service) -> str:

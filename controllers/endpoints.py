@@ -202,13 +202,18 @@ def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, .
         ip = _address(service, pod)
         if not ip or not _may_serve(service, pod):
             continue
-        offered = offered_ports(pod) if by_name else {}
-        found = ((port, target_port(port, offered)) for port in by_name)
-        reached = by_number.union(_endpoint_port(port, number) for port, number in found if number is not None)
+        reached = by_number | _named_ports(pod, by_name) if by_name else by_number
         if reached:
             ready = service.spec.publish_not_ready_addresses or is_ready(pod)
             groups[reached].add(_Placed(_endpoint(service, pod, ip), ready))
     return _packed(groups)
+
+
+def _named_ports(pod: Pod, ports: Iterable[ServicePort]) -> _Ports:
+    """What ports that lead to names amount to in a pod."""
+    offered = offered_ports(pod)
+    found = ((port, target_port(port, offered)) for port in ports)
+    return frozenset(_endpoint_port(port, number) for port, number in found if number is not None)
 
 
 def canonical(subsets: Sequence[EndpointSubset]) -> tuple[EndpointSubset, ...]:
@@ -255,9 +260,9 @@ def _subset(placed: Sequence[_Placed], ports: Iterable[EndpointPort]) -> Endpoin
     )
 
 
-def _is_same(subsets: Sequence[EndpointSubset], wanted: Sequence[EndpointSubset]) -> bool:
+def _is_same(subsets: Sequence[EndpointSubset], wanted: tuple[EndpointSubset, ...]) -> bool:
     """Whether both say the same. Sizes tell first: what somebody wrote may amount to far more than it is long."""
-    return _pairs(subsets) == _pairs(wanted) and canonical(subsets) == wanted
+    return tuple(subsets) == wanted or (_pairs(subsets) == _pairs(wanted) and canonical(subsets) == wanted)
 
 
 def _pairs(subsets: Iterable[EndpointSubset]) -> int:
