@@ -10,6 +10,7 @@ from apiserver_stub.admission import (
     CertificateRequests,
     NamespaceLifecycle,
     ServiceAddresses,
+    refuse_admins,
     tolerate_illness,
 )
 from apiserver_stub.admission.autoscalers import keep_one
@@ -187,7 +188,7 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
-    first = [NamespaceLifecycle(store.get), tolerate_illness, requests.sender, *to_zero]
+    first = [NamespaceLifecycle(store.get), tolerate_illness, requests.sender, refuse_admins, *to_zero]
     return Admission(first, [requests.verdict, addresses])
 
 

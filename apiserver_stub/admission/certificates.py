@@ -1,12 +1,15 @@
 """A request for a certificate says who made it, and is judged and signed by those who may for its signer."""
 
+from binascii import a2b_base64
 from collections.abc import Callable
 
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds.certificate_request import REQUESTS, dated
 from apiserver_stub.kinds.trees import get_in, put_in
+from controller_manager.api.certificates import API_CLIENT
 from controller_manager.api.errors import forbidden
+from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
@@ -53,6 +56,28 @@ class CertificateRequests:
     def _may(self, user: User, verb: str, signer: str) -> bool:
         domain = signer.partition("/")[0]
         return self._allows(user, verb, signer) or self._allows(user, verb, f"{domain}/*")
+
+
+def refuse_admins(request: AdmissionRequest) -> None:
+    """Let nobody ask for a client certificate of those who may do everything. Raises `Forbidden`."""
+    spec = request.tree.get("spec") or {}
+    if request.kind.storage != REQUESTS or request.operation != "create" or spec.get("signerName") != API_CLIENT:
+        return
+    if ADMIN_GROUP in _organizations(spec.get("request") or ""):
+        kind, why = request.kind, f"the signer {API_CLIENT} certifies no members of {ADMIN_GROUP}"
+        raise forbidden(kind.group, kind.plural, request.name, why)
+
+
+def _organizations(text: str) -> list[str | bytes]:
+    """The organizations a request (PEM in base64) is for; none if it cannot be read, since nobody signs it then."""
+    from cryptography import x509  # few servers see such a request
+    from cryptography.x509.oid import NameOID
+
+    try:
+        subject = x509.load_pem_x509_csr(a2b_base64(text)).subject
+    except (ValueError, x509.InvalidVersion):
+        return []
+    return [one.value for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
 
 
 def _signs(new: Tree, old: Tree) -> bool:

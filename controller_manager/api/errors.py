@@ -196,7 +196,7 @@ def from_response(code: int, body: bytes) -> ApiError:
     """The refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
     try:
         status = msgspec.json.decode(body, type=Status)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         status = Status()
     if status.kind != "Status" or not status.message:
         text = body.decode("utf-8", "replace").partition("\n")[0][:500] or f"HTTP status {code}"

@@ -143,7 +143,7 @@ async def _read(client: Client, path: str, form: type[T], *, accept: str = "appl
     """The document at `path`, or why there is none."""
     try:
         return msgspec.json.decode(await client.raw(Call("GET", path, accept=accept)), type=form)
-    except (ApiError, TransportError, msgspec.DecodeError) as error:
+    except (ApiError, TransportError, msgspec.DecodeError, RecursionError) as error:
         return str(error)
 
 

@@ -77,7 +77,7 @@ def old(*resources: tuple[str, str, bool]) -> Any:
 
 async def test_the_older_form_group_by_group() -> None:
     versions = [{"groupVersion": f"apps/{name}", "version": name} for name in ("v1beta1", "v1", "v2")]
-    broken = {"name": "x.example", "versions": [{"version": "v1"}, {"version": "v2"}], "preferredVersion": None}
+    broken = {"name": "x.example", "versions": [{"version": f"v{number}"} for number in (1, 2, 3)]}
     found = await found_in(
         {
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -91,6 +91,7 @@ async def test_the_older_form_group_by_group() -> None:
             "/apis/apps/v2": old(),
             "/apis/x.example/v1": ServiceUnavailable("down"),
             "/apis/x.example/v2": TransportError("cut"),
+            "/apis/x.example/v3": msgspec.Raw(b'{"x":' * 50_000),
         }
     )
     assert [(each.resource.name, each.resource.version) for each in found.resources] == [
@@ -100,7 +101,12 @@ async def test_the_older_form_group_by_group() -> None:
         ("deployments.apps", "v1beta1"),
     ]
     assert found.resources[0].subresources == {"status": {"get", "list"}}
-    assert found.failures == {"x.example/v1": "down", "x.example/v2": "cut"}
+    assert "recursion" in found.failures["x.example/v3"]
+    assert {**found.failures, "x.example/v3": ""} == {
+        "x.example/v1": "down",
+        "x.example/v2": "cut",
+        "x.example/v3": "",
+    }
 
 
 async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
