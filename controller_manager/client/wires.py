@@ -4,6 +4,7 @@ What an HTTP library does beside that (sessions, cookies, redirects, streams) to
 """
 
 import asyncio
+import socket
 import ssl
 from typing import NamedTuple, cast
 
@@ -162,16 +163,29 @@ class Wires:
 
     async def _open(self, place: Place, closings: int) -> Wire:
         """A new connection, for a request that began when there were so many closings."""
-        loop, name = asyncio.get_running_loop(), place.name if place.tls else None
         if closings == self._closings:
-            async with asyncio.timeout(self._connect):
-                _, wire = await loop.create_connection(
-                    Wire, place.host, place.port, ssl=place.tls, server_hostname=name
-                )
+            wire = await self._reach(place)
             if closings == self._closings:
                 return wire
             wire.drop()
         raise TransportError("the connection was closed")
+
+    async def _reach(self, place: Place) -> Wire:
+        """A connection to the first address of a host that takes one; none of them gets the time of the others."""
+        loop, name = asyncio.get_running_loop(), (place.name or place.host) if place.tls else None
+        end = loop.time() + self._connect
+        async with asyncio.timeout_at(end):
+            found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        hosts = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        failures: list[OSError] = []
+        for tried, host in enumerate(hosts):
+            try:
+                async with asyncio.timeout((end - loop.time()) / (len(hosts) - tried)):
+                    _, wire = await loop.create_connection(Wire, host, place.port, ssl=place.tls, server_hostname=name)
+                return wire
+            except OSError as failure:
+                failures.append(failure)
+        raise failures[0]
 
     async def _exchange(self, place: Place, wire: Wire, request: bytes) -> Response:
         self._busy.add(wire)

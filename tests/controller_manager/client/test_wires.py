@@ -1,6 +1,7 @@
 """Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -269,3 +270,33 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
             await made.ask(place, GET, twice=True)
     made.close()
     listening.close()
+
+
+async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(lambda *_: OK)
+    silent = socket.create_server(("127.0.0.2", 0), backlog=0)
+    port = silent.getsockname()[1]
+    fillers = [socket.socket() for _ in range(4)]
+    for filler in fillers:
+        filler.setblocking(False)
+        filler.connect_ex(("127.0.0.2", port))
+    listening = await asyncio.start_server(server, "127.0.0.1", port)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return list(addresses)
+
+    made = Wires(1, 0.4, 5.0)
+    try:
+        with monkeypatch.context() as patched:
+            loop = asyncio.get_running_loop()
+            real = loop.getaddrinfo
+            patched.setattr(
+                loop, "getaddrinfo", lambda host, *a, **k: (resolve if host == "twice" else real)(host, *a, **k)
+            )
+            assert (await made.ask(Place("twice", port), GET, twice=False)).body == b"ok"
+    finally:
+        made.close()
+        listening.close()
+        for one in (silent, *fillers):
+            one.close()
