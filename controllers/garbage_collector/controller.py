@@ -131,19 +131,20 @@ class GarbageCollector:
 
     async def _seek(self, owner: Node) -> Requeue | None:
         """Look for an owner nobody has observed, wherever its dependents say it is."""
-        unknown: UnknownKind | None = None
+        trouble: UnknownKind | Unclear | ApiError | None = None
         is_there = False
         for claim in tuple(owner.claims):
             try:
                 standing = await self._lookup.owner(claim)
-            except UnknownKind as error:
-                unknown = error
+            except (UnknownKind, Unclear, ApiError) as error:
+                # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
+                trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
                 continue
             if standing is Standing.GONE:
                 self._order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
             is_there = is_there or standing in (Standing.SOLID, Standing.WAITING)
-        if unknown is not None:
-            raise unknown
+        if trouble is not None and not (is_there and isinstance(trouble, UnknownKind)):
+            raise trouble
         return Requeue(UNOBSERVED) if is_there else None
 
     async def _judge(self, node: Node, identity: Identity, seen: ObjectMeta) -> None:

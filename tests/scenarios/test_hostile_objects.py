@@ -316,6 +316,19 @@ async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others(
         await ask(cluster, "other", request_pem("jane", ["system:masters"]), LEGACY_UNKNOWN)
 
 
+@pytest.mark.parametrize("nonsense", ["../../secrets", "a\r\nb", "p%2f0"])
+async def test_nonsense_about_an_owner_keeps_nobody_else_who_names_it(nonsense: str) -> None:
+    async with Cluster() as cluster:
+        names = ("first", "victim", "last")
+        for name, claimed in zip(names, (nonsense, "gone", nonsense), strict=True):
+            owners = [reference("ConfigMap", claimed, "u")]
+            await create(cluster, f"{HERE}/configmaps", name, metadata={"ownerReferences": owners})
+        await cluster.manage("--leader-elect=false", "--controllers=garbagecollector")
+        await cluster.advance(30)
+        left = {one.metadata.name for one in (await cluster.client.list(CONFIG_MAPS, "default")).items}
+        assert left == {"first", "last"}
+
+
 async def test_the_garbage_collector_forgets_the_puzzles_of_objects_that_are_gone() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", "--controllers=garbagecollector")
