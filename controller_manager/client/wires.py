@@ -120,7 +120,7 @@ class Wire(asyncio.Protocol):
 
 
 class Wires:
-    """At most so many connections at once, whatever they lead to: who comes later waits.
+    """Carry at most so many requests at once, wherever these go: who comes later waits.
 
     `connect` and `silence` are the seconds without a connection and without a byte after which a request fails.
     """
