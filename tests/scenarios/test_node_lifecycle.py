@@ -138,6 +138,20 @@ async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
         assert status_of(await node(cluster, "a")) == "True"
 
 
+async def test_another_manager_leaves_taints_as_they_are() -> None:
+    async with cluster_of("abcd") as (cluster, agents):
+        first = await manage(cluster)
+        await cluster.sleep(30)
+        agents.silent.add("a")
+        await cluster.sleep(90)
+        before = await node(cluster, "a")
+        assert is_evicted(before)
+        await first.kill()
+        await manage(cluster)
+        await cluster.sleep(90)
+        assert await node(cluster, "a") == before
+
+
 async def test_what_a_node_says_becomes_its_taints() -> None:
     async with cluster_of("abcd") as (cluster, agents):
         await manage(cluster)
