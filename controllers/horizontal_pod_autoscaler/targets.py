@@ -1,8 +1,9 @@
 """Finds out which resource has the objects of a kind, and reads and writes the scale of one of them."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
@@ -14,7 +15,7 @@ from controller_manager.api.autoscaling import (
     scale_of,
 )
 from controller_manager.api.errors import ApiError, Conflict, NotFound
-from controller_manager.api.resource import Key
+from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
 from controller_manager.client import Client
 from controller_manager.client.discovery import ServedResource, resources
@@ -23,8 +24,8 @@ from controller_manager.client.discovery import ServedResource, resources
 _REREAD = 30.0
 _AGAIN = 3
 _ROOTS = frozenset({"/api", "/apis"})
-# Scales of one resource that are read at the same time, and seconds for an answer: one that hangs, maybe in a webhook
-# that converts a custom resource, holds up no autoscaler of another.
+# Scales of one resource that are read at the same time, and seconds to read or to write one: what hangs, maybe in a
+# webhook that converts a custom resource, holds up no autoscaler of another.
 READS = 100
 DEADLINE = 30.0
 
@@ -101,17 +102,18 @@ class Targets:
         raise refusal
 
     async def _read(self, resource: ScaleResource, key: Key) -> Scale:
-        async with self._turns[resource]:
-            try:
-                async with asyncio.timeout(DEADLINE):
-                    return await self._client.get(resource, key, subresource="scale")
-            except TimeoutError as error:
-                raise TimeoutError(
-                    f"the scale of {resource.plural} {key} did not come within {DEADLINE:g} s"
-                ) from error
+        async with self._turns[resource], _in_time(f"the scale of {resource.plural} {key} did not come"):
+            return await self._client.get(resource, key, subresource="scale")
 
     async def set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
-        """Have the target scaled, unless it has been meanwhile: then Conflict is raised, and nothing done."""
+        """Have the target scaled, unless it has been meanwhile: then Conflict is raised, and nothing done.
+
+        Raises ApiError too, and OSError when nobody knows what was done.
+        """
+        async with _in_time(f"nothing came of scaling {resource.plural} {key_of(scale)}"):
+            await self._set(resource, scale, replicas)
+
+    async def _set(self, resource: ScaleResource, scale: Scale, replicas: int) -> None:
         before = scale.spec.replicas
         for _ in range(_AGAIN):
             try:
@@ -119,12 +121,20 @@ class Targets:
                 await self._client.update(resource, wanted, subresource="scale")
                 return
             except Conflict:
-                scale = await self._client.get(
-                    resource, Key(scale.metadata.namespace, scale.metadata.name), subresource="scale"
-                )
+                scale = await self._client.get(resource, key_of(scale), subresource="scale")
                 if scale.spec.replicas != before:
                     raise
         raise Conflict("the target changes all the time")
+
+
+@contextlib.asynccontextmanager
+async def _in_time(what: str) -> AsyncIterator[None]:
+    """Raise TimeoutError, which says `what` happened, once there was no answer for too long."""
+    try:
+        async with asyncio.timeout(DEADLINE):
+            yield
+    except TimeoutError as error:
+        raise TimeoutError(f"{what} within {DEADLINE:g} s") from error
 
 
 def _by_kind(found: Sequence[ServedResource]) -> dict[_Kind, tuple[ServedResource, ...]]:

@@ -532,6 +532,33 @@ async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
         assert (await told(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
 
 
+async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> None:
+    async with Cluster() as cluster:
+        meter = Meter(cluster)
+        shops = [Workload(cluster, meter, name, load=300) for name in ("a", "b", "c", "d", "e", "web")]
+        for each in shops:
+            await each.create(2)
+        hanging = [0]
+
+        async def hang(request: Request) -> Response:
+            if request.method == "PUT" and "/web/" not in request.path:
+                hanging.append(hanging[-1] + 1)
+                await cluster.sleep(100_000)
+            return await cluster.api.handle(request)
+
+        cluster.serve_beside("/apis/apps", hang)
+        await manage(cluster)
+        for each in shops[:5]:
+            await cluster.client.create(HPAS, autoscaler(each))
+        await cluster.sleep(5)
+        assert hanging[-1] == 5, "all turns are taken"
+        await cluster.client.create(HPAS, autoscaler(shops[5]))
+        await cluster.sleep(35)
+        assert await shops[5].replicas() == 4
+        key = Key("default", "a")
+        assert (await told(cluster, key))["AbleToScale"] == ("False", "FailedUpdateScale")
+
+
 async def test_what_a_scale_is_refused_for_is_told() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
