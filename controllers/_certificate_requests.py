@@ -121,10 +121,11 @@ def asked_for(request: "CertificateSigningRequest") -> Asked:
 
     common = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     organizations = request.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
-    names: dict[str, tuple[str, ...]] = {}
+    names: dict[str, list[str]] = {}
     for kind, name in alternative_names(request):
-        names[kind] = (*names.get(kind, ()), str(name.value))
-    return Asked(common[-1] if common else "", tuple(str(one.value) for one in organizations), names)
+        names.setdefault(kind, []).append(str(name.value))
+    by_kind = {kind: tuple(found) for kind, found in names.items()}
+    return Asked(common[-1] if common else "", tuple(str(one.value) for one in organizations), by_kind)
 
 
 def alternative_names(request: "CertificateSigningRequest") -> list[tuple[str, "GeneralName"]]:

@@ -2,13 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from time import process_time
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Toleration
 from controller_manager.api.discovery import EndpointSlice
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.nodes import Taint
+from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
+from controller_manager.testing.certificates import authority, hosts, request_pem
+from controllers._certificate_requests import asked_for, read_request
+from controllers.certificate_signing.authority import read_authority
+from controllers.certificate_signing.validity import Validity
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints import MANAGED_BY, MANAGER, desired, subsets_of
 from controllers.horizontal_pod_autoscaler.history import History
@@ -80,6 +86,18 @@ def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
     with soon():
         made = decide(SERVICE, [POD], lambda _: "", slices, 100, dict)
     assert len(made.writes.delete) == len(slices) - 1
+
+
+def test_a_request_for_forty_thousand_names_is_read_and_certified() -> None:
+    pem = request_pem(names=hosts(*(f"n{number}" for number in range(40_000))))
+    signer = read_authority(authority())
+    now = utc_now()
+    with soon():
+        request = read_request(pem)
+        asked = asked_for(request)
+        certificate = signer.issue(request, ("server auth",), Validity(now, now + timedelta(hours=1)))
+    assert len(asked.names["DNS"]) == 40_000
+    assert len(certificate) > len(pem)
 
 
 def test_taints_and_tolerations_are_not_compared_each_with_each() -> None:
