@@ -40,6 +40,7 @@ class Controller:
             self._add_indexes()
         self._life = Life(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
+        self._feed: Feed | None = None
         self._stop = asyncio.Event()
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
         self._written: dict[Hashable, list[Write]] = {}
@@ -96,7 +97,9 @@ class Controller:
             settle=self._settle,
             queue=self.spec.queue,
         )
-        feed = Feed(self.spec.watches, self._context.informers, self._options, loop.add, self._echoes.is_one)
+        self._feed = feed = Feed(
+            self.spec.watches, self._context.informers, self._options, loop.add, self._echoes.is_one
+        )
         self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
             async with Tasks() as tasks:
@@ -105,7 +108,7 @@ class Controller:
                     tasks.start(reconciler.run(loop.add), name=f"source {self.spec.name}")
                 await loop.run(grace=_GRACE)
         finally:
-            self._loop = None
+            self._loop = self._feed = None
             self._written.clear()
 
     def _note(self, write: Write) -> None:
@@ -117,11 +120,16 @@ class Controller:
             informer.add_indexes(watch.indexes)
 
     async def _reconcile(self, reconciler: Reconciler[Any], key: Hashable) -> Requeue | None:
+        feed = self._feed
+        if feed is not None:
+            feed.began(key)
         with noting_writes() as writes:
             try:
                 return await reconciler.reconcile(key)
             finally:
                 self._written[key] = list(writes.values())
+                if feed is not None:
+                    feed.ended(key)
 
     def _settle(self, key: Hashable, done: Callable[[], None]) -> None:
         when_seen(self._context.informers, self._written.pop(key), done)

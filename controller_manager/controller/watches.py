@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from controller_manager.api.model import Object
@@ -72,6 +72,8 @@ class Feed:
         self._options = options
         self._add = add
         self._is_echo = is_echo
+        # Changes that may be echoes of what a key is writing just now, the last of each object, until its run ends.
+        self._held: dict[Hashable, dict[tuple[str, Key], tuple[Watch, Change[Any]]]] = {}
         self._noted: deque[tuple[Watch, Change[Any]]] = deque()
         self._wake = asyncio.Event()
 
@@ -103,9 +105,26 @@ class Feed:
             await asyncio.sleep(0)
 
     def _order(self, watch: Watch, change: Change[Any]) -> None:
-        if isinstance(watch, Mapped) and not watch.echoes and self._is_echo(watch.resource, change):
-            return
-        keys = tuple(keys_of(watch, self._informers, change))
+        keys = dict.fromkeys(keys_of(watch, self._informers, change))
+        if isinstance(watch, Mapped) and not watch.echoes:
+            if self._is_echo(watch.resource, change):
+                return
+            for key in keys.keys() & self._held.keys():
+                del keys[key]
+                self._held[key][watch.resource.name, change.key] = (watch, change)
+        self._wake_keys(watch, change, keys)
+
+    def began(self, key: Hashable) -> None:
+        """A run for `key` has begun: what it writes may be told of before its answer comes."""
+        self._held[key] = {}
+
+    def ended(self, key: Hashable) -> None:
+        """The run for `key` has ended, and all its answers are there."""
+        for watch, change in self._held.pop(key, {}).values():
+            if not self._is_echo(watch.resource, change):
+                self._wake_keys(watch, change, (key,))
+
+    def _wake_keys(self, watch: Watch, change: Change[Any], keys: Collection[Hashable]) -> None:
         if not keys:
             return
         cause = cause_of(watch.resource, change)

@@ -156,3 +156,22 @@ async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bo
             api.put("/api/v1/namespaces/a/pods/x")
             await asyncio.sleep(1)
     assert woken == (["101", "102"] if echoes else ["102"])
+
+
+async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_run_ends(api: Any) -> None:
+    woken: list[Any] = []
+    own = Echoes(frozenset({"pods"}))
+    async with synced(api) as informers:
+        watch = Mapped(PODS, lambda _, change: (change.key, change.key), echoes=False)
+        feed = Feed([watch], informers, Options(), lambda key, *_, after: woken.append(key), own.is_one)
+        async with Tasks() as tasks:
+            tasks.start(feed.run(), name="feed")
+            for answered in (True, False):
+                feed.began(KEY)
+                api.put("/api/v1/namespaces/a/pods/x")
+                await asyncio.sleep(1)
+                assert woken == []
+                if answered:
+                    own.expect(Write(PODS, KEY, "101"))
+                feed.ended(KEY)
+            assert woken == [KEY], "what nobody answered for may be of others"
