@@ -10,7 +10,7 @@ and new slices hold the rest. Endpoints are never moved to even things out. A sl
 would have to be made.
 """
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -150,16 +150,15 @@ def _reuse(drafts: list[Draft], spare: list[EndpointSlice]) -> tuple[tuple[Draft
 
     The family of a slice never changes.
     """
-    spare = sorted(spare, key=lambda s: (len(s.endpoints or ()), s.metadata.name))
+    pools: dict[str, deque[EndpointSlice]] = defaultdict(deque)
+    for slice_ in sorted(spare, key=lambda s: (len(s.endpoints or ()), s.metadata.name)):
+        pools[slice_.address_type].append(slice_)
     reused = []
     for draft in drafts:
-        if draft.current is None:
-            found = next((s for s in spare if s.address_type == draft.group.family), None)
-            if found is not None:
-                spare.remove(found)
-                draft = draft._replace(current=found)
+        if draft.current is None and (pool := pools[draft.group.family]):
+            draft = draft._replace(current=pool.popleft())
         reused.append(draft)
-    return tuple(reused), tuple(spare)
+    return tuple(reused), tuple(slice_ for pool in pools.values() for slice_ in pool)
 
 
 class Style:

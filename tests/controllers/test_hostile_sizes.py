@@ -6,13 +6,14 @@ from datetime import timedelta
 from time import process_time
 
 from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Toleration
-from controller_manager.api.discovery import EndpointSlice
+from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.nodes import Taint
 from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem
 from controllers._certificate_requests import asked_for, read_request
+from controllers._slices import Group, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
 from controllers.endpoint_slices.decide import decide
@@ -86,6 +87,19 @@ def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
     with soon():
         made = decide(SERVICE, [POD], lambda _: "", slices, 100, dict)
     assert len(made.writes.delete) == len(slices) - 1
+
+
+def test_slices_that_are_not_needed_are_not_searched_for_each_that_is() -> None:
+    groups = [Group("IPv4", frozenset((SlicePort(name="", port=number + 1),))) for number in range(15_000)]
+    endpoint = Endpoint(addresses=("10.0.0.1",))
+    wanted = {group: {identity(endpoint): endpoint} for group in groups}
+    spare = [
+        EndpointSlice(metadata=ObjectMeta(name=f"s{number:05}"), address_type="IPv6", endpoints=())
+        for number in range(15_000)
+    ]
+    with soon():
+        made = arrange(spare, wanted, 100, lambda _: False)
+    assert (len(made.drafts), len(made.spare)) == (15_000, 15_000)
 
 
 def test_a_request_for_forty_thousand_names_is_read_and_certified() -> None:
