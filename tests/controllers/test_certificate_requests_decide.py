@@ -1,8 +1,11 @@
 """What the approver takes for a node's request, when it looks again, and when requests are deleted."""
 
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from controller_manager.api.certificates import (
     API_CLIENT,
@@ -19,7 +22,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.testing.certificates import CLIENT_USAGES, authority, signing_request
 from controllers._certificate_requests import Asked
 from controllers.certificate_approving import NODE, SELF, claims, is_judged, next_look
-from controllers.certificate_cleaning import end_of
+from controllers.certificate_cleaning import end_of, expiry_of
 from controllers.certificate_signing import is_waiting
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -108,3 +111,10 @@ def test_the_next_look(age: timedelta, wait: float) -> None:
 )
 def test_the_end_of_a_request(found: CertificateSigningRequest, after: timedelta | None) -> None:
     assert end_of(found) == (None if after is None else NOW + after)
+
+
+def test_a_certificate_of_a_version_nobody_knows_ends_when_nobody_can_say() -> None:
+    der = x509.load_pem_x509_certificate(CERTIFICATE).public_bytes(Encoding.DER)
+    odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020109"), 1)
+    assert expiry_of(CERTIFICATE) is not None
+    assert expiry_of(b"-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n" % b64encode(odd)) is None
