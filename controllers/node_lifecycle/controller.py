@@ -113,9 +113,10 @@ class NodeLifecycleController:
 
     async def run(self, add: Add) -> None:
         """Look at all nodes every period, and have those reconciled that need it, or whose turn has come."""
+        next_look = monotonic()
         while True:
+            self._look(add, late=monotonic() - next_look)
             next_look = monotonic() + self._period
-            self._look(add)
             while monotonic() < next_look:
                 await self._wait(self._order_evictions(add, next_look))
 
@@ -137,12 +138,12 @@ class NodeLifecycleController:
                 await self._tell_pods(node)
         self._metrics.one.observe(monotonic() - began)
 
-    def _look(self, add: Add) -> None:
+    def _look(self, add: Add, late: float) -> None:
         began = monotonic()
         watch = self._leases.reflector
-        verdict = self._hearing.judge(self._leases.age(), (watch.lists, watch.watches))
+        verdict = self._hearing.judge(self._leases.age(), (watch.lists, watch.watches), late)
         if verdict is Verdict.ANEW:
-            self._log.warning("nothing was heard of any lease for a while; nodes have their grace periods anew")
+            self._log.warning("no lease could be heard of for a while; nodes have their grace periods anew")
             self._fleet.hear_all(began)
         was_disrupted = self._fleet.disrupted
         found = self._fleet.look(self._nodes.list(), self._leases.get, began, judge=verdict is Verdict.SILENCE)

@@ -4,6 +4,7 @@ the last word of any lease    connection          then
 came a while ago              whatever            we may be deaf: nobody falls silent for now
 just came, after that         the same            it was they who were silent: a watch leaves nothing out
 just came, after that         another             nobody knows: all nodes are taken for heard now
+whatever, and we slept        whatever            the same: much of what was said may be yet to be read
 """
 
 from collections.abc import Hashable
@@ -27,8 +28,11 @@ class Hearing:
         # Which connection it was that something was heard on.
         self._connection: Hashable = None
 
-    def judge(self, age: float, connection: Hashable) -> Verdict:
-        """The last word came so many seconds ago, and the watch is now that connection."""
+    def judge(self, age: float, connection: Hashable, late: float = 0.0) -> Verdict:
+        """The last word came so many seconds ago, the watch is now that connection, and we look so much too late."""
+        if late > self._patience:
+            self._deaf, self._connection = False, connection
+            return Verdict.ANEW
         if age > self._patience:
             self._deaf = True
             return Verdict.NOTHING

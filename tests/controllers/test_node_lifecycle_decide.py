@@ -379,6 +379,13 @@ def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> N
     assert [hearing.judge(age, connection) for age, connection in heard] == [Verdict[v] for v in verdicts.split()]
 
 
+def test_who_slept_knows_nothing_of_silence() -> None:
+    hearing = Hearing(25)
+    heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
+    verdicts = [hearing.judge(age, connection, late).name for age, connection, late in heard]
+    assert verdicts == ["SILENCE", "SILENCE", "ANEW", "SILENCE", "ANEW", "SILENCE"]
+
+
 EVENTS = st.lists(
     st.tuples(
         st.sampled_from(["True", "False", "Unknown", "", "move", "renew", "drop", "evict", "look"]),

@@ -7,6 +7,7 @@ What must hold, whatever fails (the fault run at the end, and the split of a zon
 - once it is quiet, taints say what conditions say, and conditions say what nodes said or that they are silent
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -29,6 +30,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controller_manager.testing.agents import Agents
+from controller_manager.testing.virtual import VirtualLoop
 from controllers.node_lifecycle import SPECS
 from controllers.node_lifecycle.desired import is_evicted, status_of, zone_of
 
@@ -293,6 +295,19 @@ async def test_nodes_that_could_not_be_heard_are_not_silent(what: str, seconds: 
             await cluster.stop_api()
             await cluster.sleep(seconds)
             await cluster.start_api()
+        for _ in range(30):
+            await cluster.sleep(3)
+            assert {status_of(n) for n in (await cluster.client.list(NODES)).items} == {"True"}
+
+
+@pytest.mark.parametrize("seconds", [40, 100, 400])
+async def test_nodes_are_not_silent_because_everybody_slept(seconds: float) -> None:
+    async with cluster_of("abc", "xyz") as (cluster, _):
+        await manage(cluster)
+        await cluster.sleep(60)
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        loop.jump(seconds)
         for _ in range(30):
             await cluster.sleep(3)
             assert {status_of(n) for n in (await cluster.client.list(NODES)).items} == {"True"}
