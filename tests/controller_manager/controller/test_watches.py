@@ -64,6 +64,7 @@ def test_mapped_wakes_what_its_function_names(informers: Informers) -> None:
         yield Key("b", change.object.metadata.name)
 
     assert woken(Mapped(PODS, keys), informers, POD, POD) == [Key("b", "x")]
+    assert woken(Mapped(PODS), informers, POD, POD) == []
 
 
 @pytest.mark.parametrize(
