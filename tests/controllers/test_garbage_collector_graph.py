@@ -1,6 +1,5 @@
 """The graph of owners is the same whatever the order of changes, and misses nobody who has to be looked at."""
 
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
