@@ -6,19 +6,16 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from controller_manager.api.errors import ApiError
-from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
+from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
-from controller_manager.controller import Add, Context, GiveUp, Priority, Requeue, Rule, Spec
+from controller_manager.controller import Add, Context, GiveUp, Requeue, Rule, Spec
 from controller_manager.options import Int32, Options, flag
 from controllers.garbage_collector.graph import (
     FOREGROUND,
     ORPHAN,
     Graph,
-    Identity,
-    Instruction,
-    Misplaced,
     Node,
     Task,
     What,
@@ -26,8 +23,10 @@ from controllers.garbage_collector.graph import (
     is_orphaning,
     is_waiting,
 )
+from controllers.garbage_collector.identity import Identity
+from controllers.garbage_collector.intake import Intake
 from controllers.garbage_collector.lookup import Lookup, Unclear, UnknownKind
-from controllers.garbage_collector.monitors import Monitors, Observation
+from controllers.garbage_collector.monitors import Monitors
 from controllers.garbage_collector.verdict import Delete, Rename, Standing, verdict
 from controllers.garbage_collector.writes import Writes
 
@@ -40,7 +39,6 @@ UNOBSERVED = 30.0
 # Those that have failed for longer hold up no owner that only waits for its dependents: what was hidden goes after it.
 # They do hold up one that orphans them: what was hidden would be collected.
 HELD_BACK, LOOK_AGAIN = 30.0, 1.0
-TAKEN_IN_AT_ONCE = 500
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
 
 _SYNC_ERRORS = Family(
@@ -84,28 +82,27 @@ class GarbageCollector:
 
     def __init__(self, context: Context, options: GarbageCollectorOptions) -> None:
         self._enabled = options.enable_garbage_collector
-        self._events = context.events
         self._log = context.log
         self._errors = Counters(_SYNC_ERRORS, context.runtime.registry)
         self._graph = Graph()
         self._monitors = Monitors(context.client, context.informers, context.log)
+        self._intake = Intake(self._graph, self._monitors, context.events)
         self._lookup = Lookup(context.client, lambda: self._monitors.known, self._graph.absent)
         self._writes = Writes(context.client, self._lookup)
         # What could not be looked at because of a kind nobody knows.
         self._puzzles: dict[Task, None] = {}
         # Since when an owner is kept back.
         self._held_back: dict[Task, float] = {}
-        self._add: Add = _nobody
 
     async def run(self, add: Add) -> None:
         """Watch everything, and order looks, until cancelled."""
         if not self._enabled:
             return
-        self._add = add
+        self._intake.add = add
         try:
             await self._discover()
             await self._read_everything()
-            await all_of(self._follow(), self._rediscover())
+            await all_of(self._intake.follow(), self._rediscover())
         finally:
             self._monitors.stop()
 
@@ -141,7 +138,7 @@ class GarbageCollector:
                 trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
                 continue
             if standing is Standing.GONE:
-                self._order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
+                self._intake.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
             is_there = is_there or standing in (Standing.SOLID, Standing.WAITING)
         if trouble is not None and not (is_there and isinstance(trouble, UnknownKind)):
             raise trouble
@@ -206,7 +203,7 @@ class GarbageCollector:
             return None
         freed: set[str] = set()
         while True:
-            self._take_in_all()
+            self._intake.catch_up()
             rest = [uid for uid in owner.dependents() if uid not in freed]
             if not rest:
                 break
@@ -251,73 +248,16 @@ class GarbageCollector:
         del self._held_back[task]
         return False
 
-    # What is seen
+    # Which resources there are, and what is in them
 
     async def _read_everything(self) -> None:
-        """Build the graph before anything is looked at: who was read first means nothing."""
         try:
             async with asyncio.timeout(FIRST_READING):
                 await self._monitors.synced()
         except TimeoutError:
             self._errors.add()
             self._log.warning("going on without what could not be read", resources=self._monitors.unread())
-        ordered: dict[Instruction, None] = {}
-        while self._monitors.seen:
-            for _ in range(min(TAKEN_IN_AT_ONCE, len(self._monitors.seen))):
-                ordered.update(dict.fromkeys(self._apply(self._monitors.seen.popleft())))
-            await asyncio.sleep(0)
-        await self._order_in_parts(list(ordered), "found at the start", Priority.LOW)
-
-    async def _follow(self) -> None:
-        while True:
-            await self._monitors.something()
-            while seen := self._monitors.seen:
-                for _ in range(min(TAKEN_IN_AT_ONCE, len(seen))):
-                    one = seen.popleft()
-                    instructions = self._apply(one)
-                    if instructions:
-                        await self._order_in_parts(instructions, _cause(one), _priority(one))
-                    if not seen:
-                        break
-                await asyncio.sleep(0)
-
-    def _take_in_all(self) -> None:
-        """Take in at once what has been seen."""
-        while self._monitors.seen:
-            one = self._monitors.seen.popleft()
-            self._order(self._apply(one), _cause(one), _priority(one))
-
-    def _apply(self, one: Observation) -> list[Instruction]:
-        if one.meta is not None:
-            return self._graph.observe(one.identity, one.meta)
-        return self._graph.forget(one.identity) if one.out_of_sight else self._graph.lose(one.identity)
-
-    async def _order_in_parts(self, instructions: list[Instruction], cause: str, priority: Priority) -> None:
-        """Order work, letting other work run now and then."""
-        for start in range(0, len(instructions), TAKEN_IN_AT_ONCE):
-            self._order(instructions[start : start + TAKEN_IN_AT_ONCE], cause, priority)
-            if len(instructions) > TAKEN_IN_AT_ONCE:
-                await asyncio.sleep(0)
-
-    def _order(self, instructions: Iterable[Instruction], cause: str, priority: Priority = Priority.NORMAL) -> None:
-        for instruction in instructions:
-            match instruction:
-                case Task() as task:
-                    if self._graph.needs(task):
-                        self._add(task, cause, priority)
-                case Misplaced(dependent, owner):
-                    self._tell(dependent, owner)
-
-    def _tell(self, dependent: Identity, owner: Identity) -> None:
-        resource = self._monitors.known.kinds.get((dependent.group, dependent.kind))
-        if resource is not None:
-            metadata = ObjectMeta(namespace=dependent.namespace, name=dependent.name, uid=dependent.uid)
-            regarding = PartialObject(api_version=resource.api_version, kind=resource.kind, metadata=metadata)
-            there = f"in the namespace {dependent.namespace}" if dependent.namespace else "outside all namespaces"
-            note = f"The owner it names, {owner.kind} {owner.name} with the uid {owner.uid}, does not exist {there}"
-            self._events.warning(regarding, "OwnerRefInvalidNamespace", note)
-
-    # Which resources there are
+        await self._intake.begin()
 
     async def _rediscover(self) -> None:
         while True:
@@ -338,7 +278,7 @@ class GarbageCollector:
         self._held_back = {task: since for task, since in self._held_back.items() if self._graph.needs(task)}
         if self._monitors.known.kinds != kinds:
             puzzles, self._puzzles = self._puzzles, {}
-            self._order(puzzles, "kinds came or went")
+            self._intake.order(puzzles, "kinds came or went")
 
 
 SPECS = (
@@ -357,20 +297,7 @@ SPECS = (
 )
 
 
-def _nobody(key: object, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0) -> None:
-    """Nothing is ordered before the controller runs."""
-
-
 def _unblocking(references: Iterable[OwnerReference], owners: frozenset[str]) -> Iterator[OwnerReference]:
     """The references, none of which holds up any of these owners."""
     for reference in references:
         yield replace(reference, block_owner_deletion=False) if reference.uid in owners else reference
-
-
-def _cause(one: Observation) -> str:
-    what = "out of sight" if one.out_of_sight else "deleted" if one.meta is None else "changed"
-    return f"{one.identity.kind} {one.identity.name} {what}"
-
-
-def _priority(one: Observation) -> Priority:
-    return Priority.LOW if one.is_initial else Priority.NORMAL

@@ -6,18 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controllers.garbage_collector.graph import (
-    Absent,
-    Graph,
-    Identity,
-    Instruction,
-    Misplaced,
-    Node,
-    Task,
-    What,
-    claim_of,
-    is_waiting,
-)
+from controllers.garbage_collector.graph import Graph, Instruction, Misplaced, Node, Task, What, claim_of, is_waiting
+from controllers.garbage_collector.identity import Absent, Identity
 
 UIDS = ("a", "b", "c", "d", "e")
 # Where each object really is; "c" is cluster-wide.

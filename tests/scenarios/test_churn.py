@@ -17,7 +17,7 @@ from controller_manager.base.chance import chance
 from controller_manager.controller import Context, For, GiveUp, Requeue, Rule, Spec
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
-from controllers.garbage_collector.graph import MOST_ABSENT
+from controllers.garbage_collector.identity import MOST_ABSENT
 
 ROUNDS = 40
 
