@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NODES_GROUP = "system:nodes"
 NODE_PREFIX = "system:node:"
-SMALLEST_RSA = 2048
+SMALLEST_RSA = 1024  # what upstream can verify
 CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
 
 _SIGNATURE, _ENCIPHERMENT = "digital signature", "key encipherment"
@@ -57,16 +57,16 @@ def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
 def node_client_problem(asked: Asked, usages: Collection[str]) -> str:
     """Of a node that speaks to the API server."""
     present = next((kind for kind in (DNS, EMAIL, IP, URI) if asked.names.get(kind)), "")
-    names = f"{present} subjectAltNames are not allowed" if present else ""
+    names = f"a node's client certificate must have no {present} subjectAltName" if present else ""
     return _subject_problem(asked) or names or _usages_problem(usages, _CLIENT)
 
 
 def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
     """Of a node that is spoken to."""
     present = next((kind for kind in (EMAIL, URI) if asked.names.get(kind)), "")
-    names = f"{present} subjectAltNames are not allowed" if present else ""
+    names = f"a node's serving certificate must have no {present} subjectAltName" if present else ""
     if not asked.names.get(DNS) and not asked.names.get(IP):
-        names = "a DNS or IP subjectAltName is required"
+        names = "a node's serving certificate needs a DNS or IP subjectAltName"
     return _subject_problem(asked) or names or _usages_problem(usages, _SERVER)
 
 
@@ -162,11 +162,33 @@ def _check_key(request: "CertificateSigningRequest") -> None:
 
 
 def _check_signature(request: "CertificateSigningRequest") -> None:
-    digest = request.signature_hash_algorithm
-    if digest is not None and digest.name in ("md5", "sha1"):
-        raise UnusableRequest(f"the request is signed with {digest.name}, which proves nothing any more")
-    if not request.is_signature_valid:
+    digest = request.signature_hash_algorithm.name if request.signature_hash_algorithm else ""
+    if digest == "md5":
+        raise UnusableRequest("the request is signed with md5, which proves nothing any more")
+    if not (_is_signed_with_sha1(request) if digest == "sha1" else request.is_signature_valid):
         raise UnusableRequest("the request is not signed with the key that it brings")
+
+
+def _is_signed_with_sha1(request: "CertificateSigningRequest") -> bool:
+    """Old tools sign so. It is enough to show that one has a key, but the library leaves it to us to say that."""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+    from cryptography.hazmat.primitives.hashes import SHA1
+
+    key, signed = request.public_key(), (request.signature, request.tbs_certrequest_bytes)
+    try:
+        match key:
+            case RSAPublicKey():
+                key.verify(*signed, PKCS1v15(), SHA1())  # noqa: S303
+            case EllipticCurvePublicKey():
+                key.verify(*signed, ECDSA(SHA1()))  # noqa: S303
+            case _:
+                return False
+    except InvalidSignature:
+        return False
+    return True
 
 
 def _short(error: Exception) -> str:

@@ -24,7 +24,7 @@ SERVER_USAGES = ("digital signature", "key encipherment", "server auth")
 NODE_GROUP = ("system:nodes",)
 
 _MAKERS: dict[str, Callable[[], Key]] = {
-    "rsa-1024": lambda: rsa.generate_private_key(65537, 1024),  # noqa: S505 - to be refused
+    "rsa-1024": lambda: rsa.generate_private_key(65537, 1024),  # noqa: S505 - some have no better
     "rsa-2048": lambda: rsa.generate_private_key(65537, 2048),
     "rsa-4096": lambda: rsa.generate_private_key(65537, 4096),
     "p-224": lambda: ec.generate_private_key(ec.SECP224R1()),
