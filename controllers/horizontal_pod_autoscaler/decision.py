@@ -128,7 +128,7 @@ def by_metrics(
     else:
         limited = as_told(spec.behavior, recommended, current, bounds, history, window, now)
     active = Told(SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}")
-    reason = f"{agreed.metric} above target" if recommended > current else "All metrics below target"
+    reason = f"{agreed.metric} is above its target" if recommended > current else "no metric is above its target"
     return Decision(
         limited.replicas,
         reason if limited.replicas != current else "",

@@ -243,4 +243,4 @@ def statuses(proposals: Sequence[Proposal | Failure]) -> tuple[MetricStatus, ...
 def complaint(failures: Sequence[Failure], count: int) -> str:
     """What is wrong with `count` metrics, in a sentence."""
     first = failures[0].message if failures else "there are none"
-    return f"invalid metrics ({len(failures)} invalid out of {count}): {first}"
+    return f"{len(failures)} of {count} metrics are invalid: {first}"

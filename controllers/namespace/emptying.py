@@ -71,7 +71,7 @@ class Emptier:
         if "deletecollection" in served.verbs:
             try:
                 await self._client.delete_collection(resource, namespace, propagation=_BACKGROUND)
-            except MethodNotAllowed:
+            except (MethodNotAllowed, NotFound):
                 pass  # in spite of what it says of itself
             except (ApiError, OSError) as error:
                 return _sentence(resource.name, error)

@@ -122,7 +122,7 @@ def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
             "NamespaceDeletionDiscoveryFailure",
             "DiscoveryFailed",
             _told(
-                f"Discovery failed for some groups, {len(outcome.undiscovered)} failing",
+                f"The resources of some API groups are not known, {len(outcome.undiscovered)} failing",
                 [f"{name}: {why}" for name, why in outcome.undiscovered],
             ),
             "ResourcesDiscovered",
@@ -153,7 +153,7 @@ def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
             "NamespaceFinalizersRemaining",
             "SomeFinalizersRemain",
             _told(
-                "Some content has finalizers remaining",
+                "Finalizers of the content remain",
                 [f"{name} in {_instances(count)}" for name, count in sorted(finalizers.items())],
             ),
             "ContentHasNoFinalizers",

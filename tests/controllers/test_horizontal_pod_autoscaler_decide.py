@@ -527,9 +527,9 @@ def test_a_minimum_of_none_counts_as_one_without_the_gate() -> None:
 
 def test_a_decision_says_why() -> None:
     decision = by_metrics(scaler(), 4, [proposal(6)], History("u", 0.0, 4), RULES, 10.0)
-    assert (decision.replicas, decision.reason, decision.agreed) == (6, "cpu above target", True)
+    assert (decision.replicas, decision.reason, decision.agreed) == (6, "cpu is above its target", True)
     failed = by_metrics(scaler(), 4, [proposal(3), FAILED], History("u", 0.0, 4), RULES, 10.0)
-    assert (failed.replicas, failed.agreed, failed.problem) == (4, False, "invalid metrics (1 invalid out of 2): no")
+    assert (failed.replicas, failed.agreed, failed.problem) == (4, False, "1 of 2 metrics are invalid: no")
     assert [one.type for one in failed.metrics] == ["Resource", ""]
 
 

@@ -71,7 +71,7 @@ def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
         (
             Outcome(undiscovered=(("a/v1", "it is ill"), ("b/v1", "so is this"))),
             "NamespaceDeletionDiscoveryFailure",
-            "Discovery failed for some groups, 2 failing: a/v1: it is ill, b/v1: so is this",
+            "The resources of some API groups are not known, 2 failing: a/v1: it is ill, b/v1: so is this",
         ),
         (
             Outcome((Remains("pods", 2), Remains("jobs.batch", 1))),
@@ -81,7 +81,7 @@ def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
         (
             Outcome((Remains("pods", 2, Counter(b=1, a=2)), Remains("services", 1, Counter(a=1)))),
             "NamespaceFinalizersRemaining",
-            "Some content has finalizers remaining: a in 3 resource instances, b in 1 resource instance",
+            "Finalizers of the content remain: a in 3 resource instances, b in 1 resource instance",
         ),
         (
             Outcome(tuple(Remains("x", failure=f"{n:02}") for n in range(22))),

@@ -77,7 +77,7 @@ async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> Non
             "ScalingActive": ("True", "ValidMetricFound"),
             "ScalingLimited": ("False", "DesiredWithinRange"),
         }
-        reason = "cpu resource utilization (percentage of request) above target"
+        reason = "cpu resource utilization (percentage of request) is above its target"
         assert sorted(await events(cluster)) == [
             ("SuccessfulRescale", f"New size: 4; reason: {reason}"),
             ("SuccessfulRescale", f"New size: 6; reason: {reason}"),
@@ -104,7 +104,7 @@ async def test_it_scales_down_once_nothing_higher_was_recommended_for_long(
         assert (await told(cluster))["AbleToScale"] == ("True", "ScaleDownStabilized")
         await cluster.advance(60)
         assert await web.follow() == 2
-        assert ("SuccessfulRescale", "New size: 2; reason: All metrics below target") in await events(cluster)
+        assert ("SuccessfulRescale", "New size: 2; reason: no metric is above its target") in await events(cluster)
 
 
 @pytest.mark.flag("horizontal-pod-autoscaler-sync-period")

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from controller_manager.api.core import CONFIG_MAPS, ConfigMap
-from controller_manager.api.errors import Forbidden, MethodNotAllowed
+from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
@@ -97,12 +97,13 @@ async def test_objects_that_cannot_be_deleted_together_go_one_by_one(world: Worl
     assert await world.left() == []
 
 
-async def test_a_server_that_refuses_what_it_offers_is_asked_otherwise(world: World) -> None:
+@pytest.mark.parametrize("refusal", [MethodNotAllowed("no"), NotFound("no")], ids=["405", "404"])
+async def test_a_server_that_refuses_what_it_offers_is_asked_otherwise(world: World, refusal: ApiError) -> None:
     await world.fill(2)
 
     def refuse(request: Request) -> Response | None:
         together = request.method == "DELETE" and request.path.endswith("/configmaps")
-        return Response(405, {}, MethodNotAllowed("no").status().encode()) if together else None
+        return Response(refusal.code, {}, refusal.status().encode()) if together else None
 
     world.refuse = refuse
     assert (await world.emptier.clear(served(*ALL), "default")).count == 0

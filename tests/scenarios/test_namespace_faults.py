@@ -141,7 +141,7 @@ async def test_namespaces_go_whatever_goes_wrong() -> None:
         )
         assert remaining["NamespaceFinalizersRemaining"] == (
             "True",
-            f"Some content has finalizers remaining: {HOLD} in 1 resource instance",
+            f"Finalizers of the content remain: {HOLD} in 1 resource instance",
         )
         await cluster.client.patch(CONFIG_MAPS, Key(HELD, "held"), {"metadata": {"finalizers": None}})
         await cluster.advance(30)
