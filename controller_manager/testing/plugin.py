@@ -1,10 +1,11 @@
 """The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
 
-With `@pytest.mark.virtual(seeds=200)` a test runs 200 times, each with chance of its own. `pytest --seeds=5000` runs
-those tests alone, for so many seeds.
+No other marker is needed, whatever the mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200
+times, each with chance of its own. `pytest --seeds=5000` runs those tests alone, for so many seeds.
 """
 
 import asyncio
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -32,7 +33,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _seeds(item)]
 
 
-@pytest.hookimpl(trylast=True)
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
+    """Have pytest-asyncio run what is marked virtual, in its strict mode as well."""
+    if inspect.iscoroutinefunction(obj) and (
+        collector.get_closest_marker("virtual")
+        or any(mark.name == "virtual" for mark in getattr(obj, "pytestmark", ()))
+    ):
+        pytest.mark.asyncio(obj)
+
+
+@pytest.hookimpl(trylast=True, optionalhook=True)  # pytest without pytest-asyncio goes on as if this were not there
 def pytest_asyncio_loop_factories(
     config: pytest.Config,
     item: pytest.Item,

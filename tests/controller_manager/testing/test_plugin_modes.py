@@ -1,0 +1,36 @@
+"""The plugin in the projects of others, as they have set pytest up."""
+
+import pytest
+
+pytest_plugins = ("pytester",)
+
+VIRTUAL = """
+    import asyncio, pytest
+
+    @pytest.mark.virtual
+    async def test_an_hour():
+        await asyncio.sleep(3600)
+        assert asyncio.get_running_loop().time() >= 3600
+"""
+MODULE = """
+    import asyncio, pytest
+
+    pytestmark = pytest.mark.virtual
+
+    class TestHour:
+        async def test_an_hour(self):
+            await asyncio.sleep(3600)
+            assert asyncio.get_running_loop().time() >= 3600
+"""
+
+
+@pytest.mark.parametrize("mode", ["strict", "auto"])
+@pytest.mark.parametrize("module", [VIRTUAL, MODULE])
+def test_the_marker_is_enough(pytester: pytest.Pytester, module: str, mode: str) -> None:
+    pytester.makepyfile(module)
+    pytester.runpytest_inprocess(f"--asyncio-mode={mode}", "--timeout=20").assert_outcomes(passed=1)
+
+
+def test_pytest_without_asyncio_is_not_disturbed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_sum(): assert 1 + 1 == 2")
+    pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=1)
