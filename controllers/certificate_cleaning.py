@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from controller_manager.api.certificates import (
@@ -82,17 +82,24 @@ def end_of(request: CertificateSigningRequest) -> datetime | None:
 def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
     conditions, certificate = request.status.conditions, request.status.certificate
     if not conditions and request.metadata.creation_timestamp:
-        yield parse_time(request.metadata.creation_timestamp) + OPEN
+        yield _later(request.metadata.creation_timestamp, OPEN)
     for condition in conditions:
         if condition.last_update_time is None:
             continue
-        since = parse_time(condition.last_update_time)
         if condition.type in (DENIED, FAILED):
-            yield since + DONE
+            yield _later(condition.last_update_time, DONE)
         elif condition.type == APPROVED:
-            yield since + (DONE if certificate else OPEN)
+            yield _later(condition.last_update_time, DONE if certificate else OPEN)
     if certificate and request.condition(APPROVED) and (expiry := expiry_of(certificate)):
         yield expiry
+
+
+def _later(moment: str, period: timedelta) -> datetime:
+    """Whoever judges a request may write any moment, the last there is too."""
+    try:
+        return parse_time(moment) + period
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def expiry_of(certificate: bytes) -> datetime | None:

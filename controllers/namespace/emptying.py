@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource, key_of
+from controller_manager.base.clock import utc_now
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client
@@ -60,10 +61,10 @@ class Emptier:
             return Remains(resource.name)  # nobody can ask what is left
         found = await self._objects(resource, namespace, until_unsettled=True)
         if all(map(is_settled, found)):
-            return remains_of(resource.name, found)
+            return remains_of(resource.name, found, utc_now())
         refusal = await self._delete(served, namespace)
         left = await self._objects(resource, namespace)
-        return remains_of(resource.name, left, refusal if left else "")
+        return remains_of(resource.name, left, utc_now(), refusal if left else "")
 
     async def _delete(self, served: ServedResource, namespace: str) -> str:
         """Ask for the deletion of everything; why that was refused, for all or for some."""

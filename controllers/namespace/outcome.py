@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller_manager.api.edit import Condition, with_condition
 from controller_manager.api.model import PartialObject
-from controller_manager.api.timestamps import format_time
+from controller_manager.api.timestamps import format_time, parse_time
 from controller_manager.client.discovery import ServedResource
 
 # What holders of finalizers are given before the next look, and the shortest wait between two looks.
@@ -22,12 +22,16 @@ _PROPAGATION = frozenset(("orphan", "foregroundDeletion"))
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What one resource still has in the namespace after its deletion was asked for; `wait` in seconds."""
+    """What one resource still has in the namespace after its deletion was asked for; `wait` in seconds.
+
+    `overdue`: all of it had its time, and no finalizer holds it; a node that is gone leaves its pods so.
+    """
 
     resource: str
     count: int = 0
     finalizers: Counter[str] = field(default_factory=Counter)
     wait: float = 0.0
+    overdue: bool = False
     failure: str = ""
 
 
@@ -71,12 +75,25 @@ def is_settled(obj: PartialObject) -> bool:
     return meta.deletion_timestamp is not None and _PROPAGATION.isdisjoint(meta.finalizers)
 
 
-def remains_of(resource: str, objects: Sequence[PartialObject], failure: str = "") -> Remains:
+def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, failure: str = "") -> Remains:
     """What `objects`, still there after their deletion was asked for, mean."""
     finalizers = Counter(f for obj in objects for f in obj.metadata.finalizers)
     graces = (float(obj.metadata.deletion_grace_period_seconds or 0) for obj in objects)
     wait = max(graces, default=0.0)
-    return Remains(resource, len(objects), finalizers, max(wait, FINALIZERS_WAIT) if finalizers else wait, failure)
+    return Remains(
+        resource,
+        len(objects),
+        finalizers,
+        max(wait, FINALIZERS_WAIT) if finalizers else wait,
+        bool(objects) and not finalizers and all(_had_its_time(obj, now) for obj in objects),
+        failure,
+    )
+
+
+def _had_its_time(obj: PartialObject, now: datetime) -> bool:
+    """What was given a grace names the moment of its end as that of its deletion."""
+    moment = obj.metadata.deletion_timestamp
+    return moment is None or parse_time(moment) < now
 
 
 def next_look(outcome: Outcome, age: float, period: float) -> float:
@@ -115,7 +132,7 @@ def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetim
 
 def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
     left = [r for r in outcome.remains if r.count]
-    failed = sorted(r.failure for r in outcome.remains if r.failure)
+    failed = sorted(filter(None, map(_failure, outcome.remains)))
     finalizers = sum((r.finalizers for r in left), Counter())
     return (
         _Finding(
@@ -160,6 +177,12 @@ def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
             "No finalizer of the content is waited for",
         ),
     )
+
+
+def _failure(remains: Remains) -> str:
+    if remains.failure or not remains.overdue:
+        return remains.failure
+    return f"{remains.resource}: {_instances(remains.count)} past its time, though no finalizer holds it"
 
 
 def _told(heading: str, details: Sequence[str]) -> str:

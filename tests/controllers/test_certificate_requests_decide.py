@@ -113,6 +113,11 @@ def test_the_end_of_a_request(found: CertificateSigningRequest, after: timedelta
     assert end_of(found) == (None if after is None else NOW + after)
 
 
+def test_a_judgement_at_the_end_of_time_is_kept_until_then() -> None:
+    last = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
+    assert end_of(request(DENIED, judged=last)) == datetime.max.replace(tzinfo=UTC)
+
+
 def test_a_certificate_of_a_version_nobody_knows_ends_when_nobody_can_say() -> None:
     der = x509.load_pem_x509_certificate(CERTIFICATE).public_bytes(Encoding.DER)
     odd = der.replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020109"), 1)

@@ -10,10 +10,12 @@ import pytest
 from controller_manager.api.edit import Condition
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
+from controller_manager.api.timestamps import format_time
 from controller_manager.client.discovery import ServedResource
 from controllers.namespace.outcome import Outcome, Remains, addressable, is_settled, next_look, remains_of, with_outcome
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OVERDUE = "pods: 1 resource instance past its time, though no finalizer holds it"
 
 
 def states(conditions: tuple[Condition, ...]) -> dict[str, str]:
@@ -59,6 +61,14 @@ ALL_WELL = {
             {"NamespaceDeletionContentFailure": "True ContentDeletionFailed"},
             id="failure",
         ),
+        pytest.param(
+            Outcome((Remains("pods", 2, overdue=True),)),
+            {
+                "NamespaceDeletionContentFailure": "True ContentDeletionFailed",
+                "NamespaceContentRemaining": "True SomeResourcesRemain",
+            },
+            id="overdue",
+        ),
     ],
 )
 def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
@@ -89,6 +99,11 @@ def test_conditions(outcome: Outcome, true: dict[str, str]) -> None:
             "The content of some resource types could not be deleted, 22 remaining: "
             + ", ".join(f"{n:02}" for n in range(20))
             + ", and 2 more",
+        ),
+        (
+            Outcome((Remains("pods", 1, overdue=True),)),
+            "NamespaceDeletionContentFailure",
+            f"The content of some resource types could not be deleted, 1 remaining: {OVERDUE}",
         ),
     ],
 )
@@ -121,13 +136,33 @@ def test_the_transition_time_stays_while_the_status_does() -> None:
     assert again != first
 
 
-def partial(finalizers: list[str], grace: int | None = None) -> PartialObject:
-    return msgspec.convert({"metadata": {"finalizers": finalizers, "deletionGracePeriodSeconds": grace}}, PartialObject)
+def partial(finalizers: list[str], grace: int | None = None, ends: timedelta | None = None) -> PartialObject:
+    moment = None if ends is None else format_time(NOW + ends)
+    metadata = {"finalizers": finalizers, "deletionGracePeriodSeconds": grace, "deletionTimestamp": moment}
+    return msgspec.convert({"metadata": metadata}, PartialObject)
 
 
 def test_remains_count_finalizers_and_take_the_longest_promise() -> None:
-    found = remains_of("pods", [partial(["a", "b"]), partial(["a"], grace=40), partial([], grace=10)])
+    found = remains_of("pods", [partial(["a", "b"]), partial(["a"], grace=40), partial([], grace=10)], NOW)
     assert (found.count, found.finalizers, found.wait) == (3, Counter(a=2, b=1), 40)
+
+
+PAST, AHEAD = timedelta(seconds=-1), timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("objects", "overdue"),
+    [
+        ([], False),
+        ([partial([], 30, PAST)], True),
+        ([partial([], 30, AHEAD)], False),
+        ([partial([], 30, PAST), partial([], 30, AHEAD)], False),
+        ([partial([], 30, PAST), partial(["a"], 0, PAST)], False),
+        ([partial([])], True),
+    ],
+)
+def test_what_nothing_holds_is_overdue_once_all_of_it_had_its_time(objects: list[PartialObject], overdue: bool) -> None:
+    assert remains_of("pods", objects, NOW).overdue is overdue
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,25 @@ async def test_pods_go_first_and_the_others_wait_for_them() -> None:
         assert (await cluster.client.get(SERVICES, Key("old", "web"))).metadata.deletion_timestamp is None
 
 
+async def test_pods_that_nobody_ends_are_told_of_when_their_grace_is_over() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", "--controllers=namespace")
+        await cluster.client.create(NAMESPACES, builders.namespace("old"))
+        pod = builders.pod("p", namespace="old")
+        spec = msgspec.structs.replace(pod.spec, node_name="gone")
+        await cluster.client.create(PODS, msgspec.structs.replace(pod, spec=spec))
+        await cluster.client.delete(NAMESPACES, OLD)
+        await cluster.advance(20)
+        assert (await conditions(cluster))["NamespaceDeletionContentFailure"] == "False"
+        await cluster.advance(30)
+        assert (await conditions(cluster))["NamespaceDeletionContentFailure"] == "True"
+        assert (await conditions(cluster))["NamespaceContentRemaining"] == "True"
+        await cluster.client.delete(PODS, Key("old", "p"), grace=0)
+        await cluster.advance(30)
+        with pytest.raises(NotFound):
+            await cluster.client.get(NAMESPACES, OLD)
+
+
 async def test_a_resource_that_fails_holds_up_no_other() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false", "--controllers=namespace")
