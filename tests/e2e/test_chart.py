@@ -26,6 +26,7 @@ EVERYTHING = {
     "leaseName": "kube-controller-manager",
     "extraArgs": ["--concurrent-namespace-syncs=20"],
     "tls": {"secretName": "serving"},
+    "signing": {"secretName": "authority"},
     "podLabels": {"team": "platform"},
     "podAnnotations": {"note": "hello"},
     "image": {"name": "manager", "tag": 7, "pullSecrets": [{"name": "pull"}]},
@@ -160,6 +161,9 @@ def test_a_full_release_has_all_that_was_asked_for(told: Told) -> None:
     assert pod["metadata"]["labels"]["team"] == "platform"
     assert (container["image"], pod["spec"]["imagePullSecrets"]) == ("manager:7", [{"name": "pull"}])
     assert "--tls-cert-file=/etc/cluster-controller-manager/tls/tls.crt" in container["args"]
+    assert "--cluster-signing-key-file=/etc/cluster-controller-manager/signing/tls.key" in container["args"]
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert mounted["signing"] == "/etc/cluster-controller-manager/signing"
     operator = found["ConfigMap", "full-operator"]["data"]
     monitor = yaml.safe_load(operator["servicemonitor.yaml"])
     (endpoint,) = monitor["spec"]["endpoints"]
