@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap
-from controller_manager.api.errors import ApiError
+from controller_manager.api.errors import AlreadyExists, ApiError, Conflict
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base.clock import monotonic
@@ -108,6 +108,8 @@ class RootCaPublisher:
                 await self._client.create(CONFIG_MAPS, wanted)
             else:
                 await self._client.update(CONFIG_MAPS, wanted)
+        except AlreadyExists as error:
+            raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
         except ApiError as error:
             if current is not None or not is_ending(error):
                 raise

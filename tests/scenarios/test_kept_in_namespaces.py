@@ -66,6 +66,20 @@ async def test_every_namespace_has_both_the_new_ones_too(root_ca: Path) -> None:
 
 
 @pytest.mark.virtual
+async def test_two_that_lead_beside_each_other_do_not_fail(root_ca: Path) -> None:
+    async with Cluster() as cluster:
+        replicas = [await manage(cluster, root_ca) for _ in range(2)]
+        for number in range(10):
+            await cluster.client.create(NAMESPACES, builders.namespace(f"new-{number}"))
+        await cluster.settle()
+        outcomes = [
+            one.work.outcomes for replica in replicas for one in replica.manager.state().controllers if one.work
+        ]
+        assert sum(one.get("conflict", 0) for one in outcomes) > 0, "they never met"
+        assert [one for one in outcomes if "error" in one] == []
+
+
+@pytest.mark.virtual
 async def test_what_is_deleted_comes_back_and_what_is_changed_is_put_right(root_ca: Path) -> None:
     async with Cluster() as cluster:
         await manage(cluster, root_ca)
