@@ -116,7 +116,7 @@ def test_where_cpu_time_goes(manager: Manager, work: None) -> None:
     assert "Type: cpu" in top
     assert re.search(r"Duration: 2[.\d]*s, Total samples = \d", top)
     assert "controller_manager.controller.build.Controller._reconcile" in top
-    assert re.search(rf" controller: Total .*\n.*: {CONTROLLER}\n", tags)
+    assert re.search(rf" controller: Total .*\n(?: .*\n)*? .*: {CONTROLLER}\n", tags)
     assert f": {CONTROLLER} default/pprof-" in tags
     mine = manager.pprof("-top", "-cum", f"-tagfocus=controller={CONTROLLER}", file)
     assert "controllers.endpoints.controller.EndpointsController.reconcile" in mine
