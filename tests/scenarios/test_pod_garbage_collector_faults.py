@@ -23,15 +23,16 @@ from controller_manager.api.core import PODS, Pod
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Response
 from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
-from controller_manager.testing import Cluster, Replica
+from controller_manager.testing import Cluster
+from controller_manager.testing.trouble import Trouble
 
 T = TypeVar("T")
 
 THRESHOLD = 3
 FLAGS = ("--leader-elect=false", "--controllers=podgc", f"--terminated-pod-gc-threshold={THRESHOLD}")
+READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
 # From the answer that a node is gone to the deletion of its pods: two requests, each delayed or refused for a while.
 LATENESS = 20.0
@@ -127,35 +128,6 @@ class World:
             await self.cluster.client.patch(PODS, Key("default", f"p-{self.born}"), phase, subresource="status")
 
 
-class Trouble:
-    """A manager and what goes wrong with it."""
-
-    def __init__(self, cluster: Cluster, replica: Replica) -> None:
-        self.cluster = cluster
-        self.replica = replica
-
-    async def kill(self) -> None:
-        await self.replica.kill()
-        self.replica = await self.cluster.manage(*FLAGS, faults=0.2)
-
-    async def cut(self) -> None:
-        self.replica.network.cut()
-        await self.cluster.sleep(chance().uniform(0, 30))
-        self.replica.network.mend()
-
-    async def deafen(self) -> None:
-        """What it knows of nodes or pods grows old, and it can still write."""
-        path = one_of(("/api/v1/nodes", "/api/v1/pods"))
-        self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        self.replica.network.cut()
-        self.replica.network.mend()
-
-    async def heal(self) -> None:
-        """End all that goes wrong."""
-        self.replica.network.rate = 0
-        self.replica.network.intercept(None)
-
-
 @pytest.mark.virtual(seeds=200)
 async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
     async with Cluster() as cluster:
@@ -164,7 +136,7 @@ async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
             await world.join(name)
         for _ in range(6):
             await world.bear()
-        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2))
+        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.move, world.move, world.bear, world.bear, world.bear)
         for _ in range(ROUNDS):
             await one_of((*people, trouble.kill, trouble.cut, trouble.deafen))()

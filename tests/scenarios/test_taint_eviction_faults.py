@@ -22,15 +22,16 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
-from controller_manager.api.wire import Response
 from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.testing import Cluster, Replica
+from controller_manager.testing import Cluster
+from controller_manager.testing.trouble import Trouble
 
 T = TypeVar("T")
 Tree = Mapping[str, Any]
 
 FLAGS = ("--leader-elect=false", "--controllers=taint-eviction-controller")
+READ = ("/api/v1/nodes", "/api/v1/pods")
 ROUNDS = 16
 # From the answer that condemned a pod to its deletion: two requests, each delayed, refused for a while or repeated.
 LATENESS = 20.0
@@ -139,36 +140,8 @@ def _tolerations(tolerated: Mapping[str, int | None]) -> list[Tree]:
     ]
 
 
-class Trouble:
-    """A manager and what goes wrong with it."""
-
-    def __init__(self, cluster: Cluster, replica: Replica) -> None:
-        self.cluster = cluster
-        self.replica = replica
-
-    async def kill(self) -> None:
-        await self.replica.kill()
-        self.replica = await self.cluster.manage(*FLAGS, faults=0.2)
-
-    async def cut(self) -> None:
-        self.replica.network.cut()
-        await self.cluster.sleep(chance().uniform(0, 30))
-        self.replica.network.mend()
-
-    async def deafen(self) -> None:
-        """What it knows of nodes or pods grows old, and it can still write."""
-        path = one_of(("/api/v1/nodes", "/api/v1/pods"))
-        self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
-        self.replica.network.cut()
-        self.replica.network.mend()
-
-    async def none(self) -> None:
-        """What fails by chance is enough."""
-
-    async def heal(self) -> None:
-        """End all that goes wrong."""
-        self.replica.network.rate = 0
-        self.replica.network.intercept(None)
+async def nothing() -> None:
+    """What fails by chance is enough."""
 
 
 @pytest.mark.virtual(seeds=200)
@@ -179,9 +152,9 @@ async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
         world = World(cluster)
         for _ in range(6):
             await world.bear()
-        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2))
+        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.taint, world.taint, world.bear, world.retolerate)
-        troubles = (trouble.none, trouble.kill, trouble.cut, trouble.deafen)
+        troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
         for _ in range(ROUNDS):
             await one_of((*people, *troubles))()
             await cluster.sleep(chance().uniform(0, 25))
