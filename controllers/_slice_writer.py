@@ -13,7 +13,8 @@ from controller_manager.api.resource import key_of
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.client import Client
 from controller_manager.controller import Change, Informer, Informers, Key, Rule
-from controllers._slices import Arrangement, Writes
+
+from ._slices import Arrangement, Writes
 
 _SERVICE = "service"
 # Changes of slices are mostly our own: they are looked at once, a little later.

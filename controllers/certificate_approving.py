@@ -25,7 +25,8 @@ from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import utc_now
 from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
 from controller_manager.options import Options
-from controllers._certificate_requests import (
+
+from ._certificate_requests import (
     Asked,
     UnusableRequest,
     asked_for,

@@ -32,8 +32,9 @@ from controller_manager.base import clock
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.controller import Change, Context, GiveUp, Informers, Key, Mapped, Rule, Spec
 from controller_manager.options import Duration, Int32, Options, flag
-from controllers._serving import LEADER, TRIGGER_TIME, is_gone, namespace_terminates
-from controllers._slice_writer import (
+
+from ._serving import LEADER, TRIGGER_TIME, is_gone, namespace_terminates
+from ._slice_writer import (
     PER_SYNC,
     RULES,
     SLICES_BY_SERVICE,
@@ -43,7 +44,7 @@ from controllers._slice_writer import (
     settling,
     slices_of,
 )
-from controllers._slices import Arrangement, Group, Identity, Style, arrange, identity
+from ._slices import Arrangement, Group, Identity, Style, arrange, identity
 
 MANAGER = f"endpointslicemirroring-controller.{GROUP_DOMAIN}"
 LAST_APPLIED = f"kubectl.{PLATFORM_DOMAIN}/last-applied-configuration"

@@ -15,7 +15,8 @@ from controller_manager.base.tasks import all_of
 from controller_manager.client import STRATEGIC_MERGE_PATCH
 from controller_manager.controller import Add, Context, Key, Mapped, Requeue, Rule, Spec, key_of
 from controller_manager.options import Int32, Options, flag
-from controllers._disruption import disruption, status_patch
+
+from ._disruption import disruption, status_patch
 
 PERIOD = 20.0
 # Seconds that a node must have been missing before the API server is asked whether it is gone.

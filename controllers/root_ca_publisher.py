@@ -15,7 +15,8 @@ from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import ConfigError
 from controller_manager.controller import Add, Context, For, Key, Mapped, Rule, Spec, key_of
 from controller_manager.options import Options, flag
-from controllers._namespaces import is_ending, namespace_of, takes_content
+
+from ._namespaces import is_ending, namespace_of, takes_content
 
 NAME = "kube-root-ca.crt"
 DATA = "ca.crt"

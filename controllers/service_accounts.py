@@ -6,7 +6,8 @@ from controller_manager.api.errors import AlreadyExists, ApiError
 from controller_manager.api.model import ObjectMeta
 from controller_manager.controller import Context, For, Key, Mapped, Rule, Spec
 from controller_manager.options import Options
-from controllers._namespaces import is_ending, namespace_of, takes_content
+
+from ._namespaces import is_ending, namespace_of, takes_content
 
 NAME = "default"
 _ACCOUNTS = SERVICE_ACCOUNTS.metadata_only()

@@ -14,9 +14,10 @@ from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import STRATEGIC_MERGE_PATCH
 from controller_manager.controller import Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec, key_of
 from controller_manager.options import Options
-from controllers._disruption import disruption, status_patch
-from controllers._placement import PODS_BY_NODE, pods_on
-from controllers._tolerations import FOR_GOOD, by_key, no_execute, patience
+
+from ._disruption import disruption, status_patch
+from ._placement import PODS_BY_NODE, pods_on
+from ._tolerations import FOR_GOOD, by_key, no_execute, patience
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"

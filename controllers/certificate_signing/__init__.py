@@ -29,11 +29,12 @@ from controller_manager.base.log import Logger, get_logger
 from controller_manager.client import ConfigError
 from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
 from controller_manager.options import Duration, Options, flag
-from controllers._certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
-from controllers.certificate_signing.validity import validity
+
+from .._certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
+from .validity import validity
 
 if TYPE_CHECKING:  # --help does without the library that signs
-    from controllers.certificate_signing.authority import RenewableAuthority
+    from .authority import RenewableAuthority
 
 _WORKERS = 5
 # Seconds until the next try with an authority that is expired: somebody may renew it.
@@ -199,7 +200,8 @@ def check_files(options: SigningOptions) -> None:
 def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuthority]:
     """The authority of each signer that has files; raises ConfigError naming the flags whose files are of no use."""
     from controller_manager.serving.pairs import FilePair
-    from controllers.certificate_signing.authority import RenewableAuthority
+
+    from .authority import RenewableAuthority
 
     made: dict[str, RenewableAuthority] = {}
     for prefix in (_GENERAL, *_FLAGS.values()):

@@ -17,8 +17,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 from controller_manager.base.log import Logger
 from controller_manager.serving.pairs import FilePair
 from controller_manager.serving.tls import Pair
-from controllers._certificate_requests import CURVES, UnusableRequest, alternative_names
-from controllers.certificate_signing.validity import Validity
+
+from .._certificate_requests import CURVES, UnusableRequest, alternative_names
+from .validity import Validity
 
 SigningKey = RSAPrivateKey | EllipticCurvePrivateKey | Ed25519PrivateKey
 

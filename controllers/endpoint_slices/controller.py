@@ -26,10 +26,11 @@ from controller_manager.controller import (
     key_of,
 )
 from controller_manager.options import Duration, Int32, Options, flag
-from controllers._placement import PODS_BY_NODE, pods_on
-from controllers._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of, services_for
-from controllers._serving import is_gone, namespace_terminates, services_served_by
-from controllers._slice_writer import (
+
+from .._placement import PODS_BY_NODE, pods_on
+from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of, services_for
+from .._serving import is_gone, namespace_terminates, services_served_by
+from .._slice_writer import (
     RULES,
     SLICES_BY_SERVICE,
     SliceMetrics,
@@ -38,8 +39,8 @@ from controllers._slice_writer import (
     settling,
     slices_of,
 )
-from controllers.endpoint_slices.decide import MANAGER, Decision, decide, distribution, follows_zones, is_kept
-from controllers.endpoint_slices.zones import Capacity
+from .decide import MANAGER, Decision, decide, distribution, follows_zones, is_kept
+from .zones import Capacity
 
 _FOLLOW_ZONES = "follow-zones"
 

@@ -18,7 +18,8 @@ from controller_manager.api.discovery import (
     SlicePort,
 )
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
-from controllers._serving import (
+
+from .._serving import (
     HEADLESS,
     TRIGGER_TIME,
     addresses_of,
@@ -30,8 +31,8 @@ from controllers._serving import (
     target_port,
     trigger_time,
 )
-from controllers._slices import Arrangement, Group, Identity, Style, Writes, arrange, identity
-from controllers.endpoint_slices.zones import Refused, hinted, without_hints
+from .._slices import Arrangement, Group, Identity, Style, Writes, arrange, identity
+from .zones import Refused, hinted, without_hints
 
 MANAGER = f"endpointslice-controller.{GROUP_DOMAIN}"
 TOPOLOGY_MODE = f"service.{PLATFORM_DOMAIN}/topology-mode"

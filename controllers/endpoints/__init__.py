@@ -1,5 +1,5 @@
 """Keeps, for every service with a selector, the Endpoints object that lists the addresses of its pods."""
 
-from controllers.endpoints.controller import SPECS
+from .controller import SPECS
 
 __all__ = ["SPECS"]

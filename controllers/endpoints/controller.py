@@ -12,14 +12,15 @@ from controller_manager.api.core import (
 from controller_manager.api.errors import ApiError, Forbidden, NotFound
 from controller_manager.controller import Change, Context, For, GiveUp, Informers, Key, Mapped, Rule, Spec, key_of
 from controller_manager.options import Duration, Int32, Options, flag
-from controllers._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
-from controllers._serving import (
+
+from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
+from .._serving import (
     LEADER,
     is_gone,
     namespace_terminates,
     services_served_by,
 )
-from controllers.endpoints.desired import MANAGED_BY, MANAGER, desired
+from .desired import MANAGED_BY, MANAGER, desired
 
 
 class EndpointsOptions(Options):

@@ -19,7 +19,8 @@ from controller_manager.api.core import (
 )
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
-from controllers._serving import (
+
+from .._serving import (
     HEADLESS,
     TRIGGER_TIME,
     addresses_of,

@@ -1,5 +1,5 @@
 """Collects what has lost its owners, as a graph of who owns whom tells; `controller.py` says what is decided when."""
 
-from controllers.garbage_collector.controller import SPECS
+from .controller import SPECS
 
 __all__ = ["SPECS"]

@@ -12,7 +12,8 @@ from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
 from controller_manager.controller import Add, Context, GiveUp, Requeue, Rule, Spec
 from controller_manager.options import Int32, Options, flag
-from controllers.garbage_collector.graph import (
+
+from .graph import (
     FOREGROUND,
     ORPHAN,
     Graph,
@@ -23,12 +24,12 @@ from controllers.garbage_collector.graph import (
     is_orphaning,
     is_waiting,
 )
-from controllers.garbage_collector.identity import Identity
-from controllers.garbage_collector.intake import Intake
-from controllers.garbage_collector.lookup import Lookup, Unclear, UnknownKind
-from controllers.garbage_collector.monitors import Monitors
-from controllers.garbage_collector.verdict import Delete, Rename, Standing, verdict
-from controllers.garbage_collector.writes import Writes
+from .identity import Identity
+from .intake import Intake
+from .lookup import Lookup, Unclear, UnknownKind
+from .monitors import Monitors
+from .verdict import Delete, Rename, Standing, verdict
+from .writes import Writes
 
 # Seconds between two discoveries, and how long the first reading of everything is waited for.
 REDISCOVERY = 30.0

@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controllers.garbage_collector.identity import MOST_ABSENT, Absent, Identity
+
+from .identity import MOST_ABSENT, Absent, Identity
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 

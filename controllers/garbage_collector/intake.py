@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from controller_manager.api.model import ObjectMeta, PartialObject
 from controller_manager.client.events import Recorder
 from controller_manager.controller import Add, Priority
-from controllers.garbage_collector.graph import Graph, Instruction, Misplaced, Task
-from controllers.garbage_collector.identity import Identity
-from controllers.garbage_collector.monitors import Monitors, Observation
+
+from .graph import Graph, Instruction, Misplaced, Task
+from .identity import Identity
+from .monitors import Monitors, Observation
 
 # Other work gets its turn after so many observations, or instructions.
 _AT_ONCE = 500

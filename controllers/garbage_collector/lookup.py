@@ -7,10 +7,11 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.model import ObjectMeta, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client import Client
-from controllers.garbage_collector.graph import is_waiting
-from controllers.garbage_collector.identity import Absent, Identity
-from controllers.garbage_collector.resources import Known
-from controllers.garbage_collector.verdict import Standing
+
+from .graph import is_waiting
+from .identity import Absent, Identity
+from .resources import Known
+from .verdict import Standing
 
 
 class UnknownKind(Exception):

@@ -13,8 +13,9 @@ from controller_manager.base.log import Logger
 from controller_manager.client import Client
 from controller_manager.client.discovery import resources
 from controller_manager.controller import Change, Informer, Informers
-from controllers.garbage_collector.identity import Identity
-from controllers.garbage_collector.resources import Known, Name
+
+from .identity import Identity
+from .resources import Known, Name
 
 
 class Observation(NamedTuple):

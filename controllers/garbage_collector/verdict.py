@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controllers.garbage_collector.graph import FOREGROUND, ORPHAN
+
+from .graph import FOREGROUND, ORPHAN
 
 # | its owners                                  | the object                                                        |
 # |---------------------------------------------|-------------------------------------------------------------------|

@@ -7,8 +7,9 @@ from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.api.resource import Key
 from controller_manager.client import Client
-from controllers.garbage_collector.identity import Identity
-from controllers.garbage_collector.lookup import Lookup, confirm_gone
+
+from .identity import Identity
+from .lookup import Lookup, confirm_gone
 
 Step = Callable[[ObjectMeta], Awaitable[None]]
 

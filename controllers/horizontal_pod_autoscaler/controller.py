@@ -21,9 +21,10 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
 from controller_manager.base.chance import chance
 from controller_manager.controller import Add, Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec
-from controllers._selection import PODS_BY_LABEL
-from controllers.horizontal_pod_autoscaler.conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, Told, with_told
-from controllers.horizontal_pod_autoscaler.decision import (
+
+from .._selection import PODS_BY_LABEL
+from .conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, Told, with_told
+from .decision import (
     Decision,
     Rules,
     by_metrics,
@@ -31,13 +32,13 @@ from controllers.horizontal_pod_autoscaler.decision import (
     undecided,
     without_metrics,
 )
-from controllers.horizontal_pod_autoscaler.history import History
-from controllers.horizontal_pod_autoscaler.measuring import Measuring
-from controllers.horizontal_pod_autoscaler.monitor import Monitor, action_of
-from controllers.horizontal_pod_autoscaler.options import AutoscalerOptions
-from controllers.horizontal_pod_autoscaler.pods import Startup
-from controllers.horizontal_pod_autoscaler.proposals import Failure
-from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind, Targets
+from .history import History
+from .measuring import Measuring
+from .monitor import Monitor, action_of
+from .options import AutoscalerOptions
+from .pods import Startup
+from .proposals import Failure
+from .targets import Kinds, NoSuchKind, Targets
 
 # Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
 # that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.

@@ -12,18 +12,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
-from controllers.horizontal_pod_autoscaler.amounts import approximate
-from controllers.horizontal_pod_autoscaler.conditions import SCALED_TO_ZERO, SCALING_ACTIVE, Told, holds
-from controllers.horizontal_pod_autoscaler.history import History
-from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
-from controllers.horizontal_pod_autoscaler.proposals import (
+
+from .amounts import approximate
+from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, Told, holds
+from .history import History
+from .limits import Bounds, as_told, plainly
+from .proposals import (
     Failure,
     Proposal,
     agree,
     complaint,
     statuses,
 )
-from controllers.horizontal_pod_autoscaler.replicas import Tolerance
+from .replicas import Tolerance
 
 
 @dataclass(frozen=True, slots=True)

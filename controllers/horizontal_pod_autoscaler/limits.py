@@ -5,8 +5,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
-from controllers.horizontal_pod_autoscaler.conditions import ABLE_TO_SCALE, SCALING_LIMITED, Told
-from controllers.horizontal_pod_autoscaler.history import History
+
+from .conditions import ABLE_TO_SCALE, SCALING_LIMITED, Told
+from .history import History
 
 _PERIOD = 15
 _DOUBLE = ScalingPolicy(type="Percent", value=100, period_seconds=_PERIOD)

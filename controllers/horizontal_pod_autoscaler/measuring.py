@@ -11,15 +11,16 @@ from controller_manager.base import clock
 from controller_manager.base.tasks import all_of
 from controller_manager.cache import Informer
 from controller_manager.controller import Context
-from controllers._selection import PODS_BY_LABEL
-from controllers.horizontal_pod_autoscaler.claims import Claims
-from controllers.horizontal_pod_autoscaler.decision import Rules, tolerance_of
-from controllers.horizontal_pod_autoscaler.metrics_apis import MetricsApis
-from controllers.horizontal_pod_autoscaler.monitor import Monitor, action_of
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Startup
-from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, View, failure, propose
-from controllers.horizontal_pod_autoscaler.readings import Query, query_of
-from controllers.horizontal_pod_autoscaler.targets import Kinds, NoSuchKind
+
+from .._selection import PODS_BY_LABEL
+from .claims import Claims
+from .decision import Rules, tolerance_of
+from .metrics_apis import MetricsApis
+from .monitor import Monitor, action_of
+from .pods import CannotCompute, Startup
+from .proposals import Failure, Proposal, View, failure, propose
+from .readings import Query, query_of
+from .targets import Kinds, NoSuchKind
 
 # The index of `controllers._selection`.
 (_LABEL,) = PODS_BY_LABEL

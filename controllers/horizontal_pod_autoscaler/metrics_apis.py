@@ -10,8 +10,9 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.metrics import API_GROUP, CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
 from controller_manager.client import Client
 from controller_manager.client.client import Call
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute
-from controllers.horizontal_pod_autoscaler.readings import Query
+
+from .pods import CannotCompute
+from .readings import Query
 
 # Questions to one API that are open at the same time, and seconds for an answer, and to get a turn.
 AT_ONCE = 100

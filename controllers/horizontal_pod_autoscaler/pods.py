@@ -7,7 +7,8 @@ from controller_manager.api.core import Container, Pod, ResourceRequirements
 from controller_manager.api.edit import Condition
 from controller_manager.api.timestamps import parse_time
 from controller_manager.options.duration import parse_duration
-from controllers.horizontal_pod_autoscaler.amounts import milli
+
+from .amounts import milli
 
 CPU = "cpu"
 

@@ -18,9 +18,10 @@ from controller_manager.api.autoscaling import (
     ResourceStatus,
 )
 from controller_manager.api.core import Pod
-from controllers.horizontal_pod_autoscaler.amounts import amount, milli
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Startup, group, ready_pods, requests
-from controllers.horizontal_pod_autoscaler.readings import (
+
+from .amounts import amount, milli
+from .pods import CannotCompute, Startup, group, ready_pods, requests
+from .readings import (
     Samples,
     external_value,
     object_value,
@@ -28,7 +29,7 @@ from controllers.horizontal_pod_autoscaler.readings import (
     resource_samples,
     text_of,
 )
-from controllers.horizontal_pod_autoscaler.replicas import (
+from .replicas import (
     Counted,
     Tolerance,
     average_usage,

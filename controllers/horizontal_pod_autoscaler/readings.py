@@ -16,8 +16,9 @@ from controller_manager.api.metrics import (
     ContainerMetrics,
     PodMetrics,
 )
-from controllers.horizontal_pod_autoscaler.amounts import LARGEST, milli
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Sample
+
+from .amounts import LARGEST, milli
+from .pods import CannotCompute, Sample
 
 _SIGNS = {"In": "in", "NotIn": "notin"}
 

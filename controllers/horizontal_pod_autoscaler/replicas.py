@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from controllers.horizontal_pod_autoscaler.amounts import LARGEST, MOST_REPLICAS, quotient, replicas_of
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Groups, Sample
+from .amounts import LARGEST, MOST_REPLICAS, quotient, replicas_of
+from .pods import CannotCompute, Groups, Sample
 
 
 class Tolerance(NamedTuple):

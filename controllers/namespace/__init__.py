@@ -1,5 +1,5 @@
 """The namespace controller: what it decides is in `outcome`, what it does to each resource in `emptying`."""
 
-from controllers.namespace.controller import SPECS
+from .controller import SPECS
 
 __all__ = ["SPECS"]

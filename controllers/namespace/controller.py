@@ -12,9 +12,10 @@ from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.client.discovery import ServedResource
 from controller_manager.controller import Change, Context, Informers, Mapped, Requeue, Rule, Spec
 from controller_manager.options import Duration, Int32, Options, flag
-from controllers.namespace.catalogue import Catalogue
-from controllers.namespace.emptying import Emptier
-from controllers.namespace.outcome import Outcome, addressable, next_look, with_outcome
+
+from .catalogue import Catalogue
+from .emptying import Emptier
+from .outcome import Outcome, addressable, next_look, with_outcome
 
 FINALIZER = "kubernetes"
 # How long, once a deletion is seen, other API servers may not know of it yet and let something in. Pods are deleted

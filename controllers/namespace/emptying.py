@@ -11,7 +11,8 @@ from controller_manager.base.log import Logger
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client
 from controller_manager.client.discovery import ServedResource
-from controllers.namespace.outcome import Remains, is_settled, remains_of
+
+from .outcome import Remains, is_settled, remains_of
 
 # Resources of one namespace, or objects of a resource that can't be deleted together, dealt with at the same time.
 PARALLEL = 8

@@ -16,8 +16,9 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.controller import Add, Change, Context, For, Informers, Mapped, Rule, Spec
 from controller_manager.options import Duration, Int32, Options, flag
-from controllers._placement import PODS_BY_NODE, pods_on
-from controllers.node_lifecycle.desired import (
+
+from .._placement import PODS_BY_NODE, pods_on
+from .desired import (
     Evict,
     is_ready,
     is_troubled,
@@ -27,10 +28,10 @@ from controllers.node_lifecycle.desired import (
     unready,
     zone_of,
 )
-from controllers.node_lifecycle.fleet import LEASES_NAMESPACE, Findings, Fleet, Grace
-from controllers.node_lifecycle.hearing import Hearing, Verdict
-from controllers.node_lifecycle.metrics import NodeMetrics
-from controllers.node_lifecycle.zones import Terms
+from .fleet import LEASES_NAMESPACE, Findings, Fleet, Grace
+from .hearing import Hearing, Verdict
+from .metrics import NodeMetrics
+from .zones import Terms
 
 WORKERS = 8
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from controller_manager.api.coordination import Lease
 from controller_manager.api.nodes import Node
 from controller_manager.api.resource import Key
-from controllers.node_lifecycle.desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of
-from controllers.node_lifecycle.zones import Terms, Zone, ZoneState
+
+from .desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of
+from .zones import Terms, Zone, ZoneState
 
 LEASES_NAMESPACE = "kube-node-lease"
 

@@ -3,7 +3,8 @@
 from prometheus_client import CollectorRegistry
 
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
-from controllers.node_lifecycle.zones import Zone
+
+from .zones import Zone
 
 _ZONE = ("zone",)
 _HEALTH = Family("node_collector_zone_health", "Percentage of the nodes of a zone that are healthy.", "gauge", _ZONE)
