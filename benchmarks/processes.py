@@ -151,7 +151,6 @@ async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: boo
     own = (f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={api.folder / 'manager'}")
     free = (
         "--leader-elect=false",
-        "--permit-address-sharing",
         "--cluster-api-qps=-1",
         f"--client-ca-file={authority.certificate_file}",
     )

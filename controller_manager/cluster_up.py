@@ -198,7 +198,6 @@ class Cluster:
                 f"--authorization-kubeconfig={kubeconfig}",
                 f"--secure-port={port}",
                 "--bind-address=127.0.0.1",
-                "--permit-address-sharing",
                 f"--cert-dir={folder / name}",
                 f"--client-ca-file={authority.certificate_file}",
                 f"--root-ca-file={authority.certificate_file}",

@@ -35,7 +35,6 @@ from controller_manager.controller.state import ControllerState, Phase, sentence
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag, reported_version
 from controller_manager.serving import Health
-from controller_manager.serving.listening import CannotListen
 from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
@@ -82,7 +81,7 @@ class Manager:
             spec.check(parsed[spec.options])
         self._born = clock.monotonic()
         self._stop = asyncio.Event()
-        self._why, self._status = "", 0
+        self._why = ""
         self._clients = Clients(parsed[ClientOptions], network, runtime)
         self._me = identity()
         resync, streams = parsed[ManagerOptions].min_resync_period, parsed[FeatureOptions].enabled(WATCH_LIST)
@@ -127,14 +126,14 @@ class Manager:
             informers=tuple(sorted((one.state() for one in self._informers), key=lambda one: one.selection)),
         )
 
-    def stop(self, why: str, status: int = 0) -> None:
+    def stop(self, why: str) -> None:
         """Ask it to stop: what runs is finished, the last events are written, the lease is released.
 
-        The first who asks says why, and with which exit status.
+        The first who asks says why.
         """
         if not self._stop.is_set():
             self._log.info("stopping", reason=why)
-            self._why, self._status = why, status
+            self._why = why
             self._stop.set()
 
     async def run(self) -> Ending:
@@ -156,12 +155,10 @@ class Manager:
 
     async def _serve_and_take_part(self) -> Ending:
         if await first_of(self._guard.prepare(), self._stop.wait()):
-            return Ending(self._status, self._why)
-        if self._site is not None:
-            self._site.check()
+            return Ending(0, self._why)
         try:
+            await self._serve()
             async with Tasks() as tasks:
-                tasks.start(self._serve(), name="serving")
                 tasks.start(self._profiling.run(), name="profiling")
                 tasks.start(self._informers.run(), name="informers")
                 tasks.start(keep_running(self._guard.run, self._log, name="guard"), name="guard")
@@ -172,14 +169,8 @@ class Manager:
                 await self._site.stop(_CLOSE_SITE)
 
     async def _serve(self) -> None:
-        """Serve as soon as the address is free: what an earlier process left there keeps nobody from leading."""
-        if self._site is None:
-            return
-        try:
+        if self._site is not None:
             await self._site.start()
-        except CannotListen as error:
-            self.stop(str(error), status=1)
-        else:
             self._log.info("serving", port=self._site.port)
 
     async def _take_part(self, tasks: Tasks) -> Ending:
@@ -193,7 +184,7 @@ class Manager:
                 part.cancel()
         await asyncio.wait(parts)
         losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
-        return Ending(1, losses[0]) if losses else Ending(self._status, self._why)
+        return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
     async def _part_of(self, team: Team) -> str:
         """How the lead was lost; empty if it ended because somebody asked for that."""

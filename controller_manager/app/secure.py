@@ -17,7 +17,7 @@ from controller_manager.client import ConfigError
 from controller_manager.options import Options, StringList, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving import suites
-from controller_manager.serving.listening import ALL_INTERFACES, Sharing
+from controller_manager.serving.listening import ALL_INTERFACES
 from controller_manager.serving.trust import Trust
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ class ServingOptions(Options):
     secure_port: int = flag(10257, "port to serve HTTPS on; 0 serves nothing", minimum=0, maximum=65535)
     permit_address_sharing: bool = flag(
         False,
-        "bind with SO_REUSEADDR: connections that linger after an earlier process are no obstacle, which otherwise are "
-        "waited for",
+        "accepted for existing manifests and changes nothing: SO_REUSEADDR is always set, so that connections that "
+        "linger after an earlier process are no obstacle",
     )
     permit_port_sharing: bool = flag(False, "bind with SO_REUSEPORT: several processes may listen on the same port")
     cert_dir: str = flag(
@@ -162,14 +162,13 @@ def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: Servi
         get_logger("serving").warning(
             "--http2-max-streams-per-connection has no effect: this server speaks HTTP/1.1 only"
         )
-    advice = "--permit-address-sharing does without waiting"
     return Site(
         handle,
         serving.bind_address,
         serving.secure_port,
         _contexts(serving, trust),
         limits=Limits(_HEAD, _BODY, _CONNECTIONS),
-        sharing=Sharing(serving.permit_address_sharing, serving.permit_port_sharing, advice),
+        share_port=serving.permit_port_sharing,
     )
 
 

@@ -31,7 +31,7 @@ from controller_manager.serving.connection import (
 )
 from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.door import ContextChoice, Door
-from controller_manager.serving.listening import CannotListen, Sharing, check, listen
+from controller_manager.serving.listening import CannotListen, listen
 
 _BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
@@ -51,7 +51,6 @@ class Limits:
 
 
 _LIMITS = Limits()
-_SHARING = Sharing()
 
 
 class Site:
@@ -71,7 +70,7 @@ class Site:
         tls: ssl.SSLContext | ContextChoice | None,
         *,
         limits: Limits = _LIMITS,
-        sharing: Sharing = _SHARING,
+        share_port: bool = False,
     ) -> None:
         self.port = port
         self._handle = handle
@@ -79,20 +78,16 @@ class Site:
         self._tls = tls
         self._limits = limits
         self._crowd = Crowd(min(limits.connections, _files_for_clients()))
-        self._sharing = sharing
+        self._share_port = share_port
         self._door: Door | None = None
         self._web: web.Server | None = None
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._date = (0, "")
 
-    def check(self) -> None:
-        """Return if `start` will succeed, maybe once others are forgotten who used the address. Raises CannotListen."""
-        check(self._host, self.port, self._sharing)
-
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
-        listener = await listen(self._host, self.port, self._sharing)
+        listener = listen(self._host, self.port, share_port=self._share_port)
         self.port = listener.getsockname()[1]
         manager = self._web = web.Server(self._serve, handler_cancellation=True)
         connect = partial(

@@ -1,25 +1,18 @@
-"""Listening sockets: families, sharing, and patience with what an earlier process left behind."""
+"""Listening sockets: families, sharing a port, and what an earlier process left behind."""
 
-import asyncio
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
-import structlog.testing
 
-from controller_manager.serving.listening import CannotListen, Sharing, listen
-
-ALONE = Sharing(leftovers=False, advice="--permit-address-sharing")
+from controller_manager.serving.listening import CannotListen, listen
 
 
-@asynccontextmanager
-async def listening(host: str = "127.0.0.1", port: int = 0, sharing: Sharing = ALONE) -> AsyncIterator[int]:
-    listener = await listen(host, port, sharing)
-    try:
+@contextmanager
+def listening(host: str = "127.0.0.1", port: int = 0, *, share_port: bool = False) -> Iterator[int]:
+    with listen(host, port, share_port=share_port) as listener:
         yield listener.getsockname()[1]
-    finally:
-        listener.close()
 
 
 def reaches(host: str, port: int) -> bool:
@@ -40,34 +33,36 @@ def reaches(host: str, port: int) -> bool:
         ("::", {"127.0.0.1", "::1"}),
     ],
 )
-async def test_an_address_stands_for_itself_and_none_for_all(bound, reached):
-    async with listening(bound) as port:
+def test_an_address_stands_for_itself_and_none_for_all(bound, reached):
+    with listening(bound) as port:
         assert {host for host in ("127.0.0.1", "127.0.0.2", "::1") if reaches(host, port)} - {"127.0.0.2"} == reached
         assert reaches("127.0.0.2", port) is (len(reached) == 2)
 
 
-@pytest.mark.parametrize("theirs", [Sharing(), ALONE])
-@pytest.mark.parametrize("ours", [Sharing(), ALONE])
-@pytest.mark.virtual
-async def test_an_address_somebody_listens_on_is_refused_at_once(theirs, ours):
-    loop = asyncio.get_running_loop()
-    async with listening(sharing=theirs) as port:
-        with pytest.raises(CannotListen) as caught:
-            await listen("127.0.0.1", port, ours)
-    assert str(caught.value) == f"cannot listen on 127.0.0.1:{port}: address already in use"
-    assert loop.time() == 0
+@pytest.mark.parametrize("theirs", ["127.0.0.1", ""])
+@pytest.mark.parametrize("ours", ["127.0.0.1", "0.0.0.0"])
+def test_an_address_somebody_listens_on_is_refused_at_once(theirs, ours):
+    with listening(theirs) as port, pytest.raises(CannotListen) as caught:
+        listen(ours, port)
+    assert str(caught.value) == f"cannot listen on {ours}:{port}: address already in use"
 
 
-async def test_two_that_may_share_the_port_do_and_a_third_that_may_not_does_not():
-    both = Sharing(listeners=True)
-    async with listening(sharing=both) as port, listening(port=port, sharing=both):
-        with pytest.raises(CannotListen):
-            await listen("127.0.0.1", port, Sharing())
+def test_of_two_that_bind_at_once_only_one_listens():
+    """Both may have bound before either of them listens."""
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", 0))
+        with listening(port=other.getsockname()[1]), pytest.raises(OSError, match="Address already in use"):
+            other.listen()
 
 
-async def leave_something_behind(sharing: Sharing) -> int:
-    """A port on which a connection lingers that its server has closed."""
-    listener = await listen("127.0.0.1", 0, sharing)
+def test_two_that_may_share_the_port_do_and_a_third_that_may_not_does_not():
+    with listening(share_port=True) as port, listening(port=port, share_port=True), pytest.raises(CannotListen):
+        listen("127.0.0.1", port)
+
+
+def test_connections_that_linger_after_an_earlier_process_are_no_obstacle():
+    listener = listen("127.0.0.1", 0)
     port = int(listener.getsockname()[1])
     client = socket.create_connection(("127.0.0.1", port))
     listener.setblocking(True)
@@ -75,27 +70,11 @@ async def leave_something_behind(sharing: Sharing) -> int:
     client.recv(1)
     client.close()
     listener.close()
-    return port
-
-
-@pytest.mark.parametrize("before", [Sharing(), ALONE])
-async def test_leftovers_can_be_shared_with(before):
-    port = await leave_something_behind(before)
-    async with listening(port=port, sharing=Sharing()):
+    with listening(port=port):
         assert reaches("127.0.0.1", port)
 
 
-@pytest.mark.virtual
-async def test_leftovers_are_waited_for_with_one_word_in_the_log_and_for_no_longer_than_they_last():
-    loop = asyncio.get_running_loop()
-    port = await leave_something_behind(ALONE)
-    with structlog.testing.capture_logs() as lines, pytest.raises(CannotListen, match="address already in use"):
-        await listen("127.0.0.1", port, ALONE)
-    assert loop.time() == 75
-    assert [(line["port"], line["advice"]) for line in lines] == [(port, "--permit-address-sharing")]
-
-
 @pytest.mark.parametrize("host", ["192.0.2.1", "2001:db8::1"])
-async def test_an_address_that_is_not_ours_is_one_sentence(host):
+def test_an_address_that_is_not_ours_is_one_sentence(host):
     with pytest.raises(CannotListen, match=f"^cannot listen on {host}:0: "):
-        await listen(host, 0, Sharing())
+        listen(host, 0)
