@@ -1,4 +1,4 @@
-"""The controllers that are installed, found by entry points, and the choice among them that `--controllers` makes."""
+"""The controllers that are installed, built in or found by entry points, and the choice that `--controllers` makes."""
 
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,12 +7,14 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any, ClassVar
 
-from controller_manager.app.known import KNOWN, known_names
+from controller_manager.app.builtins import builtin_package
+from controller_manager.app.known import KNOWN, Known, known_names
 from controller_manager.controller import Spec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
 from controller_manager.options.closest import did_you_mean
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
+_OURS = "cluster-controller-manager"
 
 AnySpec = Spec[Any]
 
@@ -29,12 +31,18 @@ class CatalogOptions(Options):
     )
 
 
-def installed(more: Iterable[AnySpec] = ()) -> tuple[AnySpec, ...]:
-    """Every controller of every package that an entry point of our group names, and `more`, in order of their names."""
-    found = [spec for entry in entry_points(group=ENTRY_POINTS) for spec in discover(import_module(entry.value))]
-    found += more
+def installed() -> tuple[AnySpec, ...]:
+    """Every built-in controller, and those of every package that an entry point of our group names, by name."""
+    others = [entry for entry in entry_points(group=ENTRY_POINTS) if entry.dist is None or entry.dist.name != _OURS]
+    packages = [builtin_package(), *(import_module(entry.value) for entry in others)]
+    return in_order(spec for package in packages for spec in discover(package))
+
+
+def in_order(specs: Iterable[AnySpec]) -> tuple[AnySpec, ...]:
+    """Controllers by name; raises ValueError if two go by one."""
+    found = tuple(sorted(specs, key=lambda spec: spec.name))
     _check_names(found)
-    return tuple(sorted(found, key=lambda spec: spec.name))
+    return found
 
 
 def discover(package: ModuleType) -> Iterator[AnySpec]:
@@ -46,15 +54,15 @@ def discover(package: ModuleType) -> Iterator[AnySpec]:
 
 def select(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[AnySpec]:
     """The controllers that `--controllers` turns on, whose names are known ones."""
-    names = _names(specs)
+    names = _names(specs, KNOWN)
     mentions = [(names[name.removeprefix("-")], name in names) for name in wanted if name != "*"]
     first = dict(reversed(mentions))
     return [spec for spec in specs if first.get(spec.name, "*" in wanted and spec.default_on)]
 
 
-def names_known(specs: Sequence[AnySpec]) -> Check:
+def names_known(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Check:
     """The rule that `--controllers` names controllers somebody has heard of."""
-    names = _names(specs)
+    names = _names(specs, known)
 
     def check(parsed: Parsed) -> Iterator[str]:
         for name in parsed[CatalogOptions].controllers:
@@ -67,31 +75,32 @@ def names_known(specs: Sequence[AnySpec]) -> Check:
 
 def not_built(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[str]:
     """The controllers that `--controllers` turns on by name and that are still to come."""
-    names, built = _names(specs), {spec.name for spec in specs}
+    names, built = _names(specs, KNOWN), {spec.name for spec in specs}
     return [name for name in dict.fromkeys(names[one] for one in wanted if one in names) if name not in built]
 
 
-def notes(specs: Sequence[AnySpec]) -> Mapping[str, str]:
+def notes(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Mapping[str, str]:
     """What `--help` says about controllers, by heading."""
     built = {spec.name: spec.default_on for spec in specs}
-    awaited = [known.name for known in KNOWN if known.name not in built]
     texts = {
         "Controllers that are on by default": [name for name, is_on in built.items() if is_on],
         "Controllers that are off by default": [name for name, is_on in built.items() if not is_on],
-        "Controllers that --controllers may name and that are not built yet": awaited,
+        "Controllers that --controllers may name and that are not built yet": [
+            one.name for one in known if one.name not in built
+        ],
     }
     return {heading: ", ".join(names) for heading, names in texts.items() if names}
 
 
-def _names(specs: Iterable[AnySpec]) -> dict[str, str]:
+def _names(specs: Iterable[AnySpec], known: Sequence[Known]) -> dict[str, str]:
     """The name of each controller by all the names it goes by; what is installed outranks what is only known."""
-    return {**known_names(), **{name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}}
+    return {**known_names(known), **{name: spec.name for spec in specs for name in (spec.name, *spec.aliases)}}
 
 
 def _check_names(specs: Iterable[AnySpec]) -> None:
     owners: dict[str, AnySpec] = {}
     for spec in specs:
-        for name in (spec.name, *spec.aliases):
-            other = owners.setdefault(name, spec)
-            if other is not spec:
-                raise ValueError(f"two controllers are called {name!r}: {other.name} and {spec.name}")
+        for name in {spec.name, *spec.aliases}:
+            if name in owners:
+                raise ValueError(f"two controllers are called {name!r}: {owners[name].name} and {spec.name}")
+            owners[name] = spec

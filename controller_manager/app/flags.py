@@ -1,6 +1,7 @@
 """All flags of a manager: those of the process, each declared beside its reader, and those of its controllers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from controller_manager.app.access.authentication import AuthenticationOptions, check_uid_headers
 from controller_manager.app.access.authorization import AuthorizationOptions
@@ -10,6 +11,7 @@ from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
+from controller_manager.app.known import KNOWN
 from controller_manager.app.logs import LogOptions, logs_allowed
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.migration import MigrationOptions
@@ -33,10 +35,12 @@ _PROCESS: tuple[type[Options], ...] = (
     FeatureOptions,
 )
 
-_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers, *AWAITED_CHECKS)
+_NO_DEFAULTS: Mapping[str, Any] = {}
+_CHECKS: tuple[Check, ...] = (logs_allowed, check_uid_headers)
 
 
-def flag_set(specs: Sequence[AnySpec]) -> FlagSet:
-    """The flags of a process with these controllers."""
-    controllers = (spec.options for spec in specs)
-    return FlagSet(*_PROCESS, *controllers, *AWAITED, checks=(*_CHECKS, names_known(specs)))
+def flag_set(specs: Sequence[AnySpec], *, awaited: bool = True, defaults: Mapping[str, Any] = _NO_DEFAULTS) -> FlagSet:
+    """The flags of a process with these controllers; with `awaited` those of controllers to come are among them."""
+    groups, checks, known = (AWAITED, AWAITED_CHECKS, KNOWN) if awaited else ((), (), ())
+    every = (*_PROCESS, *(spec.options for spec in specs), *groups)
+    return FlagSet(*every, checks=(*_CHECKS, *checks, names_known(specs, known)), defaults=defaults)

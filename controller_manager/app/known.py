@@ -1,6 +1,6 @@
 """Every controller of the control plane this one stands in for, by the names users write in `--controllers`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -68,6 +68,6 @@ KNOWN: tuple[Known, ...] = (
 )
 
 
-def known_names() -> Mapping[str, str]:
+def known_names(known: Iterable[Known] = KNOWN) -> Mapping[str, str]:
     """The present name of each controller, by that and by its alias."""
-    return {name: known.name for known in KNOWN for name in (known.name, known.alias) if name}
+    return {name: one.name for one in known for name in (one.name, one.alias) if name}

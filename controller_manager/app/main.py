@@ -5,41 +5,59 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from types import FrameType
 from typing import NoReturn
 
 from controller_manager.app import catalog
 from controller_manager.app.catalog import CatalogOptions
 from controller_manager.app.features import FeatureOptions
-from controller_manager.app.flags import flag_set
+from controller_manager.app.program import Program, author_program, manager_program
 from controller_manager.base.clock import monotonic
 from controller_manager.options import Parsed, command_line
 
-PROGRAM = "cluster-controller-manager"
-_SUMMARY = (
-    "Runs the control loops that bring the state of a cluster to what its users asked for. Several replicas may run: "
-    "one leads, the others stand by."
-)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_SIGNAL = 1.0  # seconds
 _LONGEST_STOP = 25.0  # seconds; as a rule a pod is killed after 30
 
 
-def main(more: Sequence[catalog.AnySpec] = ()) -> None:
-    """Run the controllers that are installed, and `more`, as the command line says, until a signal comes or the lead
-    is lost; status 0 only for the former.
+def main(specs: Sequence[catalog.AnySpec], *, name: str, builtins: bool = False) -> None:
+    """Run a program of your own: the controllers `specs`, and with `builtins` all that are installed as well.
+
+    `name` is that of the program and of its lease; logs, user agent, metrics and certificate go by it. Its flags are
+    those of the controller manager and of these controllers, without the ones of controllers that it has not. Never
+    returns: see `run`. Raises ValueError if `name` is none for a lease, or if two controllers have one.
     """
+    run(name, lambda: author_program(name, specs, builtins=builtins))
+
+
+def run_manager() -> None:
+    """Run the controller manager, with all controllers that are installed. Never returns: see `run`."""
+    run("cluster-controller-manager", manager_program)
+
+
+def run(name: str, make: Callable[[], Program]) -> NoReturn:
+    """Run a program as the command line says, until a signal comes (status 0) or the lead is lost (status 1)."""
     for number in _SIGNALS:  # process 1 of a container ignores what it has no handler for
-        signal.signal(number, _leave)
-    specs = catalog.installed(more)
-    parsed = command_line(PROGRAM, _SUMMARY, flag_set(specs), sys.argv[1:], catalog.notes(specs))
-    chosen = catalog.select(specs, parsed[CatalogOptions].controllers)
-    raise SystemExit(_run(parsed, chosen, list(_remarks(parsed, specs))))
+        signal.signal(number, partial(_leave, name))
+    program = make()
+    parsed = command_line(program.name, program.summary, program.flags, sys.argv[1:], program.notes)
+    chosen = catalog.select(program.specs, parsed[CatalogOptions].controllers)
+    if not chosen:
+        sys.stderr.write(f"{name}: there is nothing to run: {_why_nothing(program, parsed)}\n")
+        raise SystemExit(1)
+    raise SystemExit(_run(program.name, parsed, chosen, list(_remarks(parsed, program.specs))))
 
 
-def _leave(number: int, _: FrameType | None) -> NoReturn:
+def _why_nothing(program: Program, parsed: Parsed) -> str:
+    if not program.specs:
+        return "the program has no controllers"
+    return f"--controllers={','.join(parsed[CatalogOptions].controllers)} turns on no controller that is there"
+
+
+def _leave(name: str, number: int, _: FrameType | None) -> NoReturn:
     """End while nothing has been started."""
-    sys.stderr.write(f"{PROGRAM}: received {signal.Signals(number).name} before anything was started\n")
+    sys.stderr.write(f"{name}: received {signal.Signals(number).name} before anything was started\n")
     os._exit(0)
 
 
@@ -73,7 +91,7 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
         yield f"--controllers: not built yet and left out: {', '.join(awaited)}"
 
 
-def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> int:
+def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> int:
     import uvloop  # all that --help does not need is imported from here on
 
     from controller_manager.app.logs import configure_logs
@@ -90,7 +108,7 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
         get_logger("main").warning(remark)
 
     async def serve() -> int:
-        runtime = Runtime(PROGRAM)
+        runtime = Runtime(name)
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)
         obey_signals(manager.stop, end_at_once)
         collect_garbage_seldom()
@@ -103,7 +121,7 @@ def _run(parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> in
     try:
         return uvloop.run(serve())
     except (ConfigError, CannotListen) as error:
-        sys.stderr.write(f"{PROGRAM}: {error}\n")
+        sys.stderr.write(f"{name}: {error}\n")
         return 1
     except BaseExceptionGroup:  # the manager has said what it was
         return 1

@@ -95,7 +95,7 @@ class Manager:
         self._guard = Guard(parsed, network, trust, runtime, self._clients.metrics)
         self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
-        self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust)
+        self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def may_write(self) -> bool:
         """Whether any of the controllers may change anything right now."""

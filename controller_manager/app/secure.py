@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from controller_manager.serving.pairs import PairSource
     from controller_manager.serving.tls import Policy
 
-_NAME = "cluster-controller-manager"
 # Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
 _HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
 _VERSIONS = {
@@ -77,7 +76,12 @@ class ServingOptions(Options):
         "0.0.0.0",  # noqa: S104
         "address to listen on; empty, 0.0.0.0 and :: are all interfaces, IPv4 and IPv6",
     )
-    secure_port: int = flag(10257, "port to serve HTTPS on; 0 serves nothing", minimum=0, maximum=65535)
+    secure_port: int | None = flag(
+        10257,
+        "port to serve HTTPS on; 0 serves nothing, and without a default it is any that is free",
+        minimum=0,
+        maximum=65535,
+    )
     permit_address_sharing: bool = flag(
         False,
         "accepted for existing manifests and changes nothing: SO_REUSEADDR is always set, so that connections that "
@@ -152,9 +156,13 @@ class ServingOptions(Options):
         return self
 
 
-def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: ServingOptions, trust: Trust) -> Site | None:
-    """The site, or None with --secure-port=0; raises ConfigError naming the flags whose files cannot be used."""
-    if not serving.secure_port:
+def secure_site(
+    handle: Callable[[Request], Awaitable[Response]], serving: ServingOptions, trust: Trust, name: str
+) -> Site | None:
+    """The site of the program `name`, or None with --secure-port=0; raises ConfigError naming the flags whose files
+    cannot be used.
+    """
+    if serving.secure_port == 0:
         return None
     from controller_manager.serving.site import Limits, Site  # --help does without its HTTP library
 
@@ -165,14 +173,14 @@ def secure_site(handle: Callable[[Request], Awaitable[Response]], serving: Servi
     return Site(
         handle,
         serving.bind_address,
-        serving.secure_port,
-        _contexts(serving, trust),
+        serving.secure_port or 0,
+        _contexts(serving, trust, name),
         limits=Limits(_HEAD, _BODY, _CONNECTIONS),
         share_port=serving.permit_port_sharing,
     )
 
 
-def _contexts(serving: ServingOptions, trust: Trust) -> Contexts:
+def _contexts(serving: ServingOptions, trust: Trust, name: str) -> Contexts:
     from controller_manager.serving.contexts import Contexts, Named, UnusablePair
     from controller_manager.serving.pairs import FilePair
 
@@ -181,20 +189,20 @@ def _contexts(serving: ServingOptions, trust: Trust) -> Contexts:
         for one in serving.tls_sni_cert_key
     ]
     try:
-        contexts = Contexts(_default_pair(serving), named, lambda: trust.authorities, _policy(serving))
+        contexts = Contexts(_default_pair(serving, name), named, lambda: trust.authorities, _policy(serving))
     except UnusablePair as error:
         raise ConfigError(str(error)) from error
     trust.subscribe(contexts.renew)
     return contexts
 
 
-def _default_pair(serving: ServingOptions) -> PairSource:
+def _default_pair(serving: ServingOptions, name: str) -> PairSource:
     from controller_manager.serving.pairs import FilePair, SelfSigned
 
     if serving.tls_cert_file:
         return FilePair(Path(serving.tls_cert_file), Path(serving.tls_private_key_file), _FILE_FLAGS)
     folder = Path(serving.cert_dir) if serving.cert_dir else None
-    return SelfSigned(_NAME, _hosts(serving.bind_address), folder, "--cert-dir")
+    return SelfSigned(name, _hosts(serving.bind_address), folder, "--cert-dir")
 
 
 def _policy(serving: ServingOptions) -> Policy:

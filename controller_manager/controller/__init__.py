@@ -1,7 +1,38 @@
-"""Floor 5: what an author of controllers imports; everything here is public, everything else of the floor is not."""
+"""Floor 5: what the author of a controller imports, from here alone; everything else of the floor is not public.
 
-from controller_manager.api.resource import Key, key_of
+`controller_manager.framework` offers the same, and `main` for a program of one's own.
+"""
+
+from controller_manager.api import errors
+from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
+from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
+from controller_manager.api.certificates import REQUESTS as CERTIFICATE_SIGNING_REQUESTS
+from controller_manager.api.certificates import CertificateSigningRequest
+from controller_manager.api.coordination import LEASES, Lease
+from controller_manager.api.core import (
+    CONFIG_MAPS,
+    ENDPOINTS,
+    EVENTS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    ConfigMap,
+    Endpoints,
+    Event,
+    Namespace,
+    Pod,
+    Service,
+)
+from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
+from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key, Resource, key_of
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.base.log import Logger
+from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
+from controller_manager.client import Client, ConfigError
+from controller_manager.client.events import Recorder
 from controller_manager.controller.spec import (
     Add,
     Context,
@@ -14,25 +45,73 @@ from controller_manager.controller.spec import (
     Spec,
     Watch,
 )
+from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
 from controller_manager.work import GiveUp, Priority, Requeue
 
 __all__ = [
+    "CERTIFICATE_SIGNING_REQUESTS",
+    "CONFIG_MAPS",
+    "ENDPOINTS",
+    "ENDPOINT_SLICES",
+    "EVENTS",
+    "HORIZONTAL_POD_AUTOSCALERS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "SERVICES",
+    "SERVICE_ACCOUNTS",
     "Add",
+    "CertificateSigningRequest",
     "Change",
+    "Client",
+    "ConfigError",
+    "ConfigMap",
     "Context",
+    "Counters",
+    "Duration",
+    "EndpointSlice",
+    "Endpoints",
+    "Event",
+    "Family",
     "For",
+    "Gauges",
     "GiveUp",
+    "Histograms",
+    "HorizontalPodAutoscaler",
     "Informer",
     "Informers",
+    "Int32",
     "Key",
+    "LabelSelector",
+    "Lease",
+    "Logger",
     "Mapped",
+    "Model",
+    "Namespace",
+    "Node",
+    "Object",
+    "ObjectMeta",
+    "Options",
     "Owned",
+    "OwnerReference",
+    "PartialObject",
+    "Pod",
     "Priority",
+    "Quantity",
     "Reconciler",
+    "Recorder",
     "Requeue",
+    "Resource",
     "Rule",
+    "Service",
+    "ServiceAccount",
     "Source",
     "Spec",
+    "StringList",
+    "StringMap",
     "Watch",
+    "errors",
+    "flag",
     "key_of",
 ]

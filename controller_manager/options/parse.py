@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -11,7 +12,7 @@ from controller_manager.options.general import GeneralOptions
 from controller_manager.options.grammar import Reading
 
 G = TypeVar("G", bound=Options)
-_NOTHING: Mapping[str, str] = {}
+_NOTHING: Mapping[str, Any] = {}
 
 
 class FlagError(Exception):
@@ -77,17 +78,23 @@ Check = Callable[[Parsed], Iterable[str]]
 
 class FlagSet:
     """Groups of flags that together make the command line of one process, besides those every process has; a group
-    given twice counts once.
+    given twice counts once. `defaults` are those of flags, by name, for which this process has another one.
 
     Each of `checks` looks at all groups together. It ends early, without a word, where it asks for a group that has
     problems of its own.
     """
 
-    def __init__(self, *groups: type[Options], checks: Iterable[Check] = ()) -> None:
+    def __init__(
+        self, *groups: type[Options], checks: Iterable[Check] = (), defaults: Mapping[str, Any] = _NOTHING
+    ) -> None:
         every: tuple[type[Options], ...] = (*groups, GeneralOptions)
         self.groups = tuple(dict.fromkeys(every))
         self._checks = tuple(checks)
-        self.flags: dict[type[Options], list[Flag]] = {group: flags_of(group) for group in self.groups}
+        self._defaults = defaults
+        self.flags: dict[type[Options], list[Flag]] = {
+            group: [replace(flag, default=defaults.get(flag.name, flag.default)) for flag in flags_of(group)]
+            for group in self.groups
+        }
         self._by_name: dict[str, Flag] = {}
         self._by_short: dict[str, Flag] = {}
         for flag in self:
@@ -120,7 +127,8 @@ class FlagSet:
         names = {flag.field: flag.name for flag in self.flags[group]}
         if reading.refused.intersection(names.values()):
             return None
-        given = {field: reading.values[name] for field, name in names.items() if name in reading.values}
+        values = {**self._defaults, **reading.values}
+        given = {field: values[name] for field, name in names.items() if name in values}
         try:
             return group(**given)
         except ValidationError as error:

@@ -54,7 +54,7 @@ def test_what_is_installed_runs_as_nobody_and_writes_nothing(installed: Path, tm
     """Without a bytecode cache, a home or a folder it could write to."""
     os.chmod(tmp_path, 0o555)
     paths = os.pathsep.join((str(installed), sysconfig.get_path("purelib")))
-    code = "import controller_manager.app.main as m, sys; print(m.__file__); sys.argv = ['x', '--help']; m.main()"
+    code = "import controller_manager.__main__ as m, sys; print(m.__file__); sys.argv = ['x', '--help']; m.main()"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code],
         cwd=tmp_path,

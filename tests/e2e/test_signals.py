@@ -14,10 +14,7 @@ pytestmark = pytest.mark.e2e
 
 STUBBORN = """
 import asyncio
-from controller_manager.api.core import PODS
-from controller_manager.app.main import main
-from controller_manager.controller import For, Spec
-from controller_manager.options import Options
+from controller_manager.framework import PODS, For, Options, Spec, main
 
 class Stubborn:
     def __init__(self, context, options):
@@ -31,7 +28,7 @@ class Stubborn:
             except asyncio.CancelledError:
                 self._log.info(f"never let go of {key}")
 
-main((Spec(name="stubborn-controller", reconciler=Stubborn, options=Options, watches=(For(PODS),)),))
+main((Spec(name="stubborn-controller", reconciler=Stubborn, options=Options, watches=(For(PODS),)),), name="stubborn")
 """
 
 
@@ -41,7 +38,7 @@ class Process:
     def __init__(self, folder: Path, *flags: str) -> None:
         (folder / "stubborn.py").write_text(STUBBORN)
         self.log = folder / "log"
-        command = [sys.executable, "stubborn.py", "--secure-port=0", "--controllers=stubborn-controller", *flags]
+        command = [sys.executable, "stubborn.py", *flags]
         with self.log.open("w") as log:
             self.child = subprocess.Popen(command, cwd=folder, stderr=log)
 

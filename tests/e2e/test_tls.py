@@ -41,7 +41,7 @@ async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
         tls_private_key_file=key,
         tls_sni_cert_key=(other,),
     )
-    made = secure_site(who, options, trust)
+    made = secure_site(who, options, trust, "a-program")
     assert made is not None
     await made.start()
     yield made

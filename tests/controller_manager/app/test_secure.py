@@ -35,7 +35,7 @@ def flags(*argv: str) -> ServingOptions:
 def site(*argv: str, client_ca_file: str = "") -> Site | None:
     trust = Trust()
     believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
-    return secure_site(handle, flags(*argv), trust)
+    return secure_site(handle, flags(*argv), trust, "a-program")
 
 
 def free_port() -> int:
@@ -126,14 +126,14 @@ async def test_a_certificate_is_kept_in_the_folder_and_used_again(tmp_path):
     for where in (f"--cert-dir={folder}", f"--cert-dir={folder}", "--cert-dir="):
         async with serving("--bind-address=127.0.0.1", where) as made:
             shown.append((await visit(made))[0])
-    kept = x509.load_pem_x509_certificate((folder / "cluster-controller-manager.crt").read_bytes())
+    kept = x509.load_pem_x509_certificate((folder / "a-program.crt").read_bytes())
     assert shown[:2] == [kept, kept]
     assert shown[2] != kept
     names = kept.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert {"localhost", "127.0.0.1", "::1", socket.gethostname()} == {str(one.value) for one in names}
     assert sorted(one.name for one in folder.iterdir()) == [
-        "cluster-controller-manager.crt",
-        "cluster-controller-manager.key",
+        "a-program.crt",
+        "a-program.key",
     ]
 
 

@@ -322,3 +322,14 @@ def test_the_process_prints_each_problem_and_fails(capsys):
         "daemon: --nope is not a flag",
         "Run 'daemon --help' for all flags.",
     ]
+
+
+def test_a_process_may_have_defaults_of_its_own():
+    class Some(Options):
+        size: int | None = flag(1, "how much", minimum=0)
+        name: str = flag("a", "how it is called")
+
+    flags = FlagSet(Some, defaults={"size": None, "name": "b"})
+    assert {one.name: one.default for one in flags.flags[Some]} == {"size": None, "name": "b"}
+    assert flags.parse([])[Some] == Some(size=None, name="b")
+    assert flags.parse(["--size=2"])[Some] == Some(size=2, name="b")

@@ -1,0 +1,111 @@
+"""A program of an author's own: its name, its flags, its controllers, and what it refuses to start without."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager import controller, framework
+from controller_manager.app.catalog import installed
+from controller_manager.app.program import author_program, manager_program
+from controller_manager.framework import PODS, For, Options, Spec, flag
+from controller_manager.options import FlagError
+
+
+class GreeterOptions(Options):
+    greeting: str = flag("hello", "what pods are greeted with")
+
+
+def greeter(name: str = "greeter-controller", **more: Any) -> Spec[GreeterOptions]:
+    return Spec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)  # type: ignore[arg-type, return-value]
+
+
+def test_it_runs_its_own_controllers_alone() -> None:
+    program = author_program("greeter", (greeter(),))
+    assert [spec.name for spec in program.specs] == ["greeter-controller"]
+    assert list(program.notes.values()) == ["greeter-controller"]
+
+
+def test_the_built_in_controllers_run_too_where_that_is_asked_for() -> None:
+    program = author_program("greeter", (greeter(),), builtins=True)
+    assert {spec.name for spec in program.specs} == {"greeter-controller", *(spec.name for spec in installed())}
+
+
+def test_it_has_a_lease_of_its_own_and_a_free_port() -> None:
+    own = author_program("greeter", (greeter(),)).flags.parse([]).settings()
+    theirs = manager_program().flags.parse([]).settings()
+    assert (own["leader-elect-resource-name"], own["secure-port"]) == ("greeter", None)
+    assert (theirs["leader-elect-resource-name"], theirs["secure-port"]) == ("cluster-controller-manager", 10257)
+
+
+def test_its_lease_and_port_can_be_set() -> None:
+    flags = author_program("greeter", (greeter(),)).flags
+    set_to = flags.parse(["--leader-elect-resource-name=x", "--secure-port=4"]).settings()
+    assert (set_to["leader-elect-resource-name"], set_to["secure-port"]) == ("x", 4)
+    with pytest.raises(FlagError, match="--secure-port: must be at most 65535"):
+        flags.parse(["--secure-port=65536"])
+
+
+def test_it_has_no_flags_and_names_of_controllers_it_has_not() -> None:
+    flags = author_program("greeter", (greeter(),)).flags
+    assert "greeting" in {flag.name for flag in flags}
+    assert not {"concurrent-namespace-syncs", "concurrent-deployment-syncs"} & {flag.name for flag in flags}
+    with pytest.raises(FlagError, match="no controller 'deployment'"):
+        flags.parse(["--controllers=deployment"])
+
+
+@pytest.mark.parametrize("name", ["", "Greeter", "a b", "-a", "a-", "a.b", "a" * 64])
+def test_a_name_that_no_lease_can_have_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="the name of a program"):
+        author_program(name, (greeter(),))
+
+
+@pytest.mark.parametrize("other", [greeter(), greeter("other", aliases=("greeter-controller",))])
+def test_two_controllers_of_one_name_are_refused(other: Spec[Any]) -> None:
+    with pytest.raises(ValueError, match="two controllers are called 'greeter-controller'"):
+        author_program("greeter", (greeter(), other))
+
+
+PROGRAM = """
+from controller_manager.framework import PODS, For, Options, Spec, main
+SPEC = Spec(name="greeter-controller", reconciler=print, options=Options, watches=(For(PODS),))
+main((SPEC,)[:{number}], name="greeter")
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "argv", "told"),
+    [
+        (0, [], "greeter: there is nothing to run: the program has no controllers\n"),
+        (
+            1,
+            ["--controllers=-greeter-controller"],
+            (
+                "greeter: there is nothing to run: --controllers=-greeter-controller turns on no controller that is "
+                "there\n"
+            ),
+        ),
+    ],
+)
+def test_without_controllers_it_refuses_to_start(tmp_path: Path, number: int, argv: list[str], told: str) -> None:
+    (tmp_path / "greeter.py").write_text(PROGRAM.format(number=number))
+    command = [sys.executable, "greeter.py", *argv]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
+
+
+def test_the_controller_manager_refuses_to_start_with_controllers_that_are_not_built_yet_alone() -> None:
+    command = [sys.executable, "-m", "controller_manager", "--controllers=bootstrapsigner"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    told = (
+        "cluster-controller-manager: there is nothing to run: --controllers=bootstrapsigner turns on no controller "
+        "that is there\n"
+    )
+    assert (done.returncode, done.stderr) == (1, told)
+
+
+def test_a_program_imports_from_one_place_what_a_controller_does_and_main() -> None:
+    assert set(framework.__all__) == {*controller.__all__, "main"}
+    assert all(getattr(framework, name) is getattr(controller, name) for name in controller.__all__)
