@@ -28,8 +28,7 @@ def run(folder: Path, *arguments: str) -> str:
 
 
 def test_a_folder_called_controllers_does_not_replace_the_built_in_ones(project: Path) -> None:
-    shown = run(project, "-m", "controller_manager", "--help")
-    assert all(name in shown for name in NAMES)
+    assert "--concurrent-namespace-syncs" in run(project, "-m", "controller_manager", "--help")
 
 
 def test_a_package_called_controllers_can_be_imported_beside_the_built_in_ones(project: Path) -> None:
@@ -45,7 +44,7 @@ def test_a_package_called_controllers_can_be_imported_beside_the_built_in_ones(p
 
 def test_a_folder_without_an_init_file_hides_nothing(project: Path) -> None:
     (project / "controllers" / "__init__.py").unlink()
-    assert all(name in run(project, "-m", "controller_manager", "--help") for name in NAMES)
+    assert "--concurrent-namespace-syncs" in run(project, "-m", "controller_manager", "--help")
 
 
 def test_they_go_by_their_own_name_where_nobody_else_does() -> None:
