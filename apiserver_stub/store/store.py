@@ -108,14 +108,16 @@ class Store:
         """Whether a write of the row is submitted and not yet settled."""
         return (resource, key) in self._pending
 
-    async def turn(self, resource: str, key: str) -> None:
+    async def turn(self, resource: str, key: str, *others: tuple[str, str]) -> None:
         """Wait until a write of the row can be submitted at once: whoever then decides on one without awaiting
-        anything decides on what it will find.
+        anything decides on what it will find. No write of the `others` (resource and key) it depends on is pending
+        then either.
         """
+        rows = ((resource, key), *others)
         while True:
             if self._pipeline.full:
                 await self._pipeline.room()
-            elif earlier := self._pending.get((resource, key)):
+            elif earlier := next((write for row in rows if (write := self._pending.get(row))), None):
                 await turn(earlier.others)
             else:
                 return

@@ -1,5 +1,6 @@
 """A new object: named, checked, and written if nothing of its name exists."""
 
+from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
@@ -43,7 +44,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
     key = key_of(kind, call.namespace, metadata.get("name", ""))
-    await tools.store.turn(kind.storage, key)  # from here to the commit nothing else happens
+    await tools.store.turn(kind.storage, key, *namespace_row(call.namespace))  # nothing else happens until the commit
     apply_defaults(tree, kind)
     time = now()
     if owners is None:

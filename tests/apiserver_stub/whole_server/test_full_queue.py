@@ -35,6 +35,11 @@ def backend() -> SlowBackend:
     return SlowBackend()
 
 
+def create(group: asyncio.TaskGroup, api: Any, name: str) -> asyncio.Task[Any]:
+    """A create that begins soon."""
+    return group.create_task(api("POST", CONFIGS, {"metadata": {"name": name}}))
+
+
 @pytest.mark.virtual
 async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(started: Any, backend: SlowBackend) -> None:
     """States and transitions, rule 2: nothing outlives its namespace."""
@@ -43,19 +48,32 @@ async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(start
         api.server.store._pipeline._limits = Limits(group=1, waiting=2)
         backend.seconds = 1.0
         async with asyncio.TaskGroup() as group:
+            creates = [create(group, api, "early")]
+            await asyncio.sleep(0)
             going = group.create_task(api("DELETE", NAMESPACE))
             await asyncio.sleep(0)
-            creates = [
-                group.create_task(api("POST", CONFIGS, {"metadata": {"name": f"c{number}"}})) for number in range(6)
-            ]
+            creates += [create(group, api, f"c{number}") for number in range(6)]
         assert going.result()[1]["status"]["phase"] == "Terminating"
-        codes = [task.result()[0] for task in creates]
-        assert set(codes) == {201, 403}
-        made = codes.count(201)
-        assert len((await api("GET", CONFIGS))[1]["items"]) == made
-        deleted = api.server.store.get("namespaces", "n").revision
-        late = [row for row in api.server.store.snapshot("configmaps").items("", "n/") if row.revision > deleted + 2]
-        assert late == []
+        assert [task.result()[0] for task in creates] == [201, *[403] * 6]
+        (made,) = api.server.store.snapshot("configmaps").items("", "n/")
+        assert made.revision < api.server.store.get("namespaces", "n").revision
+
+
+@pytest.mark.virtual
+async def test_nothing_is_created_behind_the_removal_of_its_namespace(started: Any, backend: SlowBackend) -> None:
+    """The removal is submitted and not yet durable: a create that comes then waits for it, and finds no namespace."""
+    async with started() as api:
+        await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
+        code, gone = await api("DELETE", NAMESPACE)
+        assert code == 200
+        gone["spec"]["finalizers"] = []
+        backend.seconds = 1.0
+        async with asyncio.TaskGroup() as group:
+            group.create_task(api("PUT", f"{NAMESPACE}/finalize", gone))
+            await asyncio.sleep(0)
+            late = create(group, api, "late")
+        assert late.result()[0] == 404
+        assert list(api.server.store.snapshot("configmaps").items("", "n/")) == []
 
 
 @pytest.mark.virtual
