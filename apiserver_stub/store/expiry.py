@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from apiserver_stub.store.row import Record
-from controller_manager.base.clock import wall_seconds
 
 _BATCH = 256  # rows removed in one go; other work gets its turn in between
 _BREATH = 0.02  # seconds between two batches
@@ -28,7 +27,7 @@ class Ages:
         }
 
     def note(self, record: Record) -> None:
-        """Take in a durable record; records come in the order of their revisions."""
+        """Take in a durable record; records come in the order of their revisions, and so of the times they tell."""
         rows = self._rows.get(record.resource)
         if rows is None:
             return
@@ -46,7 +45,7 @@ class Ages:
                 yield resource, key, revision
 
     def next(self) -> float | None:
-        """The wall time at which the next row is due; None while there is none."""
+        """The time at which the next row is due; None while there is none."""
         firsts = [(rows, self._lifetimes[resource]) for resource, rows in self._rows.items() if rows]
         return min((next(iter(rows.values()))[0] + seconds for rows, seconds in firsts), default=None)
 
@@ -54,8 +53,9 @@ class Ages:
 class Expiry:
     """Removes rows within seconds after their time is over. What could not be removed is tried again."""
 
-    def __init__(self, ages: Ages, remove: Remove) -> None:
+    def __init__(self, ages: Ages, remove: Remove, clock: Callable[[], float]) -> None:
         self._ages = ages
+        self._clock = clock
         self._remove = remove
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -64,7 +64,7 @@ class Expiry:
         """There may be something to wait for; a store without such rows has no timer."""
         due = None if self._timer is not None or self._closed else self._ages.next()
         if due is not None:
-            self._rest(max(due - wall_seconds(), _PAUSE))
+            self._rest(max(due - self._clock(), _PAUSE))
 
     def close(self) -> None:
         """Remove no more."""
@@ -77,7 +77,7 @@ class Expiry:
 
     def _round(self) -> None:
         self._timer = None
-        due = list(self._ages.due(wall_seconds(), _BATCH))
+        due = list(self._ages.due(self._clock(), _BATCH))
         for resource, key, revision in due:
             self._remove(resource, key, revision)
         if len(due) >= _BATCH:

@@ -40,7 +40,7 @@ class Window:
         self._size += len(change.row.data)
 
     def trim(self, now: float) -> Sequence[Change]:
-        """Let go of what exceeds the bounds at wall time `now`, and return it."""
+        """Let go of what exceeds the bounds at the time `now`, and return it."""
         keep, horizon = self._retention, now - self._retention.seconds
         count = 0
         for change in self._held:

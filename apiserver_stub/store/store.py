@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.clock import SteadyClock, Written
 from apiserver_stub.store.expiry import Ages, Expiry
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
@@ -15,7 +16,6 @@ from apiserver_stub.store.replay import Inspect, Replay
 from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
 from apiserver_stub.store.upkeep import Upkeep
 from controller_manager.api.errors import ServiceUnavailable
-from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import Logger, get_logger
 
 Subscriber = Callable[[Sequence[Change]], None]
@@ -59,13 +59,14 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self._pending: dict[tuple[str, str], Write] = {}
         self._subscribers: list[Subscriber] = []
-        self._upkeep = Upkeep(backend, self._collections, self._retention.seconds / 10, self._log)
+        self._upkeep = Upkeep(backend, self._collections, self._retention.seconds / 10, self._now, self._log)
         self._rules = rules or Rules()
         self._ages = Ages(self._rules.lifetimes)
-        self._expiry = Expiry(self._ages, self._expire)
+        self._expiry = Expiry(self._ages, self._expire, self._now)
 
     async def start(self) -> None:
         """Read the log. Raises `Unusable` with a sentence if that cannot be."""
+        self._clock = SteadyClock()
         try:
             replay = await self._replay()
         except Unusable:
@@ -141,11 +142,14 @@ class Store:
 
     def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> Write:
         revision = self._allotted + 1
-        record = Record(revision, resource, key, encode(revision), deleted, wall_seconds())
+        record = Record(revision, resource, key, encode(revision), deleted, self._now())
         self._allotted = revision
         write = self._pending[resource, key] = Write(record, asyncio.get_running_loop().create_future())
         self._pipeline.submit(write)
         return write
+
+    def _now(self) -> float:
+        return self._clock.now()
 
     def _expire(self, resource: str, key: str, revision: int) -> None:
         row = self.get(resource, key)
@@ -161,8 +165,9 @@ class Store:
 
     async def _replay(self) -> Replay:
         replay = Replay(await self._backend.open(), self._retention, self._rules.inspect, self._ages)
+        written = Written(self._now())
         async for records in self._backend.replay():
-            replay.add(records)
+            replay.add(written.of(records))
         return replay
 
     def _settle(self, writes: Sequence[Write], failure: BaseException | None) -> None:

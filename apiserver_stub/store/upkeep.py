@@ -1,12 +1,11 @@
 """Keeping the store bounded: history that grows too old is forgotten, and the log's useless records are removed."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.index import Collection
 from apiserver_stub.store.pipeline import turn, wake
-from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import Logger
 
 _BATCH = 1000  # records removed in one transaction; groups of writes go in between
@@ -19,10 +18,18 @@ class Upkeep:
     after the next start: the log itself shows what is left to remove.
     """
 
-    def __init__(self, backend: Backend, collections: Mapping[str, Collection], pause: float, log: Logger) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        collections: Mapping[str, Collection],
+        pause: float,
+        clock: Callable[[], float],
+        log: Logger,
+    ) -> None:
         self._backend = backend
         self._collections = collections
         self._pause = pause
+        self._clock = clock
         self._log = log
         self._garbage: dict[int, None] = {}  # revisions, in the order they became useless
         self._batch: list[int] = []
@@ -51,7 +58,7 @@ class Upkeep:
 
     def _round(self) -> None:
         self._timer = None
-        now = wall_seconds()
+        now = self._clock()
         for collection in self._collections.values():
             self._garbage.update(dict.fromkeys(collection.trim(now)))
         self._compact()

@@ -13,6 +13,7 @@ from apiserver_stub.store.expiry import Ages
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import Record, flaw_of
 from apiserver_stub.store.store import Rules, Store
+from controller_manager.base.clock import wall_seconds
 
 HOUR = 3600.0
 RULES = Rules(flaw_of, {"events": HOUR, "kept": 0})
@@ -104,6 +105,73 @@ async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
         assert [row.key for row in store.snapshot("events").items()] == ["ns/new"]
         await asyncio.sleep(HOUR / 2)
         assert len(store.snapshot("events")) == 0
+
+
+def set_clock(hours: float) -> None:
+    """Somebody sets the wall clock forward or back."""
+    loop: Any = asyncio.get_running_loop()
+    before = loop.wall_time
+    loop.wall_time = lambda: before() + hours * HOUR
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("hours", [24 * 365.0, -24 * 365.0])
+async def test_a_clock_that_is_set_while_the_server_runs_changes_nothing(opened: Opened, hours: float) -> None:
+    async with opened() as store:
+        await store.commit("events", "ns/first", 0, body)
+        set_clock(hours)
+        await asyncio.sleep(HOUR / 2)
+        await store.commit("events", "ns/second", 0, body)
+        set_clock(-hours)
+        await asyncio.sleep(HOUR / 2 - 10)
+        assert len(store.snapshot("events")) == 2
+        await asyncio.sleep(15)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/second"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: Any) -> None:
+    """Nor does it live longer than others, and those before it go when their time is over."""
+    year = 365 * 24 * HOUR
+    records = [
+        Record(2, "events", "ns/before", body(2), False, wall_seconds() - HOUR / 2),
+        Record(3, "events", "ns/ahead", body(3), False, wall_seconds() + year),
+        Record(4, "events", "ns/after", body(4), False, wall_seconds() - HOUR / 4),
+    ]
+    disk.append(records, lambda _: None)
+    async with opened() as store:
+        await asyncio.sleep(HOUR / 2 + 5)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/after", "ns/ahead"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, disk: Any) -> None:
+    records = [
+        Record(2, "events", "ns/before", body(2), False, wall_seconds()),
+        Record(3, "events", "ns/back", body(3), False, wall_seconds() - 365 * 24 * HOUR),
+    ]
+    disk.append(records, lambda _: None)
+    async with opened() as store:
+        await asyncio.sleep(HOUR - 10)
+        assert len(store.snapshot("events")) == 2
+        await asyncio.sleep(15)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_history_follows_the_same_time(opened: Opened) -> None:
+    async with opened() as store:
+        await store.commit("pods", "ns/a", 0, body)
+        set_clock(24 * 365)
+        await asyncio.sleep(100)
+        assert store.history("pods").trimmed == 0
+        set_clock(-24 * 365 * 2)
+        await asyncio.sleep(300)
+        assert store.history("pods").trimmed == 2
 
 
 @pytest.mark.virtual
