@@ -176,7 +176,7 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
 
 def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
     lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.fleeting}
-    retention = Retention(options.watch_cache_window)
+    retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
     return Store(backend or _backend(options), retention, log=log, rules=Rules(flaw_of, lifetimes))
 
 

@@ -152,6 +152,12 @@ class StorageOptions(Options):
     watch_cache_window: Duration = flag(
         "5m", "How much history is kept for watches and consistent lists to resume from.", minimum=1
     )
+    watch_cache_size: Quantity = flag(
+        "256Mi",
+        "How many bytes of objects this history holds of all kinds together, the oldest going first; of one kind it "
+        "holds 128Mi at most.",
+        minimum=1 << 20,
+    )
     event_ttl: Duration = flag("1h", "How long an event is kept after its last write; 0 keeps it for good.", minimum=0)
 
     @property

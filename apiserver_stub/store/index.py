@@ -62,7 +62,13 @@ class Collection:
 
     def trim(self, now: float) -> list[int]:
         """Forget history beyond its bounds; returns the revisions whose records nobody needs any more."""
-        gone = self.history.trim(now)
+        return self._forgotten(self.history.trim(now))
+
+    def forget(self, count: int) -> list[int]:
+        """Forget so many of the oldest changes; returns what `trim` returns."""
+        return self._forgotten(self.history.forget(count))
+
+    def _forgotten(self, gone: Sequence[Change]) -> list[int]:
         if gone:
             self._past = {position: view for position, view in self._past.items() if position >= self.history.first}
         return garbage(gone)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,6 +21,8 @@ from controller_manager.base.log import Logger, get_logger
 
 Subscriber = Callable[[Sequence[Change]], None]
 
+_NOTHING = ("", "revision")  # resource and key of a row that is there to be written, and of no object
+_EMPTY = b'{"kind":"","apiVersion":"","metadata":{"name":"","uid":""}}'
 _NAMED = 20  # corrupt rows that are named in the log
 
 
@@ -50,7 +53,8 @@ class Store:
     ) -> None:
         self.revision = 1
         self._backend = backend
-        self._retention = retention or Retention()
+        self.retention = retention or Retention()
+        """How much history there is."""
         self._log = log or get_logger("store")
         self._pipeline = Pipeline(backend, self._settle, limits or Limits())
         self.trouble = ""
@@ -59,10 +63,10 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self._pending: dict[tuple[str, str], Write] = {}
         self._subscribers: list[Subscriber] = []
-        self._upkeep = Upkeep(backend, self._collections, self._retention.seconds / 10, self._now, self._log)
+        self._upkeep = Upkeep(backend, self._collections, self.retention, self.now, self._log)
         self._rules = rules or Rules()
         self._ages = Ages(self._rules.lifetimes)
-        self._expiry = Expiry(self._ages, self._expire, self._now)
+        self._expiry = Expiry(self._ages, self._expire, self.now)
 
     async def start(self) -> None:
         """Read the log. Raises `Unusable` with a sentence if that cannot be."""
@@ -105,6 +109,10 @@ class Store:
         """The recent changes of a resource."""
         return self._collection(resource).history
 
+    def now(self) -> float:
+        """The time, in seconds since the epoch, by which age is judged."""
+        return self._clock.now()
+
     def is_pending(self, resource: str, key: str) -> bool:
         """Whether a write of the row is submitted and not yet settled."""
         return (resource, key) in self._pending
@@ -140,16 +148,19 @@ class Store:
             raise Stale(current)
         return await self._submit(resource, key, encode, deleted).row
 
+    async def advance(self) -> None:
+        """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
+        row = self.get(*_NOTHING)
+        with suppress(Stale, ServiceUnavailable):
+            await self.commit(*_NOTHING, row.revision if row else 0, lambda _: _EMPTY)
+
     def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> Write:
         revision = self._allotted + 1
-        record = Record(revision, resource, key, encode(revision), deleted, self._now())
+        record = Record(revision, resource, key, encode(revision), deleted, self.now())
         self._allotted = revision
         write = self._pending[resource, key] = Write(record, asyncio.get_running_loop().create_future())
         self._pipeline.submit(write)
         return write
-
-    def _now(self) -> float:
-        return self._clock.now()
 
     def _expire(self, resource: str, key: str, revision: int) -> None:
         row = self.get(resource, key)
@@ -164,8 +175,8 @@ class Store:
             self._log.error("the store holds objects that cannot be read", objects=len(rows), first=named)
 
     async def _replay(self) -> Replay:
-        replay = Replay(await self._backend.open(), self._retention, self._rules.inspect, self._ages)
-        written = Written(self._now())
+        replay = Replay(await self._backend.open(), self.retention, self._rules.inspect, self._ages)
+        written = Written(self.now())
         async for records in self._backend.replay():
             replay.add(written.of(records))
         return replay
@@ -208,5 +219,5 @@ class Store:
     def _collection(self, resource: str) -> Collection:
         found = self._collections.get(resource)
         if found is None:
-            found = self._collections[resource] = Collection(self._retention)
+            found = self._collections[resource] = Collection(self.retention)
         return found

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.history import Retention, oldest_first
 from apiserver_stub.store.index import Collection
 from apiserver_stub.store.pipeline import turn, wake
 from controller_manager.base.log import Logger
@@ -22,13 +23,16 @@ class Upkeep:
         self,
         backend: Backend,
         collections: Mapping[str, Collection],
-        pause: float,
+        retention: Retention,
         clock: Callable[[], float],
         log: Logger,
     ) -> None:
         self._backend = backend
         self._collections = collections
-        self._pause = pause
+        self._pause = retention.seconds / 10
+        self._limit = retention.total
+        self._sizes: dict[str, int] = {}  # bytes of each history
+        self._total = 0
         self._clock = clock
         self._log = log
         self._garbage: dict[int, None] = {}  # revisions, in the order they became useless
@@ -45,7 +49,8 @@ class Upkeep:
     def after(self, resources: Iterable[str], now: float) -> None:
         """Trim the histories that have just grown."""
         for resource in resources:
-            self._garbage.update(dict.fromkeys(self._collections[resource].trim(now)))
+            self._trim(resource, now)
+        self._shed()
         self._rest()
 
     async def close(self) -> None:
@@ -59,10 +64,30 @@ class Upkeep:
     def _round(self) -> None:
         self._timer = None
         now = self._clock()
-        for collection in self._collections.values():
-            self._garbage.update(dict.fromkeys(collection.trim(now)))
+        for resource in self._collections:
+            self._trim(resource, now)
+        self._shed()
         self._compact()
         self._rest()
+
+    def _trim(self, resource: str, now: float) -> None:
+        collection = self._collections[resource]
+        self._garbage.update(dict.fromkeys(collection.trim(now)))
+        size = collection.history.size
+        self._total += size - self._sizes.get(resource, 0)
+        self._sizes[resource] = size
+
+    def _shed(self) -> None:
+        """Keep all histories together within their limit; some more goes, so that it is not looked at every time."""
+        if self._total <= self._limit:
+            return
+        names = {id(collection.history): resource for resource, collection in self._collections.items()}
+        histories = [collection.history for collection in self._collections.values()]
+        for history, count in oldest_first(histories, self._total - self._limit * 7 // 8):
+            resource = names[id(history)]
+            self._garbage.update(dict.fromkeys(self._collections[resource].forget(count)))
+            self._total += history.size - self._sizes[resource]
+            self._sizes[resource] = history.size
 
     def _rest(self) -> None:
         """Come again later if there will be something to do; a store that rests has no timer."""

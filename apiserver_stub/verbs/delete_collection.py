@@ -6,7 +6,6 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.store.row import CorruptRow, Row
-from apiserver_stub.verbs import tokens
 from apiserver_stub.verbs.cut import cut
 from apiserver_stub.verbs.delete import remove, warnings
 from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
@@ -29,14 +28,13 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
-    snapshot, page = await read_page(tools, call, cut(call.query), select(call))
+    reading, page = await read_page(tools, call, cut(call.query), select(call))
     refusals: list[ApiError] = []
     for rows in batches(page.rows, tools.limits.deletes):
         refusals += await _delete(tools, call, rows, options)
     if refusals:
         raise refusals[0]
-    token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
-    return Reply(success(call, token=token), 200, warnings(call, options))
+    return Reply(success(call, token=reading.token(page)), 200, warnings(call, options))
 
 
 def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:

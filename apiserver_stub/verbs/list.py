@@ -1,8 +1,10 @@
 """A collection, whole or piece by piece, from one state of the store (document 1, Chunked listing)."""
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from apiserver_stub.call import Call, Items, Reply
 from apiserver_stub.store.index import Snapshot
@@ -33,40 +35,65 @@ class Page:
     remaining: int | None = None
 
 
+class Reading(NamedTuple):
+    """The state a list is read from, and when its first piece was (in seconds since the epoch)."""
+
+    snapshot: Snapshot
+    began: int
+
+    def token(self, page: Page) -> str:
+        """What to go on with behind this piece; empty if it is the last."""
+        return tokens.write(tokens.Token(self.snapshot.revision, page.rows[-1].key, self.began)) if page.more else ""
+
+
 async def list_(tools: Tools, call: Call) -> Reply:
     """The collection; `Items.continue_token` is empty when it is complete."""
     asked, chosen = cut(call.query), select(call)
-    snapshot, page = await read_page(tools, call, asked, chosen)
-    token = tokens.write(tokens.Token(snapshot.revision, page.rows[-1].key)) if page.more else ""
+    reading, page = await read_page(tools, call, asked, chosen)
     objects = all_served(call.kind, page.rows, named=tools.features.unsafe_deletion)
-    return Reply(Items(str(snapshot.revision), objects, page.rows, token, page.remaining))
+    return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
 
 
-async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> tuple[Snapshot, Page]:
+async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> tuple[Reading, Page]:
     """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = tokens.read(asked.token, prefix) if asked.token else tokens.Token(asked.revision, "")
-    snapshot = await _snapshot(tools, call.kind.storage, asked.semantic, token)
+    reading = await _read(tools, call.kind.storage, asked.semantic, token)
+    snapshot = reading.snapshot
     if chosen.name and (chosen.namespace or not call.kind.namespaced):
         row = snapshot.get(prefix + chosen.name)
-        return snapshot, Page([row] if row is not None and row.key > token.after and chosen.has(row) else [])
+        return reading, Page([row] if row is not None and row.key > token.after and chosen.has(row) else [])
     if chosen.everything:
-        return snapshot, _plain(snapshot, token.after, prefix, asked.limit)
-    return snapshot, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
+        return reading, _plain(snapshot, token.after, prefix, asked.limit)
+    return reading, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
 
 
-async def _snapshot(tools: Tools, resource: str, semantic: Semantic, token: tokens.Token) -> Snapshot:
+async def _read(tools: Tools, resource: str, semantic: Semantic, token: tokens.Token) -> Reading:
+    now = int(tools.store.now())
     if semantic is Semantic.LATEST or not token.revision:
-        return tools.store.snapshot(resource)
+        return Reading(tools.store.snapshot(resource), now)
     await not_older_than(tools, token.revision)
     if semantic is Semantic.NOT_OLDER:
-        return tools.store.snapshot(resource)
+        return Reading(tools.store.snapshot(resource), now)
+    if semantic is Semantic.CONTINUE:
+        return Reading(await _continued(tools, resource, token, now), token.began)
     try:
-        return tools.store.snapshot_at(resource, token.revision)
+        return Reading(tools.store.snapshot_at(resource, token.revision), now)
     except TooOld as refusal:
-        if semantic is Semantic.EXACT:
-            raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
-        raise Expired(_GONE, continue_token=tokens.write(token._replace(revision=0))) from None
+        raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
+
+
+async def _continued(tools: Tools, resource: str, token: tokens.Token, now: int) -> Snapshot:
+    """The state a token was given for, as long as history lasts: whether anything has changed since makes no difference
+    to a client that is too slow, so that it learns of it every time.
+    """
+    store = tools.store
+    if 0 <= now - token.began <= store.retention.seconds:
+        with suppress(TooOld):
+            return store.snapshot_at(resource, token.revision)
+    if token.revision == store.revision:
+        await store.advance()
+    raise Expired(_GONE, continue_token=tokens.write(token._replace(revision=0)))
 
 
 def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:

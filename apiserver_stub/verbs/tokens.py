@@ -1,4 +1,4 @@
-"""The opaque token of a list read in pieces: the revision of the first piece, and the last key handed out; pure."""
+"""The opaque token of a list read in pieces: revision and time of the first piece, and the last key; pure."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error
@@ -8,14 +8,17 @@ import orjson
 
 from controller_manager.api.errors import BadRequest
 
-_VERSION = 1
+_VERSION = 2
 
 
 class Token(NamedTuple):
-    """Where to go on: at which revision, 0 for the newest, and after which key."""
+    """Where to go on: at which revision, 0 for the newest, and after which key; `began` is when the first piece was
+    read, in seconds since the epoch.
+    """
 
     revision: int
     after: str
+    began: int = 0
 
 
 def write(token: Token) -> str:
@@ -30,8 +33,8 @@ def read(text: str, prefix: str) -> Token:
     except (Error, ValueError):
         raise _refused() from None
     match found:
-        case [1, int(revision), str(after)] if revision >= 0 and after.startswith(prefix):
-            return Token(revision, after)
+        case [2, int(revision), str(after), int(began)] if revision >= 0 and after.startswith(prefix):
+            return Token(revision, after, began)
     raise _refused()
 
 

@@ -100,6 +100,22 @@ async def test_history_is_kept_as_long_as_the_flag_says(window: str, status: int
     await api.stop()
 
 
+@pytest.mark.parametrize(("size", "status"), [("256Mi", 200), ("1Mi", 410)])
+async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(size: str, status: int) -> None:
+    api = make(f"--watch-cache-size={size}")
+    await api.start()
+    old = str(api.store.revision)
+    for kind in ("configmaps", "secrets"):
+        for name in "abcd":
+            body = msgspec.json.encode({"metadata": {"name": name, "annotations": {"a": "x" * 200_000}}})
+            url = f"/api/v1/namespaces/default/{kind}"
+            assert (await api.handle(Request("POST", url, (), {}, body, ADMIN))).status == 201
+    query = (("resourceVersion", old), ("resourceVersionMatch", "Exact"))
+    url = "/api/v1/namespaces/default/configmaps"
+    assert (await api.handle(Request("GET", url, query, certificate=ADMIN))).status == status
+    await api.stop()
+
+
 async def test_a_data_folder_is_made(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b"
     api = build(FLAGS.parse([f"--data-dir={folder}"]), Runtime("test"))

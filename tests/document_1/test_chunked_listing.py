@@ -65,6 +65,28 @@ async def test_a_token_lives_five_minutes_and_offers_another(api: Any, seven: li
     assert (last.names, last.version) == (["c-5", "c-6"], rest.version)
 
 
+@pytest.mark.virtual
+async def test_a_token_expires_though_nothing_changes(api: Any, seven: list[str]) -> None:
+    """Rule 4: as upstream's conformance test on chunking and compaction waits for it; a new token, another version."""
+    first = await api.get(f"{CONFIGS}?limit=2")
+    token = first.tree["metadata"]["continue"]
+    await asyncio.sleep(200)
+    second = (await api.get(f"{CONFIGS}?limit=2&continue={token}")).tree["metadata"]["continue"]
+    await asyncio.sleep(110)
+    for late in (token, second):
+        gone = await api.get(f"{CONFIGS}?limit=2&continue={late}")
+        assert (gone.status, gone.tree["reason"]) == (410, "Expired")
+        other = gone.tree["metadata"]["continue"]
+        rest = await api.get(f"{CONFIGS}?limit=2&continue={other}")
+        assert rest.names == (seven[2:4] if late == token else seven[4:6])
+        assert rest.version != first.version
+        assert rest.tree["metadata"]["remainingItemCount"] == 7 - 2 - len(rest.names) - (2 if late == second else 0)
+    await asyncio.sleep(280)
+    assert (await api.get(f"{CONFIGS}?limit=2&continue={rest.tree['metadata']['continue']}")).names == seven[6:]
+    await asyncio.sleep(30)
+    assert (await api.get(f"{CONFIGS}?limit=2&continue={rest.tree['metadata']['continue']}")).status == 410
+
+
 async def test_the_remaining_items_are_counted_without_selectors(api: Any, seven: list[str]) -> None:
     """Rule 5 and Collection envelope: omitted with selectors, and when the list is complete."""
     assert [chunk.tree["metadata"].get("remainingItemCount") for chunk in await pages(api, "limit=3")] == [4, 1, None]

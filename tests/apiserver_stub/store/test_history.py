@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver_stub.store.history import Retention, Window
+from apiserver_stub.store.history import Retention, Window, oldest_first
 from apiserver_stub.store.refusals import TooOld
 from apiserver_stub.store.row import Change, Row
 
@@ -46,6 +46,21 @@ def test_the_newest_stay_when_there_are_too_many_or_too_large(retention: Retenti
     held.trim(now=0)
     assert revisions(held, held.first) == [4, 5]
     assert held.trimmed == 3
+
+
+def test_of_all_windows_together_the_oldest_goes_first() -> None:
+    pods = window(Retention(), *(change(revision, size=10) for revision in (1, 4, 5)))
+    nodes = window(Retention(), *(change(revision, size=10) for revision in (2, 3, 6)))
+    leases = window(Retention())
+    every = (leases, pods, nodes)
+    assert list(oldest_first(every, 0)) == []
+    assert list(oldest_first(every, 1)) == [(pods, 1)]
+    assert dict(oldest_first(every, 31)) == {pods: 2, nodes: 2}
+    assert dict(oldest_first(every, 1000)) == {pods: 3, nodes: 3}
+    for held, count in oldest_first(every, 31):
+        held.forget(count)
+    assert (revisions(pods, pods.first), revisions(nodes, nodes.first)) == ([5], [6])
+    assert (pods.size, nodes.size, pods.trimmed, nodes.trimmed) == (10, 10, 4, 3)
 
 
 def test_nothing_goes_without_need() -> None:

@@ -327,6 +327,22 @@ async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Store
     assert store.snapshot_at("nodes", 5).revision == 5
 
 
+async def test_the_history_of_all_resources_together_is_bounded() -> None:
+    store = Store(MemoryBackend(), Retention(total=100_000))
+    await store.start()
+    names = [f"kind{number}" for number in range(20)]
+    for number in range(100):
+        for name in names:
+            await store.commit(name, str(number), 0, body("x" * 1000))
+            held = [store.history(name) for name in names]
+            assert sum(window.size for window in held) <= 100_000
+    firsts = [window.since(window.first)[0].revision for window in held]
+    assert max(firsts) - min(firsts) <= len(names)
+    assert min(window.trimmed for window in held) > 1800
+    assert all(len(store.snapshot(name)) == 100 for name in names)
+    await store.close()
+
+
 async def test_a_restart_finds_everything_including_the_history(reopen: Callable[[], Backend]) -> None:
     first = Store(reopen())
     await first.start()
