@@ -3,6 +3,7 @@
 from collections import defaultdict
 from typing import Any
 
+from apiserver_stub.kinds.app_armor import sync_app_armor
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
@@ -14,6 +15,7 @@ _LISTS = ("containers", "initContainers")
 
 def pod_born(pod: Tree) -> None:
     """A new Pod waits; why, where its spec says so."""
+    sync_app_armor(pod)
     spec = pod.get("spec", {})
     pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(spec)}
     if spec.get("schedulingGates"):

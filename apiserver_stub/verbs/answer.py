@@ -3,7 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from apiserver_stub.call import Call, Reply
+from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
@@ -44,7 +47,9 @@ class Verbs:
 
     async def answer(self, call: Call) -> Reply:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
-        return await self._verb(call)(self._tools, call)
+        reply = await self._verb(call)(self._tools, call)
+        deprecated = deprecated_kind(call.kind)
+        return replace(reply, warnings=(deprecated, *reply.warnings)) if deprecated else reply
 
     def _verb(self, call: Call) -> Verb:
         kind, part = call.kind, call.subresource

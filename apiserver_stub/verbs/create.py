@@ -6,6 +6,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import CorruptRow, Row
@@ -52,6 +53,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     else:
         put_record(tree, owners)
     tools.admit(call, "create", tree, None)
+    warnings = (*warnings, *warnings_of(kind, tree, None))
     metadata = tree["metadata"]  # which defaults and admission may have replaced
     metadata["uid"] = chance().uid()
     metadata["creationTimestamp"] = time

@@ -6,6 +6,7 @@ from functools import partial
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.incoming import Warnings
 from apiserver_stub.verbs.modify import Fresh, Write, modify
@@ -61,6 +62,7 @@ class Revision:
         problems = validate(kind, new, old, call.part)
         if problems:
             raise invalid(kind.group, kind.kind, call.name, problems)
+        self.warnings = (*self.warnings, *warnings_of(kind, new, old, call.part))
         self._tools.settle(call, "update", new, old)
         return Write(new, removes=self._ends(new, old))
 

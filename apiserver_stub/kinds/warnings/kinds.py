@@ -1,0 +1,246 @@
+"""Warnings by kind: of a new object or of an update, of a status, and of a kind that nobody should use any more."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.problems import place
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.kinds.warnings import addresses, certificates, node_labels, pods, services
+from apiserver_stub.kinds.warnings.told import Warn, annotation, tell
+from controller_manager.api.quantity import parse
+
+_ENFORCED = "kubernetes.io/enforce-mountable-secrets"
+_OLD_CLASS, _OLD_OPTIONS = "volume.beta.kubernetes.io/storage-class", "volume.beta.kubernetes.io/mount-options"
+_INGRESS_CLASS = "kubernetes.io/ingress.class"
+_MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
+
+
+def warnings_of(kind: Kind, new: Tree, old: Tree | None, part: str = "") -> list[str]:
+    """What to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
+    table = _OF_STATUS if part == "status" else _OF_WHOLE
+    found = None if part not in ("", "status") else table.get(f"{kind.api_version}/{kind.kind}")
+    return found(new, old) if found is not None else []
+
+
+def deprecated_kind(kind: Kind) -> str:
+    """The warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
+    return _DEPRECATED.get(f"{kind.api_version}/{kind.kind}", "")
+
+
+def _templated(path: str, *, named: bool = True) -> Warn:
+    """Of what makes pods: its name, and its template while that is new or changed."""
+    names = tuple(path.split("."))
+    at = place(path)
+
+    def warn(new: Tree, old: Tree | None) -> list[str]:
+        if not _is_changed(new, old):
+            return []
+        told = pods.of_name(new) if named and old is None else []
+        return told + pods.of_template(get_in(new, names), at)
+
+    return warn
+
+
+def _is_changed(new: Tree, old: Tree | None) -> bool:
+    return old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
+
+
+def _job(path: str) -> Warn:
+    names, at, template = tuple(path.split(".")), place(path), _templated(f"{path}.template")
+
+    def warn(new: Tree, old: Tree | None) -> list[str]:
+        spec = get_in(new, names) or {}
+        told = template(new, old)
+        many = spec.get("completions", 0) > _MANY_COMPLETIONS and spec.get("parallelism", 0) > _MANY_AT_ONCE
+        if many and spec.get("completionMode") == "Indexed" and _is_changed(new, old):
+            told.append(tell(at, "of so many indexes it may not be possible to keep track when many fail"))
+        return told
+
+    return warn
+
+
+_CRON_JOB = _job("spec.jobTemplate.spec")
+
+
+def _cron_job(new: Tree, old: Tree | None) -> list[str]:
+    told = _CRON_JOB(new, old)
+    if old is not None and "TZ" in (get_in(new, ("spec", "schedule")) or ""):
+        told.append(tell(place("spec.schedule"), "TZ and CRON_TZ can't be used: use timeZone"))
+    return told
+
+
+_SET = _templated("spec.template", named=False)
+
+
+def _stateful_set(new: Tree, old: Tree | None) -> list[str]:
+    told, spec = _SET(new, old), new.get("spec") or {}
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        told += pods.claim_spec(claim.get("spec"), (place("spec.volumeClaimTemplates"), index))
+    if (spec.get("revisionHistoryLimit") or 0) < 0:
+        told.append(tell(place("spec.revisionHistoryLimit"), "a negative limit keeps all revisions: use 0 or more"))
+    return told
+
+
+def _claim(new: Tree, _old: Tree | None) -> list[str]:
+    return _annotated(new, _OLD_CLASS, 'deprecated since v1.8: use the field "storageClassName"') + pods.claim_spec(
+        new.get("spec"), place("spec")
+    )
+
+
+def _volume(new: Tree, _old: Tree | None) -> list[str]:
+    spec, at = new.get("spec") or {}, place("spec")
+    told = _annotated(new, _OLD_CLASS, 'deprecated since v1.8: use the field "storageClassName"')
+    told += _annotated(new, _OLD_OPTIONS, 'deprecated since v1.31: use the field "mountOptions"')
+    if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
+        told.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: have volumes provisioned"))
+    required = (get_in(spec, ("nodeAffinity", "required", "nodeSelectorTerms"))) or ()
+    for index, term in enumerate(required):
+        told += node_labels.of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
+    old_sources = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
+    return told + [tell((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
+
+
+def _annotated(tree: Tree, name: str, why: str) -> list[str]:
+    if annotation(tree, name) is None:
+        return []
+    return [tell((place("metadata.annotations"), f"[{name}]"), why)]
+
+
+def _node(new: Tree, _old: Tree | None) -> list[str]:
+    spec, told = new.get("spec") or {}, []
+    if "configSource" in spec:
+        told.append(tell(place("spec.configSource"), "nothing heeds it any more"))
+    if spec.get("externalID"):
+        told.append(tell(place("spec.externalID"), "deprecated, and nothing heeds it"))
+    for index, text in enumerate(spec.get("podCIDRs") or ()):
+        told += addresses.of_range(text, (place("spec.podCIDRs"), index))
+    return told
+
+
+def _runtime_class(new: Tree, _old: Tree | None) -> list[str]:
+    return node_labels.of_labels(get_in(new, ("scheduling", "nodeSelector")), place("scheduling.nodeSelector"))
+
+
+def _storage_class(new: Tree, _old: Tree | None) -> list[str]:
+    told = []
+    for index, term in enumerate(new.get("allowedTopologies") or ()):
+        for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
+            at = ((place("allowedTopologies"), index), "matchLabelExpressions"), number
+            told += node_labels.of_label(expression.get("key", ""), (at, "key"))
+    return told
+
+
+def _capacity(new: Tree, _old: Tree | None) -> list[str]:
+    selector, at = new.get("nodeTopology") or {}, place("nodeTopology")
+    return node_labels.of_expressions(selector.get("matchExpressions"), at) + node_labels.of_labels(
+        selector.get("matchLabels"), (at, "matchLabels")
+    )
+
+
+def _csi_driver(new: Tree, old: Tree | None) -> list[str]:
+    asked = get_in(new, ("spec", "tokenRequests"))
+    if not asked or "serviceAccountTokenInSecrets" in new["spec"]:
+        return []
+    if old is not None and asked == get_in(old, ("spec", "tokenRequests")):
+        return []
+    at = place("spec.serviceAccountTokenInSecrets")
+    return [tell(at, "set it to true if the driver can read tokens there, so that they get into no log")]
+
+
+def _quota(new: Tree, old: Tree | None) -> list[str]:
+    hard = get_in(new, ("spec", "hard")) or {}
+    told = []
+    for name in ("cpu", "memory", "ephemeral-storage") if old is None else ():
+        asked = f"requests.{name}" if f"requests.{name}" in hard or name == "ephemeral-storage" else name
+        limit = f"limits.{name}"
+        if asked in hard and limit in hard and parse(hard[asked]).number > parse(hard[limit]).number:
+            told.append(tell((place("spec.hard"), f"[{asked}]"), f"is more than {limit}"))
+    return told
+
+
+def _service_account(new: Tree, old: Tree | None) -> list[str]:
+    if old is not None and annotation(old, _ENFORCED) is not None:
+        return []
+    return _annotated(new, _ENFORCED, "deprecated since v1.32: keep what may not be mounted in another namespace")
+
+
+def _ingress(new: Tree, old: Tree | None) -> list[str]:
+    if old is not None or "ingressClassName" in (new.get("spec") or {}):
+        return []
+    return _annotated(new, _INGRESS_CLASS, "deprecated: use spec.ingressClassName")
+
+
+def _network_policy(new: Tree, _old: Tree | None) -> list[str]:
+    told = []
+    for side, peers in (("ingress", "from"), ("egress", "to")):
+        for index, rule in enumerate(get_in(new, ("spec", side)) or ()):
+            for number, peer in enumerate(rule.get(peers) or ()):
+                at = ((((place(f"spec.{side}"), index), peers), number), "ipBlock")
+                told += _block(peer.get("ipBlock") or {}, at)
+    return told
+
+
+def _block(block: Any, at: Any) -> list[str]:
+    told = addresses.of_range(block.get("cidr", ""), (at, "cidr"))
+    for index, text in enumerate(block.get("except") or ()):
+        told += addresses.of_range(text, ((at, "except"), index))
+    return told
+
+
+def _slice_of_devices(new: Tree, _old: Tree | None) -> list[str]:
+    driver: str = get_in(new, ("spec", "driver")) or ""
+    return [] if driver == driver.lower() else [tell(place("spec.driver"), "use a name in lower case")]
+
+
+def _balanced(new: Tree, _old: Tree | None) -> list[str]:
+    at, told = place("status.loadBalancer.ingress"), []
+    for index, entry in enumerate(get_in(new, ("status", "loadBalancer", "ingress")) or ()):
+        told += addresses.of_address(entry.get("ip", ""), ((at, index), "ip"))
+    return told
+
+
+def _pod_status(new: Tree, _old: Tree | None) -> list[str]:
+    told = []
+    for name in ("podIPs", "hostIPs"):
+        for index, entry in enumerate(get_in(new, ("status", name)) or ()):
+            told += addresses.of_address(entry.get("ip", ""), ((place(f"status.{name}"), index), "ip"))
+    return told
+
+
+_OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
+    "v1/Pod": pods.of_pod,
+    "v1/PodTemplate": _templated("template", named=False),
+    "v1/ReplicationController": _templated("spec.template"),
+    "apps/v1/ReplicaSet": _templated("spec.template"),
+    "apps/v1/Deployment": _templated("spec.template"),
+    "apps/v1/DaemonSet": _templated("spec.template", named=False),
+    "apps/v1/StatefulSet": _stateful_set,
+    "batch/v1/Job": _job("spec"),
+    "batch/v1/CronJob": _cron_job,
+    "v1/Service": services.of_service,
+    "v1/Endpoints": services.of_endpoints,
+    "discovery.k8s.io/v1/EndpointSlice": services.of_slice,
+    "networking.k8s.io/v1/Ingress": _ingress,
+    "networking.k8s.io/v1/NetworkPolicy": _network_policy,
+    "v1/PersistentVolumeClaim": _claim,
+    "v1/PersistentVolume": _volume,
+    "storage.k8s.io/v1/StorageClass": _storage_class,
+    "storage.k8s.io/v1/CSIStorageCapacity": _capacity,
+    "storage.k8s.io/v1/CSIDriver": _csi_driver,
+    "v1/Node": _node,
+    "node.k8s.io/v1/RuntimeClass": _runtime_class,
+    "v1/ResourceQuota": _quota,
+    "v1/ServiceAccount": _service_account,
+    "v1/Secret": certificates.of_secret,
+    "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
+})  # fmt: skip
+_OF_STATUS: Mapping[str, Callable[[Tree, Tree | None], list[str]]] = MappingProxyType({
+    "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,
+})  # fmt: skip
+_DEPRECATED: Mapping[str, str] = MappingProxyType({
+    "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
+    "v1/ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
+})  # fmt: skip

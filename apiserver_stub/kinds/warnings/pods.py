@@ -1,0 +1,224 @@
+"""Warnings of pods and of what has a pod template in it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.app_armor import ANNOTATION, profile_of
+from apiserver_stub.kinds.problems import At
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.warnings import addresses, node_labels
+from apiserver_stub.kinds.warnings.mounted_paths import of_volume
+from apiserver_stub.kinds.warnings.ports import of_ports
+from apiserver_stub.kinds.warnings.told import annotation, fractional, tell
+
+_BYTES = ("memory", "ephemeral-storage")
+_SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
+_SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
+_USE_SECCOMP = 'has no effect since v1.27: use the field "seccompProfile"'
+_NO_SELECTOR = "without a labelSelector no pod matches"
+_DEAD: Mapping[str, str] = MappingProxyType({
+    "scheduler.alpha.kubernetes.io/critical-pod": 'has no effect since v1.16: use the field "priorityClassName"',
+    "security.alpha.kubernetes.io/sysctls": 'has no effect since v1.11: use the field "sysctls"',
+    "security.alpha.kubernetes.io/unsafe-sysctls": 'has no effect since v1.11: use the field "sysctls"',
+})  # fmt: skip
+VOLUMES: Mapping[str, str] = MappingProxyType({
+    "photonPersistentDisk": "deprecated in v1.11, without effect since v1.16",
+    "gitRepo": "deprecated in v1.11, disabled by default since v1.33",
+    "scaleIO": "deprecated in v1.16, without effect since v1.22",
+    "flocker": "deprecated in v1.22, without effect since v1.25",
+    "storageos": "deprecated in v1.22, without effect since v1.25",
+    "quobyte": "deprecated in v1.22, without effect since v1.25",
+    "glusterfs": "deprecated in v1.25, without effect since v1.26",
+    "cephfs": "deprecated in v1.28, without effect since v1.31",
+    "rbd": "deprecated in v1.28, without effect since v1.31",
+})  # fmt: skip
+_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def of_pod(pod: Tree, old: Tree | None) -> list[str]:
+    """A new pod; what can be changed of one that runs is nothing to warn of."""
+    if old is not None:
+        return []
+    told = of_name(pod, "it is the hostname of the pod")
+    return [*told, *of_template(pod, None), *_app_armor(pod, None, is_pod=True)]
+
+
+def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
+    """A name that is to be a DNS label in another place."""
+    wrong = names.label(tree.get("metadata", {}).get("name", ""))
+    return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
+
+
+def of_template(template: Any, at: At) -> list[str]:
+    """A pod, or the template of pods at a place."""
+    spec = (template or {}).get("spec") or {}
+    here = (at, "spec")
+    told = _of_annotations(template, spec, at) if (template or {}).get("metadata", {}).get("annotations") else []
+    for field, look in _LOOKS.items():
+        if field in spec:
+            told += look(spec[field], (here, field))
+    containers = list(_containers(spec, here))
+    for container, place in containers:
+        if "resources" in container or "env" in container:
+            told += _of_container(container, place)
+    told += of_ports(containers)
+    if at is not None:
+        told += _app_armor(template, at, is_pod=False)
+    return told
+
+
+def claim_spec(spec: Any, at: At) -> list[str]:
+    """What a claim asks for."""
+    resources = (spec or {}).get("resources") or {}
+    return [
+        text
+        for side in ("requests", "limits")
+        for text in fractional(resources.get(side), ("storage",), ((at, "resources"), side))
+    ]
+
+
+def _containers(spec: Tree, at: At) -> Iterator[tuple[Tree, At]]:
+    for field in _LISTS:
+        for index, container in enumerate(spec.get(field) or ()):
+            yield container, ((at, field), index)
+
+
+def _of_annotations(template: Tree, spec: Tree, at: At) -> list[str]:
+    there = (at, "metadata"), "annotations"
+    told = [tell((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None]
+    if "seccompProfile" not in (spec.get("securityContext") or {}):
+        told += _said(template, _SECCOMP_OF_POD, there)
+    for container, _ in _containers(spec, None):
+        if "seccompProfile" not in (container.get("securityContext") or {}):
+            told += _said(template, _SECCOMP + container.get("name", ""), there)
+    return told
+
+
+def _said(template: Tree, name: str, at: At) -> list[str]:
+    return [] if annotation(template, name) is None else [tell((at, f"[{name}]"), _USE_SECCOMP)]
+
+
+def _app_armor(template: Any, at: At, *, is_pod: bool) -> list[str]:
+    """Annotations of profiles that no field says yet. A pod is told of those that say more than its own field."""
+    if not (template or {}).get("metadata", {}).get("annotations"):
+        return []
+    spec, told = template.get("spec") or {}, []
+    if is_pod and (spec.get("os") or {}).get("name") == "windows":
+        return []
+    whole = (spec.get("securityContext") or {}).get("appArmorProfile")
+    for container, _ in _containers(spec, None):
+        name = ANNOTATION + container.get("name", "")
+        text = annotation(template, name)
+        if text is None or "appArmorProfile" in (container.get("securityContext") or {}):
+            continue
+        if profile_of(text) != whole or whole is None:
+            there = (((at, "metadata"), "annotations"), f"[{name}]")
+            told.append(tell(there, 'deprecated since v1.30: use the field "appArmorProfile"'))
+    return told
+
+
+def _of_container(container: Tree, at: At) -> list[str]:
+    told, resources = [], container.get("resources") or {}
+    for side in ("limits", "requests"):
+        told += fractional(resources.get(side), _BYTES, ((at, "resources"), side))
+    return told + _hidden_variables(container.get("env") or (), (at, "env"))
+
+
+def _hidden_variables(variables: Any, at: At) -> list[str]:
+    """Variables of the same name, unless the later is made from the earlier."""
+    seen: set[str] = set()
+    told = []
+    for index, variable in enumerate(variables):
+        name, value = variable.get("name", ""), variable.get("value", "")
+        reference = f"$({name})"
+        if name not in seen:
+            seen.add(name)
+        elif "valueFrom" in variable or value == reference or reference not in value:
+            told.append(tell((at, index), f'hides an earlier "{name}", which apply may drop'))
+    return told
+
+
+def _of_spread(constraints: Any, at: At) -> list[str]:
+    told = []
+    for index, constraint in enumerate(constraints):
+        here = (at, index)
+        told += node_labels.of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
+        if "labelSelector" not in constraint:
+            told.append(tell((here, "labelSelector"), _NO_SELECTOR))
+    return told
+
+
+def _of_affinity(affinity: Any, at: At) -> list[str]:
+    told = node_labels.of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
+    required, preferred = _AFFINITY
+    for field in ("podAffinity", "podAntiAffinity"):
+        terms = affinity.get(field) or {}
+        for index, term in enumerate(terms.get(required) or ()):
+            if "labelSelector" not in term:
+                told.append(tell(((((at, field), required), index), "labelSelector"), _NO_SELECTOR))
+        for index, term in enumerate(terms.get(preferred) or ()):
+            if "labelSelector" not in (term.get("podAffinityTerm") or {}):
+                here = ((((at, field), preferred), index), "podAffinityTerm")
+                told.append(tell((here, "labelSelector"), _NO_SELECTOR))
+    return told
+
+
+def _of_volumes(volumes: Any, at: At) -> list[str]:
+    told: list[str] = []
+    for index, volume in enumerate(volumes):
+        here = (at, index)
+        told += [tell((here, field), VOLUMES[field]) for field in volume if field in VOLUMES]
+        claim = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        if claim:
+            told += claim_spec(claim.get("spec"), (((here, "ephemeral"), "volumeClaimTemplate"), "spec"))
+        told += of_volume(volume)
+    return told
+
+
+def _of_host_aliases(aliases: Any, at: At) -> list[str]:
+    told = _twice(aliases, "ip", at)
+    for index, alias in enumerate(aliases):
+        told += addresses.of_address(alias.get("ip", ""), ((at, index), "ip"))
+    return told
+
+
+def _of_pull_secrets(secrets: Any, at: At) -> list[str]:
+    told = _twice(secrets, "name", at)
+    empty = [index for index, secret in enumerate(secrets) if not secret.get("name")]
+    return told + [tell(((at, index), "name"), "the name is empty") for index in empty]
+
+
+def _twice(items: Any, field: str, at: At) -> list[str]:
+    seen: set[str] = set()
+    told = []
+    for index, item in enumerate(items):
+        value = item.get(field, "")
+        if value in seen:
+            told.append(tell(((at, index), field), f'"{value}" is listed twice'))
+        seen.add(value)
+    return told
+
+
+def _of_dns(config: Any, at: At) -> list[str]:
+    servers = config.get("nameservers") or ()
+    return [t for i, text in enumerate(servers) for t in addresses.of_address(text, ((at, "nameservers"), i))]
+
+
+def _of_grace(seconds: Any, at: At) -> list[str]:
+    return [tell(at, "must not be negative, and is taken for 1")] if seconds < 0 else []
+
+
+_LOOKS: Mapping[str, Callable[[Any, At], list[str]]] = MappingProxyType({
+    "nodeSelector": node_labels.of_labels,
+    "affinity": _of_affinity,
+    "topologySpreadConstraints": _of_spread,
+    "volumes": _of_volumes,
+    "hostAliases": _of_host_aliases,
+    "imagePullSecrets": _of_pull_secrets,
+    "overhead": lambda amounts, at: fractional(amounts, _BYTES, at),
+    "terminationGracePeriodSeconds": _of_grace,
+    "dnsConfig": _of_dns,
+})  # fmt: skip

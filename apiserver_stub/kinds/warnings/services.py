@@ -1,0 +1,79 @@
+"""Warnings of services, and of the addresses behind them."""
+
+from typing import Any
+
+from apiserver_stub.kinds.problems import place
+from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.service_spec import EXTERNAL, is_headless, needs_addresses
+from apiserver_stub.kinds.warnings import addresses
+from apiserver_stub.kinds.warnings.told import annotation, tell
+
+_HINTS = "service.kubernetes.io/topology-aware-hints"
+_OURS = frozenset({"endpoint-controller"})
+_SLICES = frozenset({"endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io"})
+
+
+def of_service(service: Tree, _old: Tree | None) -> list[str]:
+    """Fields that a service of its type ignores, deprecated ones, and unusual addresses."""
+    spec = service.get("spec") or {}
+    kind, told = spec.get("type", "ClusterIP"), []
+    if annotation(service, _HINTS) is not None:
+        told.append(f"the annotation {_HINTS} is deprecated: use service.kubernetes.io/topology-mode")
+    headless = kind == "ClusterIP" and is_headless(spec)
+    if headless:
+        told += [f"spec.{name} is ignored: the service is headless" for name in _ignored(spec)]
+    elif needs_addresses(spec):
+        told += _listed(spec, "clusterIPs")
+    told += _listed(spec, "externalIPs")
+    if spec.get("externalIPs") and not headless and kind != EXTERNAL:
+        told.append("spec.externalIPs is deprecated, and not every cluster heeds it")
+    told += addresses.of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
+    for index, text in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+        told += addresses.of_range(text, (place("spec.loadBalancerSourceRanges"), index))
+    if kind == EXTERNAL and spec.get("externalIPs"):
+        told.append(f"spec.externalIPs is ignored: the type of the service is {EXTERNAL}")
+    if kind != EXTERNAL and spec.get("externalName"):
+        told.append(f"spec.externalName is ignored: the type of the service is not {EXTERNAL}")
+    if spec.get("trafficDistribution") == "PreferClose":
+        told.append(tell(place("spec.trafficDistribution"), '"PreferClose" is deprecated: use "PreferSameZone"'))
+    return told
+
+
+def _ignored(spec: Tree) -> list[str]:
+    ignored = [name for name in ("loadBalancerIP", "externalIPs") if spec.get(name)]
+    return [*ignored, "sessionAffinity"] if spec.get("sessionAffinity", "None") != "None" else ignored
+
+
+def _listed(spec: Tree, name: str) -> list[str]:
+    at = place(f"spec.{name}")
+    return [text for i, value in enumerate(spec.get(name) or ()) for text in addresses.of_address(value, (at, i))]
+
+
+def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
+    """Unusual addresses, unless the controller wrote them."""
+    if _label(endpoints, "endpoints.kubernetes.io/managed-by") in _OURS:
+        return []
+    told = []
+    for index, subset in enumerate(endpoints.get("subsets") or ()):
+        for name in ("addresses", "notReadyAddresses"):
+            for number, entry in enumerate(subset.get(name) or ()):
+                at = (((place("subsets"), index), name), number)
+                told += addresses.of_address(entry.get("ip", ""), (at, "ip"))
+    return told
+
+
+def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
+    """Endpoints that are names, and unusual addresses, unless a controller wrote them."""
+    told = []
+    if old is None and endpoint_slice.get("addressType") == "FQDN":
+        told.append(tell(place("addressType"), "FQDN is deprecated"))
+    if _label(endpoint_slice, "endpointslice.kubernetes.io/managed-by") in _SLICES:
+        return told
+    for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):
+        for number, text in enumerate(endpoint.get("addresses") or ()):
+            told += addresses.of_address(text, (((place("endpoints"), index), "addresses"), number))
+    return told
+
+
+def _label(tree: Tree, name: str) -> Any:
+    return (tree.get("metadata", {}).get("labels") or {}).get(name)

@@ -1,0 +1,60 @@
+"""Writers are warned of deprecated fields, and everybody of deprecated kinds."""
+
+from typing import Any
+
+PODS = "/api/v1/namespaces/default/pods"
+APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+
+
+def _pod(annotations: dict[str, str], **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]
+    return {"metadata": {"name": "a", "annotations": annotations}, "spec": {"containers": containers, **spec}}
+
+
+async def _warned(
+    api: Any, method: str, url: str, body: Any = None, media: str = "application/json"
+) -> tuple[str, ...]:
+    reply = await api.verbs.answer(api.call(method, url, body, {"content-type": media}))
+    warnings: tuple[str, ...] = reply.warnings
+    return warnings
+
+
+async def test_a_new_object_with_a_deprecated_field(api) -> None:
+    (warning,) = await _warned(api, "POST", PODS, _pod({}, nodeSelector={"beta.kubernetes.io/os": "linux"}))
+    assert "beta.kubernetes.io/os" in warning
+    label = {"metadata": {"labels": {"a": "b"}}}
+    assert await _warned(api, "PATCH", f"{PODS}/a", label, "application/merge-patch+json") == ()
+
+
+async def test_an_update_that_changes_a_template(api, deployment) -> None:
+    url = "/apis/apps/v1/namespaces/default/deployments"
+    assert await _warned(api, "POST", url, deployment()) == ()
+    tree = await api.get(f"{url}/d")
+    tree["spec"]["template"]["spec"]["imagePullSecrets"] = [{}]
+    (warning,) = await _warned(api, "PUT", f"{url}/d", tree)
+    assert "spec.template.spec.imagePullSecrets[0].name" in warning
+
+
+async def test_every_request_for_a_deprecated_kind(api) -> None:
+    url = "/api/v1/namespaces/default/endpoints"
+    for method, path, body in (
+        ("POST", url, {"metadata": {"name": "a"}}), ("GET", f"{url}/a", None), ("GET", url, None),
+        ("DELETE", f"{url}/a", None),
+    ):  # fmt: skip
+        (warning,) = await _warned(api, method, path, body)
+        assert "v1 Endpoints is deprecated" in warning
+
+
+async def test_apparmor_annotations_of_new_pods_become_fields(api) -> None:
+    pod = _pod({f"{APP_ARMOR}c": "localhost/strict", f"{APP_ARMOR}d": "nonsense"})
+    assert len(await _warned(api, "POST", PODS, pod)) == 2
+    first, second = (await api.get(f"{PODS}/a"))["spec"]["containers"]
+    assert first["securityContext"] == {"appArmorProfile": {"type": "Localhost", "localhostProfile": "strict"}}
+    assert "securityContext" not in second
+
+
+async def test_an_apparmor_annotation_that_says_what_the_pod_says_adds_no_field(api) -> None:
+    profile = {"type": "RuntimeDefault"}
+    pod = _pod({f"{APP_ARMOR}c": "runtime/default"}, securityContext={"appArmorProfile": profile})
+    assert await _warned(api, "POST", PODS, pod) == ()
+    assert "securityContext" not in (await api.get(f"{PODS}/a"))["spec"]["containers"][0]
