@@ -8,7 +8,7 @@ from apiserver_stub.kinds import defaults_config as config
 from apiserver_stub.kinds import defaults_network as network
 from apiserver_stub.kinds import defaults_pod as pod
 from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.rows import Apply, Rows, applying, beside, under
+from apiserver_stub.kinds.rows import Apply, Rows, applying, beside, in_step, under
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
@@ -46,15 +46,6 @@ def _plain_data(secret: Tree) -> None:
         secret["data"] = {**secret.get("data", {}), **encoded}
 
 
-def _ranges(spec: Tree) -> None:
-    """The address range of a node has an older field for one; where they disagree, the older one is believed."""
-    older, ranges = spec.get("podCIDR"), spec.get("podCIDRs")
-    if older and (not ranges or ranges[0] != older):
-        spec["podCIDRs"] = [older]
-    elif ranges:
-        spec["podCIDR"] = ranges[0]
-
-
 def _limit_defaults(item: Tree) -> None:
     """What a container is limited to, and asks for, when it does not say, follows from the bounds given."""
     if item.get("type") != "Container":
@@ -87,7 +78,7 @@ KIND_DEFAULTS: Mapping[str, Rows] = MappingProxyType({
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", config.MUTATING_WEBHOOK),
     "namespaces": (("", _named_label), ("status", (("phase", "Active"),))),
     "networkpolicies.networking.k8s.io": network.NETWORK_POLICY,
-    "nodes": (("spec", (("", _ranges),)), ("status", (("allocatable", beside("capacity")),))),
+    "nodes": (("spec", (("", in_step("podCIDR", "podCIDRs")),)), ("status", (("allocatable", beside("capacity")),))),
     "persistentvolumeclaims": pod.CLAIM,
     "persistentvolumes": (
         ("spec", (

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 
 from apiserver_stub.kinds.pod_resources import complete_resources
-from apiserver_stub.kinds.rows import Rows, empty, under, when
+from apiserver_stub.kinds.rows import Rows, empty, in_step, under, when
 from apiserver_stub.kinds.schema import Tree
 
 _TAG = re.compile(r":[^:/@]+$")
@@ -102,6 +102,7 @@ POD: Rows = (
     ("spec", (
         *_POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports),
     )),
+    ("status", (("", in_step("podIP", "podIPs", "ip")),)),
 )  # fmt: skip
 TEMPLATE: Rows = (("template", (("spec", _POD_SPEC),)),)
 

@@ -126,3 +126,19 @@ def listed(*values: Any) -> Callable[[Tree], list[Any]]:
 def beside(field: str) -> Callable[[Tree], Any]:
     """A rule that copies the field next to it."""
     return lambda parent: deepcopy(parent.get(field))
+
+
+def in_step(older: str, newer: str, key: str = "") -> Apply:
+    """A list that has an older field for its first element, which may be an object with the field `key`: where they
+    disagree, the older one is believed and the rest of the list is not.
+    """
+
+    def apply(tree: Tree) -> None:
+        said, listed = tree.get(older), tree.get(newer)
+        first = (listed[0].get(key, "") if key else listed[0]) if listed else None
+        if said and said != first:
+            tree[newer] = [{key: said} if key else said]
+        elif first is not None:
+            tree[older] = first
+
+    return apply

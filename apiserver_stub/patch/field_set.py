@@ -68,6 +68,11 @@ def intersection(one: Fields, other: Fields) -> Fields:
     return shared
 
 
+def ordered(fields: Fields) -> Fields:
+    """The same set with its steps in order, as clients that compare texts of it expect."""
+    return {step: ordered(inner) if inner else LEAF for step, inner in sorted(fields.items())}
+
+
 def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
     """Every field of a set, as the steps that lead to it; a field before those below it."""
     for step, inner in sorted(fields.items()):

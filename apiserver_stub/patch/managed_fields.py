@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
-from apiserver_stub.patch.field_set import Fields, difference, parse, union
+from apiserver_stub.patch.field_set import Fields, difference, ordered, parse, union
 from apiserver_stub.patch.typed import Changes
 
 Entry = Mapping[str, Any]
@@ -39,7 +39,7 @@ class Author(NamedTuple):
             "apiVersion": self.api_version,
             "time": time,
             "fieldsType": _FORMAT,
-            "fieldsV1": fields,
+            "fieldsV1": ordered(fields),
         }
         return {**found, "subresource": self.subresource} if self.subresource else found
 
@@ -152,7 +152,7 @@ def _read(entry: Any) -> Entry:
         raise ValueError("no entry of a known operation, version and format")
     if not _is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > SUBRESOURCE_LIMIT:
         raise ValueError("no name of a manager or of a subresource")
-    return {**entry, "fieldsV1": parse(entry.get("fieldsV1") or {})}
+    return {**entry, "fieldsV1": ordered(parse(entry.get("fieldsV1") or {}))}
 
 
 def _is_name(text: str) -> bool:

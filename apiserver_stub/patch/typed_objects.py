@@ -118,6 +118,11 @@ class Struct(Members):
         empty = (name for name, field in self._node.fields.items() if field.default == {})
         return frozenset((*empty, *self._node.required))
 
+    @cached_property
+    def _lists(self) -> tuple[tuple[str, str], ...]:
+        """The same of lists: name and step."""
+        return tuple((name, to_field(name)) for name, field in self._node.fields.items() if field.default == [])
+
     def type_of(self, name: str) -> Typed:
         """See `Members`."""
         return self._types.get(name) or DEDUCED
@@ -162,6 +167,9 @@ class Struct(Members):
             inner = kind.born(value[name]) if always else kind.whole(value[name])
             if inner or not always:
                 found[step] = inner
+        for name, step in self._lists:
+            if not value.get(name):
+                found.pop(step, None)
         return found
 
     def _laid_out(self, names: tuple[str, ...]) -> _Layout:

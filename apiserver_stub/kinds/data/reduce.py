@@ -39,10 +39,11 @@ _LEAVES: Mapping[str, Raw] = {
     "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaPropsOrStringArray": {"type": "any"},
 }
 _KEPT = ("type", "format", "enum", "default", "listType", "listMapKeys", "mapType", "patchStrategy", "patchMergeKey")
-# Required by the description, yet an absent value has always been stored as the empty one.
+# Required by the description or always there, yet an absent value has always been stored as the empty one.
 _EMPTY_IS_FINE: Mapping[str, Mapping[str, Any]] = {
     "core.v1.HTTPHeader": {"value": ""},
     "core.v1.Sysctl": {"value": ""},
+    "discovery.v1.EndpointSlice": {"endpoints": [], "ports": []},
     "storage.v1.CSINodeSpec": {"drivers": []},
     "meta.v1.Condition": {"message": "", "reason": ""},
     "storage.v1.TokenRequest": {"audience": ""},

@@ -20,6 +20,7 @@ def change_status(new: Tree, old: Tree, found: Problems) -> None:
         found.invalid((_STATUS, "nominatedNodeName"), nominated, why)
     if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
         found.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
+    _of_host(status, found)
     _ENDS(status, _STATUS, found)
     spec = old.get("spec") or {}
     for name in _LISTS:
@@ -37,6 +38,13 @@ def _addresses(entries: Any, at: At, found: Problems) -> None:
             found.duplicate((at, index), entries[index])
         seen.add(text)
     one_per_family(texts, at, found)
+
+
+def _of_host(status: Tree, found: Problems) -> None:
+    entries = status.get("hostIPs")
+    if entries and entries[0].get("ip", "") != status.get("hostIP", ""):
+        at = (((_STATUS, "hostIPs"), 0), "ip")
+        found.invalid(at, entries[0].get("ip", ""), "must be equal to `hostIP`")
 
 
 def _conditions(conditions: Any, at: At, found: Problems) -> None:

@@ -1,0 +1,88 @@
+"""What is on the wire as the real API server writes it, whatever the documents leave open."""
+
+from typing import Any
+
+import pytest
+
+from .conftest import CONFIGS, Api
+
+PODS = "/api/v1/namespaces/default/pods"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+_POD = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+
+
+@pytest.mark.parametrize(
+    ("before", "patch", "address", "addresses"),
+    [
+        ({}, {"podIP": "10.1.2.3"}, "10.1.2.3", ["10.1.2.3"]),
+        ({}, {"podIPs": [{"ip": "10.1.2.3"}]}, "10.1.2.3", ["10.1.2.3"]),
+        ({}, {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]}, "10.1.2.3",
+         ["10.1.2.3", "fd00::1"]),
+        ({}, {"podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.5"}, {"ip": "fd00::1"}]}, "10.1.2.3", ["10.1.2.3"]),
+        ({"podIP": "10.1.2.3"}, {"podIP": "10.1.2.4"}, "10.1.2.4", ["10.1.2.4"]),
+        ({"podIP": "10.1.2.3"}, {"podIPs": [{"ip": "10.1.2.9"}]}, "10.1.2.3", ["10.1.2.3"]),
+        ({"podIP": "10.1.2.3"}, {"podIP": None}, "10.1.2.3", ["10.1.2.3"]),
+        ({"podIP": "10.1.2.3"}, {"podIPs": None}, "10.1.2.3", ["10.1.2.3"]),
+        ({"podIP": "10.1.2.3"}, {"podIP": None, "podIPs": None}, None, None),
+    ],
+)  # fmt: skip
+async def test_pod_ip_and_pod_ips_follow_each_other(
+    api: Api, before: Any, patch: Any, address: str | None, addresses: list[str] | None
+) -> None:
+    assert (await api.ask("POST", PODS, _POD)).status == 201
+    assert (await api.patch(f"{PODS}/p/status", {"status": before})).status == 200
+    status = (await api.patch(f"{PODS}/p/status", {"status": patch})).tree["status"]
+    assert status.get("podIP") == address
+    assert [entry["ip"] for entry in status.get("podIPs", [])] == (addresses or [])
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ({"hostIP": "10.0.0.1"}, 200),
+        ({"hostIP": "10.0.0.1", "hostIPs": [{"ip": "10.0.0.1"}]}, 200),
+        ({"hostIPs": [{"ip": "10.0.0.1"}]}, 422),
+        ({"hostIP": "10.0.0.2", "hostIPs": [{"ip": "10.0.0.1"}]}, 422),
+    ],
+)
+async def test_host_ip_is_the_first_of_host_ips_if_there_are_any(api: Api, status: Any, code: int) -> None:
+    await api.ask("POST", PODS, _POD)
+    answer = await api.patch(f"{PODS}/p/status", {"status": status})
+    assert answer.status == code
+    if code == 422:
+        assert [(cause["reason"], cause["field"]) for cause in answer.tree["details"]["causes"]] == [
+            ("FieldValueInvalid", "status.hostIPs[0].ip")
+        ]
+
+
+@pytest.mark.parametrize("said", [{}, {"endpoints": None, "ports": None}, {"endpoints": [], "ports": []}])
+async def test_an_endpoint_slice_always_has_endpoints_and_ports(api: Api, said: Any) -> None:
+    body = {"metadata": {"name": "s"}, "addressType": "IPv4", **said}
+    made = (await api.ask("POST", SLICES, body, user_agent="me/1")).tree
+    assert (made["endpoints"], made["ports"]) == ([], [])
+    assert made["metadata"]["managedFields"][0]["fieldsV1"] == {"f:addressType": {}}
+    assert (await api.get(f"{SLICES}/s")).tree == made
+
+
+def _in_order(tree: Any) -> bool:
+    if not isinstance(tree, dict):
+        return True
+    return list(tree) == sorted(tree) and all(map(_in_order, tree.values()))
+
+
+async def test_managed_fields_have_sorted_keys(api: Api) -> None:
+    labels = {"z": "1", "b": "2"}
+    body = {"metadata": {"name": "a", "labels": labels}, "data": {"z": "1", "a": "2"}, "binaryData": {"q": "eA=="}}
+    made = (await api.ask("POST", CONFIGS, body)).tree
+    changed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"labels": {"a": "3"}}, "data": {"k": "1", "c": "1"}})).tree
+    applied = (await api.patch(f"{CONFIGS}/a?fieldManager=m&force=true", {
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "labels": {"y": "1", "x": "2"}},
+        "data": {"r": "1", "c": "3"},
+    }, "apply-patch+yaml")).tree  # fmt: skip
+    for tree in (made, changed, applied):
+        entries = tree["metadata"]["managedFields"]
+        assert [entry for entry in entries if not _in_order(entry["fieldsV1"])] == []
+    sent = {"f:metadata": {"f:labels": {"f:z": {}, "f:b": {}}}, "f:data": {"f:z": {}, ".": {}}}
+    record = [{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": sent}]
+    handed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": record}})).tree
+    assert all(_in_order(entry["fieldsV1"]) for entry in handed["metadata"]["managedFields"])
