@@ -34,7 +34,7 @@ def _struct(original: msgspec.Raw, before: msgspec.Struct, after: msgspec.Struct
         if new == default and not isinstance(new, int | float | msgspec.Struct):
             fields.pop(name, None)  # an explicit 0 or false is kept: some fields of that kind are required
         else:
-            fields[name] = _value(fields.get(name), old, new)
+            fields[name] = _value(_said(fields.get(name)), old, new)
     return _encode(fields)
 
 
@@ -54,8 +54,13 @@ def _mapping(original: msgspec.Raw, old: Mapping[str, Any], new: Mapping[str, An
         fields.pop(key, None)
     for key, value in new.items():
         if key not in old or old[key] != value:
-            fields[key] = _value(fields.get(key), old.get(key), value)
+            fields[key] = _value(_said(fields.get(key)), old.get(key), value)
     return _encode(fields)
+
+
+def _said(original: msgspec.Raw | None) -> msgspec.Raw | None:
+    """None for `null` too, which servers write for what is absent."""
+    return None if original is not None and bytes(original) == b"null" else original
 
 
 def _sequence(original: msgspec.Raw | None, old: Sequence[Any], new: Sequence[Any]) -> msgspec.Raw:

@@ -45,7 +45,7 @@ class EndpointHints(Model):
 class Endpoint(Model):
     """`endpoints[]`, complete."""
 
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...] = ()
     conditions: EndpointConditions = EndpointConditions()
     deprecated_topology: Mapping[str, str] | None = None
     hints: EndpointHints | None = None

@@ -6,6 +6,7 @@ from typing import ClassVar
 import msgspec
 from msgspec.structs import replace
 
+from controller_manager.api.decode import Decoder
 from controller_manager.api.model import Model
 
 
@@ -151,6 +152,7 @@ _CLASSES: tuple[type[ApiError], ...] = (
     Expired, Gone, RequestEntityTooLarge, UnsupportedMediaType, Invalid, TooManyRequests, InternalError,
     StorageReadError, ServiceUnavailable, Timeout,
 )  # fmt: skip
+_STATUS = Decoder(Status)
 _MOST_CAUSES = 200  # a body of the usual limit could break a rule a few hundred thousand times
 _BY_REASON = {c.reason: c for c in _CLASSES}
 _BY_CODE = {c.code: c for c in reversed(_CLASSES)}
@@ -195,7 +197,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invali
 def from_response(code: int, body: bytes) -> ApiError:
     """The refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):
         status = Status()
     if status.kind != "Status" or not status.message:

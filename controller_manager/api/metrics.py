@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-import msgspec
-
+from controller_manager.api.decode import Decoder
 from controller_manager.api.model import Model
 
 RESOURCE_METRICS = "metrics.k8s.io"
@@ -66,7 +65,7 @@ class ApiGroup(Model):
     versions: tuple[_Version, ...] = ()
 
 
-POD_METRICS = msgspec.json.Decoder(PodMetricsList)
-CUSTOM_VALUES = msgspec.json.Decoder(CustomValueList)
-EXTERNAL_VALUES = msgspec.json.Decoder(ExternalValueList)
-API_GROUP = msgspec.json.Decoder(ApiGroup)
+POD_METRICS = Decoder(PodMetricsList)
+CUSTOM_VALUES = Decoder(CustomValueList)
+EXTERNAL_VALUES = Decoder(ExternalValueList)
+API_GROUP = Decoder(ApiGroup)

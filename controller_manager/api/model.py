@@ -7,6 +7,8 @@ from typing import Any, Self, dataclass_transform
 import msgspec
 from msgspec.structs import force_setattr
 
+from controller_manager.api.decode import Decoder
+
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class _FrozenMeta(msgspec.StructMeta):
@@ -70,7 +72,7 @@ class Object(Model):
 
     @classmethod
     def decode(cls, data: bytes, *, keep: bool = True) -> Self:
-        """Decode JSON; `keep` remembers the bytes so that an update loses no unknown field.
+        """Decode JSON as `Decoder` does; `keep` remembers the bytes so that an update loses no unknown field.
 
         Raises `msgspec.ValidationError` naming the path of a field of the wrong type.
         """
@@ -93,5 +95,5 @@ class BareObject(PartialObject):
 
 
 @cache
-def _decoder(cls: type[Object]) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cls)
+def _decoder(cls: type[Object]) -> Decoder[Any]:
+    return Decoder(cls)

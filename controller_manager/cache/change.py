@@ -29,7 +29,7 @@ class Change(Generic[T]):
     """One object (one uid) before and after a change: created without `before`, deleted without `after`.
 
     `initial` marks what is probably no news: an object of the first listing, and a resync, where both are the same.
-    `missed` marks a deletion that nobody told of: a later listing has the object no more.
+    `missed` marks an object that nobody said was deleted: a later listing lacks it, or what it became can't be read.
     """
 
     before: T | None

@@ -18,8 +18,10 @@ from controller_manager.cache.change import Change, Selection, Subscriber
 from controller_manager.cache.metrics import PROCESSING
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
+from controller_manager.cache.staged import Staged
 from controller_manager.cache.state import InformerState
 from controller_manager.cache.store import Index, Store
+from controller_manager.cache.unreadable import UnreadableObjects
 from controller_manager.client import Client, WatchEvent, Write
 
 T = TypeVar("T", bound=Object)
@@ -31,6 +33,9 @@ class Informer(Generic[T]):
     """Reads are answered from memory, once `synced`; what they return is shared and must not be changed.
 
     It keeps itself up to date while `run` runs, whatever the server does meanwhile.
+
+    An object that does not fit its type is left out and in `unreadable`; the others are as ever. If it was here before,
+    it leaves with a `missed` change: an old state must not pass for what there is, and nobody said it was deleted.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class Informer(Generic[T]):
         self._log = log.bind(informer=str(selection))
         self._resync = resync
         self._store: Store[T] = Store()
+        self.unreadable = UnreadableObjects(self._log)
         self._reflector = Reflector(lambda low, high: chance().uniform(low, high), streams)
         self._progress = Progress()
         self._subscribers: tuple[Subscriber[T], ...] = ()
@@ -115,6 +121,7 @@ class Informer(Generic[T]):
             watches=made.watches,
             failures=made.failures,
             last_error=made.last_error,
+            unreadable=self.unreadable.sentences(),
         )
 
     def has_seen(self, write: Write) -> bool:
@@ -165,7 +172,7 @@ class Informer(Generic[T]):
 
     async def _read_pages(self, step: List) -> None:
         chosen, token = self.selection, ""
-        staged: Store[T] = Store()
+        staged = Staged[T]()
         while True:
             async with asyncio.timeout(step.silence):
                 page = await self._client.list(
@@ -176,8 +183,7 @@ class Informer(Generic[T]):
                     limit=step.page,
                     continue_token=token,
                 )
-            for obj in page.items:
-                staged.put(obj)
+            staged.page(page)
             token = page.continue_token
             if not token:
                 break
@@ -196,7 +202,7 @@ class Informer(Generic[T]):
             opened=lambda: self._reflector.opened(clock.monotonic()),
         )
         # The state as a stream tells it, until it is complete.
-        staged: Store[T] | None = Store() if isinstance(step, Stream) else None
+        staged = Staged[T]() if isinstance(step, Stream) else None
         async with asyncio.timeout(step.silence) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
@@ -206,9 +212,9 @@ class Informer(Generic[T]):
                 if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
                     deadline.reschedule(due)
 
-    def _take(self, event: WatchEvent[T], staged: Store[T] | None) -> Store[T] | None:
+    def _take(self, event: WatchEvent[T], staged: Staged[T] | None) -> Staged[T] | None:
         """Take in one event; return what is staged after it."""
-        obj, meta = event.object, event.object.metadata
+        meta = event.object.metadata
         if event.type == "BOOKMARK":
             if staged is None:
                 self._advance(meta.resource_version)
@@ -216,18 +222,16 @@ class Informer(Generic[T]):
                 self._replace(staged, meta.resource_version)
                 return None
         elif staged is not None:
-            if event.type == "DELETED":
-                staged.drop(key_of(obj))
-            else:
-                staged.put(obj)
+            staged.event(event)
         else:
-            self._change(obj, gone=event.type == "DELETED")
+            self._change(event)
             self._advance(meta.resource_version)
         return staged
 
-    def _replace(self, staged: Store[T], revision: str) -> None:
-        """The copy is `staged` now, as of `revision`; what differs from the one before is a change."""
-        first, before = not self.is_synced, self._store
+    def _replace(self, complete: Staged[T], revision: str) -> None:
+        """The copy is `complete` now, as of `revision`; what differs from the one before is a change."""
+        first, before, staged = not self.is_synced, self._store, complete.objects
+        self.unreadable.replace(complete.unreadable)
         staged.add_indexes(before.indexes)
         self._store = staged
         for obj in before:
@@ -245,13 +249,18 @@ class Informer(Generic[T]):
         self._last_heard = clock.monotonic()
         self._synced.set()
 
-    def _change(self, obj: T, *, gone: bool) -> None:
+    def _change(self, event: WatchEvent[T]) -> None:
         """An object is as it is told now, or was when it went."""
+        obj, gone = event.object, event.type == "DELETED"
         key = key_of(obj)
         known = self._store.get(key)
-        if gone:
+        if event.unreadable and not gone:
+            self.unreadable.add(key, event.unreadable)
+        elif self.unreadable:
+            self.unreadable.discard(key)
+        if event.unreadable or gone:
             self._store.drop(key)
-            self._compare(known, None)
+            self._compare(known, None, missed=not gone)
         elif known is None or not _is_same(known, obj):
             self._store.put(obj)
             self._compare(known, obj)

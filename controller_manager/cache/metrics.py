@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 from controller_manager.base.metrics import Distribution, Family, Labels, Shown
 from controller_manager.cache.change import Selection
 from controller_manager.cache.reflector import Reflector
+from controller_manager.cache.unreadable import UnreadableObjects
 
 # As client-go names them. Events are taken in as they come, so none ever waits.
 _KIND = ("name", "group", "version", "resource")
@@ -27,6 +28,9 @@ _SYNCED = Family("informer_synced", "1 once everything was read.", "gauge", _EAC
 _AGE = Family("informer_age_seconds", "Seconds since the server was heard.", "gauge", _EACH)
 _LISTS = Family("informer_lists_total", "Times everything was asked for.", "counter", _EACH)
 _WATCHES = Family("informer_watches_total", "Times a watch was resumed.", "counter", _EACH)
+_UNREADABLE = Family(
+    "informer_unreadable_objects", "Objects left out since they do not fit their type.", "gauge", _EACH
+)
 _FAILURES = Family("informer_failures_total", "Requests that failed.", "counter", _EACH)
 
 
@@ -39,6 +43,10 @@ class Source(Protocol):
     @property
     def is_synced(self) -> bool:
         """Whether the whole collection was read once."""
+
+    @property
+    def unreadable(self) -> UnreadableObjects:
+        """What is left out."""
 
     @property
     def reflector(self) -> Reflector:
@@ -65,6 +73,7 @@ class CacheMetrics(Collector):
         yield Shown(_AGE, ((labels, one.age()) for labels, one in informers))
         yield Shown(_LISTS, ((labels, one.reflector.lists) for labels, one in informers))
         yield Shown(_WATCHES, ((labels, one.reflector.watches) for labels, one in informers))
+        yield Shown(_UNREADABLE, ((labels, len(one.unreadable)) for labels, one in informers))
         yield Shown(_FAILURES, ((labels, one.reflector.failures) for labels, one in informers))
         kinds = self._by_kind(one for _, one in informers)
         yield Shown(_QUEUED, ((labels, 0) for labels in kinds))

@@ -3,7 +3,7 @@
     revision unknown   -> Stream, the state and then the changes, in one request;
                           or List, if the server does not offer that (document 1, Streaming lists, Chunked listing)
     revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
-    revision refused   -> forget it (410, and whatever asking once more cannot cure)
+    revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
     anything failing   -> Pause first, longer each time until a watch makes progress
 
 Both kinds of listing ask for the most recent state and never for "any" (`resourceVersion=0`), so that a new leader
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controller_manager.api import errors
+from controller_manager.client import UnreadableAnswer
 
 PAGE = 500
 # Servers send a bookmark about every minute; a watch without a sign of life for this long is taken for dead.
@@ -179,7 +180,8 @@ class Reflector:
             self._failed += 1
             self._is_late = True
             return
-        if 400 <= error.code < 500 and error.code not in (401, 403, 429):
+        is_final = 400 <= error.code < 500 and error.code not in (401, 403, 429)
+        if is_final or isinstance(error, UnreadableAnswer):
             self.revision = ""
         self._fail(str(error))
 

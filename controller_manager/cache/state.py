@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class InformerState:
-    """One local copy: `age` is the seconds since anything was heard from the server, the counts are since the start."""
+    """One local copy: `age` is the seconds since anything was heard from the server, the counts are since the start.
+
+    `unreadable` names the objects that are left out because they do not fit their type, each with the reason.
+    """
 
     selection: str
     objects: int
@@ -16,3 +19,4 @@ class InformerState:
     watches: int
     failures: int
     last_error: str
+    unreadable: tuple[str, ...] = ()

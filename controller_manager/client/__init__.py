@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.bodies import JSON, PROTOBUF, Bodies
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
-from controller_manager.client.codec import Listing, WatchEvent, Write
+from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
 from controller_manager.client.config import ClientConfig, ConfigError
 from controller_manager.client.inprocess import InProcessTransport
 from controller_manager.client.metrics import ClientMetrics
@@ -30,6 +30,8 @@ __all__ = [
     "Throttle",
     "Transport",
     "TransportError",
+    "Unreadable",
+    "UnreadableAnswer",
     "WatchEvent",
     "Write",
 ]

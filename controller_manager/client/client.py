@@ -15,7 +15,17 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.client.bodies import JSON, Bodies
-from controller_manager.client.codec import Codec, Lines, Listing, Pieces, WatchEvent, Write, deletion
+from controller_manager.client.codec import (
+    Codec,
+    Lines,
+    Listing,
+    Pieces,
+    Unreadable,
+    UnreadableAnswer,
+    WatchEvent,
+    Write,
+    deletion,
+)
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.told import tell_of_answer
@@ -303,19 +313,23 @@ async def _listing(codec: Codec[T], body: bytes) -> Listing[T]:
     if guessed is not None:
         try:
             return await _decoded(codec, guessed)
-        except errors.InternalError:
+        except UnreadableAnswer:
             pass  # a wrong guess, or an unreadable answer: parsing will tell
-    return await _decoded(codec, codec.parse(body))
+    return await _decoded(codec, codec.parse(body), sift=True)
 
 
-async def _decoded(codec: Codec[T], pieces: Pieces) -> Listing[T]:
-    """The objects, letting other work run now and then."""
+async def _decoded(codec: Codec[T], pieces: Pieces, *, sift: bool = False) -> Listing[T]:
+    """The objects, letting other work run now and then; without `sift`, one that can't be read is an error."""
     meta, body, spans = pieces
     items: list[T] = []
+    unreadable: list[Unreadable] = []
     for start in range(0, len(spans), _DECODED_AT_ONCE):
-        items += codec.items(body, spans[start : start + _DECODED_AT_ONCE])
+        some = spans[start : start + _DECODED_AT_ONCE]
+        found, lost = codec.sift(body, some) if sift else (codec.items(body, some), [])
+        items += found
+        unreadable += lost
         await asyncio.sleep(0)
-    return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count)
+    return Listing(items, meta.resource_version, meta.continue_, meta.remaining_item_count, unreadable)
 
 
 def _path(resource: Resource[Any], key: Key, subresource: str = "") -> str:

@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from controller_manager.api import errors
-from controller_manager.api.model import NO_RECORD, BareObject, Model, Object, PartialObject
+from controller_manager.api.decode import Decoder
+from controller_manager.api.model import NO_RECORD, BareObject, Model, Object, ObjectMeta, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client.split import Span, split
 from controller_manager.client.transport import TransportError
@@ -21,22 +22,41 @@ _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applica
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 
+class UnreadableAnswer(errors.InternalError):
+    """An answer that can't be understood, as a whole or for one object of it."""
+
+
+class Unreadable(NamedTuple):
+    """An object that does not fit its type: the metadata that tell which one it is, as far as these can be read, and
+    what is wrong with it.
+    """
+
+    object: PartialObject
+    why: str
+
+
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A page of a collection; an empty `continue_token` means that it is the last one."""
+    """A page of a collection; an empty `continue_token` means that it is the last one. `unreadable` are the objects
+    that are there besides `items`.
+    """
 
     items: list[T]
     resource_version: str
     continue_token: str = ""
     remaining: int | None = None
+    unreadable: Sequence[Unreadable] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only."""
+    """`type` is ADDED, MODIFIED, DELETED or BOOKMARK; the object of a bookmark holds metadata only. So does one that
+    can't be read: `unreadable` says why.
+    """
 
     type: str
     object: T
+    unreadable: str = ""
 
 
 class Write(NamedTuple):
@@ -89,11 +109,11 @@ class _Deleted(Model):
 
 
 _RECORD = b',"managedFields":'
-_LIST = msgspec.json.Decoder(RawList)
-_EVENT = msgspec.json.Decoder(_RawEvent)
-_BOOKMARK = msgspec.json.Decoder(PartialObject)
-_STATUS = msgspec.json.Decoder(errors.Status)
-_DELETED = msgspec.json.Decoder(_Deleted)
+_LIST = Decoder(RawList)
+_EVENT = Decoder(_RawEvent)
+_BOOKMARK = Decoder(PartialObject)
+_STATUS = Decoder(errors.Status)
+_DELETED = Decoder(_Deleted)
 
 
 class Codec(Generic[T]):
@@ -107,7 +127,7 @@ class Codec(Generic[T]):
         self._type = (resource.api_version, resource.kind)
         self._keep = not issubclass(resource.type, PartialObject)
         self._bare = issubclass(resource.type, BareObject)
-        self._decoder = msgspec.json.Decoder(resource.type)
+        self._decoder = Decoder(resource.type)
         self.accept = "application/json" if self._keep else _PARTIAL
         self.accept_list = "application/json" if self._keep else _PARTIAL_LIST
 
@@ -135,13 +155,19 @@ class Codec(Generic[T]):
             return None
 
     def items(self, body: bytes, spans: Sequence[Span]) -> list[T]:
-        """The objects at some places; each has its own copy of its bytes, so the body can be freed."""
-        decode, keep, bare, (api_version, kind) = self._decoder.decode, self._keep, self._bare, self._type
+        """The objects at some places; each has its own copy of its bytes, so the body can be freed.
+
+        Raises `UnreadableAnswer` if one of them can't be read.
+        """
+        decode, keep, bare, (api_version, kind) = self._decoder.strictly, self._keep, self._bare, self._type
         view = memoryview(body)
         found: list[T] = []
         try:
             for start, end in spans:
-                obj = decode(view[start:end])
+                try:
+                    obj = decode(view[start:end])
+                except msgspec.ValidationError:
+                    obj = self._decoder.again(view[start:end])
                 record = obj.metadata.managed_fields
                 if record is not NO_RECORD:
                     force_setattr(obj.metadata, "managed_fields", NO_RECORD)
@@ -153,9 +179,24 @@ class Codec(Generic[T]):
                 force_setattr(obj, "api_version", api_version)
                 force_setattr(obj, "kind", kind)
                 found.append(obj)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise self._unreadable(error) from error
         return found
+
+    def sift(self, body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
+        """The objects at some places, and beside them those that can't be read."""
+        try:
+            return self.items(body, spans), []
+        except UnreadableAnswer:
+            pass  # some of them, to be looked at one by one
+        found: list[T] = []
+        unreadable = []
+        for start, end in spans:
+            try:
+                found += self.items(body, ((start, end),))
+            except UnreadableAnswer as error:
+                unreadable.append(Unreadable(_identified(body[start:end]), str(error.__cause__)))
+        return found, unreadable
 
     def event(self, line: bytes) -> WatchEvent[T]:
         """One line of a watch; raises the `ApiError` of an ERROR event."""
@@ -164,14 +205,35 @@ class Codec(Generic[T]):
             if event.type == "BOOKMARK":
                 return WatchEvent("BOOKMARK", cast("T", _BOOKMARK.decode(event.object)))
             if event.type != "ERROR":
-                return WatchEvent(event.type, self.one(bytes(event.object)))
+                return self._event(event.type, bytes(event.object))
             code = _STATUS.decode(event.object).code or 500
         except msgspec.DecodeError as error:
             raise self._unreadable(error) from error
         raise errors.from_response(code, bytes(event.object))
 
-    def _unreadable(self, error: msgspec.DecodeError) -> errors.InternalError:
-        return errors.InternalError(f"the server's answer for {self._resource.name} is unreadable: {error}")
+    def _event(self, event_type: str, data: bytes) -> WatchEvent[T]:
+        try:
+            return WatchEvent(event_type, self.one(data))
+        except UnreadableAnswer as error:
+            return WatchEvent(event_type, cast("T", _identified(data)), str(error.__cause__))
+
+    def _unreadable(self, error: Exception) -> UnreadableAnswer:
+        return UnreadableAnswer(f"the server's answer for {self._resource.name} is unreadable: {error}")
+
+
+def _identified(data: bytes) -> PartialObject:
+    """Which object that is, of one that does not fit its type; fields that can't be read are empty."""
+    try:
+        tree = msgspec.json.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        tree = None
+    meta = tree.get("metadata") if isinstance(tree, dict) else None
+    told = meta if isinstance(meta, dict) else {}
+    name, namespace, uid, version = (
+        text if isinstance(text := told.get(field), str) else ""
+        for field in ("name", "namespace", "uid", "resourceVersion")
+    )
+    return PartialObject(metadata=ObjectMeta(name=name, namespace=namespace, uid=uid, resource_version=version))
 
 
 def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> bytes:

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
+from controller_manager.api.decode import Decoder
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Model, PartialObject
 from controller_manager.api.resource import Resource
@@ -29,8 +30,8 @@ class ServedResource:
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """All resources, the preferred version of a group first; and why a group version (`group/version`, or `/apis`
-    and `/api` as a whole) could not be read."""
+    """All resources, the preferred version of a group first; and why a group version (`group/version`, `group/*`,
+    or `/apis` and `/api` as a whole) could not be read."""
 
     resources: tuple[ServedResource, ...]
     failures: Mapping[str, str]
@@ -39,6 +40,11 @@ class Discovery:
     def failed(self) -> tuple[str, ...]:
         """The names of what could not be read."""
         return tuple(self.failures)
+
+    def may_lack(self, resource: Resource[Any]) -> bool:
+        """Whether that resource may be served though it is not here, since what would tell could not be read."""
+        root = "/apis" if resource.group else "/api"
+        return not {root, resource.api_version, _named(resource.group, "*")}.isdisjoint(self.failures)
 
     def preferred(self) -> tuple[ServedResource, ...]:
         """Each resource of a group once, in the first version that has it."""
@@ -77,7 +83,7 @@ class _GroupMeta(Model):
 
 class _GroupDoc(Model):
     metadata: _GroupMeta = _GroupMeta()
-    versions: tuple[_VersionDoc, ...] = ()
+    versions: tuple[msgspec.Raw, ...] = ()
 
 
 class _OldVersion(Model):
@@ -91,11 +97,13 @@ class _OldGroup(Model):
 
 
 class _Root(Model):
-    """Any of APIGroupDiscoveryList (`items`), APIGroupList (`groups`) and APIVersions (`versions`)."""
+    """Any of APIGroupDiscoveryList (`items`), APIGroupList (`groups`) and APIVersions (`versions`); a group is decoded
+    on its own, so that one that can't be costs no other.
+    """
 
     kind: str = ""
-    items: tuple[_GroupDoc, ...] = ()
-    groups: tuple[_OldGroup, ...] = ()
+    items: tuple[msgspec.Raw, ...] = ()
+    groups: tuple[msgspec.Raw, ...] = ()
     versions: tuple[str, ...] = ()
 
 
@@ -110,61 +118,110 @@ class _OldList(Model):
     resources: tuple[_OldResource, ...] = ()
 
 
+class _Name(Model):
+    """What a group of either form, or a version, is called, whatever else it holds."""
+
+    metadata: _GroupMeta = _GroupMeta()
+    name: str = ""
+    version: str = ""
+
+
+_ROOT, _OLD_LIST = Decoder(_Root), Decoder(_OldList)
+_GROUP, _OLD_GROUP, _VERSION = Decoder(_GroupDoc), Decoder(_OldGroup), Decoder(_VersionDoc)
+_NAME = Decoder(_Name)
+_UNDECODABLE = (msgspec.DecodeError, RecursionError)
+
+
 async def resources(client: Client) -> Discovery:
     """Ask a server for its resources: in two requests, or one per group version of a server without that form."""
-    parts = await all_of(_root(client, "/api"), _root(client, "/apis"))
-    failed: dict[str, str] = {}
-    for part in parts:
-        failed.update(part.failures)
-    return Discovery(tuple(found for part in parts for found in part.resources), failed)
+    return _joined(await all_of(_root(client, "/api"), _root(client, "/apis")))
 
 
 async def _root(client: Client, path: str) -> Discovery:
-    root = await _read(client, path, _Root, accept=_AGGREGATED)
+    root = await _read(client, path, _ROOT, accept=_AGGREGATED)
     if isinstance(root, str):
         return Discovery((), {path: root})
     if root.kind == "APIGroupDiscoveryList":
-        return _from_documents(root.items)
-    pairs = [("", version) for version in root.versions] + list(_versions(root.groups))
+        return _joined(_from_group(path, data) for data in root.items)
+    pairs = [("", version) for version in root.versions]
+    failed: dict[str, str] = {}
+    for data in root.groups:
+        try:
+            pairs += _versions(_OLD_GROUP.decode(data))
+        except _UNDECODABLE as error:
+            failed[_unread(path, data)] = str(error)
     parts = await all_of(*(_group_version(client, group, version) for group, version in pairs))
-    failed = {name: why for part in parts for name, why in part.failures.items()}
-    return Discovery(tuple(found for part in parts for found in part.resources), failed)
+    return _joined((*parts, Discovery((), failed)))
 
 
 async def _group_version(client: Client, group: str, version: str) -> Discovery:
-    name = f"{group}/{version}" if group else version
-    found = await _read(client, f"/apis/{name}" if group else f"/api/{name}", _OldList)
+    name = _named(group, version)
+    found = await _read(client, f"/apis/{name}" if group else f"/api/{name}", _OLD_LIST)
     if isinstance(found, str):
         return Discovery((), {name: found})
     return Discovery(tuple(_from_list(group, version, found.resources)), {})
 
 
-async def _read(client: Client, path: str, form: type[T], *, accept: str = "application/json") -> T | str:
+async def _read(client: Client, path: str, form: Decoder[T], *, accept: str = "application/json") -> T | str:
     """The document at `path`, or why there is none."""
     try:
-        return msgspec.json.decode(await client.raw(Call("GET", path, accept=accept)), type=form)
-    except (ApiError, TransportError, msgspec.DecodeError, RecursionError) as error:
+        return form.decode(await client.raw(Call("GET", path, accept=accept)))
+    except (ApiError, TransportError, *_UNDECODABLE) as error:
         return str(error)
 
 
-def _versions(groups: Iterable[_OldGroup]) -> Iterable[tuple[str, str]]:
-    for group in groups:
-        preferred = group.preferred_version
-        ordered = sorted(group.versions, key=lambda each: each != preferred)  # stable: the others keep their order
-        yield from ((group.name, each.version) for each in ordered)
-
-
-def _from_documents(groups: Sequence[_GroupDoc]) -> Discovery:
+def _joined(parts: Iterable[Discovery]) -> Discovery:
     found: list[ServedResource] = []
     failed: dict[str, str] = {}
-    for group in groups:
-        for version in group.versions:
-            name = group.metadata.name
-            if version.freshness == "Stale":
-                failed[f"{name}/{version.version}" if name else version.version] = "the server can't reach it"
-                continue
-            found.extend(_from_document(name, version.version, each) for each in version.resources)
+    for part in parts:
+        found += part.resources
+        failed.update(part.failures)
     return Discovery(tuple(found), failed)
+
+
+def _named(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version
+
+
+def _unread(path: str, data: msgspec.Raw) -> str:
+    """What to call a group that can't be decoded: all of `path` if not even its name can be, since it may be any."""
+    try:
+        found = _NAME.decode(data)
+    except _UNDECODABLE:
+        return path
+    name = found.name or found.metadata.name
+    return f"{name}/*" if name else path
+
+
+def _versions(group: _OldGroup) -> Iterable[tuple[str, str]]:
+    preferred = group.preferred_version
+    ordered = sorted(group.versions, key=lambda each: each != preferred)  # stable: the others keep their order
+    return ((group.name, each.version) for each in ordered)
+
+
+def _from_group(path: str, data: msgspec.Raw) -> Discovery:
+    try:
+        group = _GROUP.decode(data)
+    except _UNDECODABLE as error:
+        return Discovery((), {_unread(path, data): str(error)})
+    return _joined(_from_version(group.metadata.name, each) for each in group.versions)
+
+
+def _from_version(group: str, data: msgspec.Raw) -> Discovery:
+    try:
+        version = _VERSION.decode(data)
+    except _UNDECODABLE as error:
+        return Discovery((), {_unread_version(group, data): str(error)})
+    if version.freshness == "Stale":
+        return Discovery((), {_named(group, version.version): "the server can't reach it"})
+    return Discovery(tuple(_from_document(group, version.version, each) for each in version.resources), {})
+
+
+def _unread_version(group: str, data: msgspec.Raw) -> str:
+    try:
+        return _named(group, _NAME.decode(data).version or "*")
+    except _UNDECODABLE:
+        return _named(group, "*")
 
 
 def _from_document(group: str, version: str, doc: _ResourceDoc) -> ServedResource:

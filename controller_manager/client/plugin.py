@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from controller_manager.api.decode import Decoder
 from controller_manager.api.model import Model
 from controller_manager.api.timestamps import parse_time
 from controller_manager.client.config import ClientConfig, ConfigError, ExecPlugin
@@ -30,6 +31,9 @@ class _ExecCredential(Model):
     status: _Status | None = None
 
 
+_CREDENTIAL = Decoder(_ExecCredential)
+
+
 def from_plugin(config: ClientConfig, plugin: ExecPlugin, metrics: TransportMetrics) -> Obtain:
     """Runs `plugin` each time a credential is needed."""
 
@@ -45,7 +49,7 @@ def read_output(plugin: ExecPlugin, output: bytes, now: float) -> Credential:
     """The credential a plugin printed. Raises `ConfigError`, which never quotes the output."""
     name = f"exec plugin {plugin.command}"
     try:
-        found = msgspec.json.decode(output, type=_ExecCredential)
+        found = _CREDENTIAL.decode(output)
     except msgspec.DecodeError as error:
         raise ConfigError(f"{name} printed no ExecCredential: {_without_value(error)}") from None
     if found.kind != "ExecCredential" or found.api_version != plugin.api_version:

@@ -35,10 +35,10 @@ class Known:
                 before = self.watched.get(name)
                 watched[name] = before if before in served and before is not None else one.resource
         for name, resource in self.watched.items():
-            if name not in watched and _failed(resource, found):
+            if name not in watched and found.may_lack(resource):
                 watched[name] = resource
         for kind, resource in self.kinds.items():
-            if kind not in kinds and _failed(resource, found):
+            if kind not in kinds and found.may_lack(resource):
                 kinds[kind] = resource
         return Known(watched, kinds)
 
@@ -61,9 +61,3 @@ def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:
 
 def _is_watched(one: ServedResource) -> bool:
     return one.verbs >= _WATCHED and (one.resource.group, one.resource.plural) not in IGNORED
-
-
-def _failed(resource: Resource[PartialObject], found: Discovery) -> bool:
-    """Whether the discovery of that resource failed."""
-    root = "/apis" if resource.group else "/api"
-    return not {root, resource.api_version}.isdisjoint(found.failed)

@@ -6,6 +6,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from controller_manager.api.autoscaling import MetricIdentifier, MetricSelector, MetricSpec, ObjectSource
+from controller_manager.api.decode import Decoder
 from controller_manager.api.metrics import (
     CUSTOM_METRICS,
     CUSTOM_VALUES,
@@ -129,7 +130,7 @@ def external_value(body: bytes) -> int:
     return min(LARGEST, sum(milli(each.value) for each in items))
 
 
-def _decode(decoder: msgspec.json.Decoder[_Form], body: bytes) -> _Form:
+def _decode(decoder: Decoder[_Form], body: bytes) -> _Form:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

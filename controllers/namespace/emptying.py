@@ -101,9 +101,10 @@ class Emptier:
         token = ""
         while True:
             page = await self._client.list(resource, namespace, limit=PAGE, continue_token=token)
-            objects += page.items
+            there = [*page.items, *(one.object for one in page.unreadable)]
+            objects += there
             token = page.continue_token
-            if not token or (until_unsettled and not all(map(is_settled, page.items))):
+            if not token or (until_unsettled and not all(map(is_settled, there))):
                 return objects
 
 

@@ -1,12 +1,22 @@
-"""Objects in lists that controllers change are modelled completely: an update replaces such a list as a whole."""
+"""What holds for all models: `null` is read as absence, and what is in lists that controllers change is complete."""
 
+import copy
+import importlib
 import json
+import pkgutil
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec import inspect
 
+import controller_manager.api
+import controller_manager.client
 from controller_manager.api import autoscaling, certificates, core, discovery, edit, model, nodes
+from controller_manager.api.decode import Decoder
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
@@ -50,3 +60,106 @@ def test_every_field_of_the_schema_is_modelled(root: Path, type_: type[model.Mod
     modelled = {field.encode_name for field in msgspec.structs.fields(type_)}
     for name in COMPLETE[type_]:
         assert set(schema[name]["fields"]) <= modelled
+
+
+def _models() -> list[type[model.Model]]:
+    """Every model that is decoded from what a server sends, wherever it is declared."""
+    for package in (controller_manager.api, controller_manager.client):
+        for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(found.name)
+    found, left = set(), [model.Model]
+    while left:
+        found.update(below := left.pop().__subclasses__())
+        left += below
+    return sorted(found, key=lambda each: f"{each.__module__}.{each.__qualname__}")
+
+
+MODELS = _models()
+
+
+@pytest.mark.parametrize("type_", MODELS, ids=lambda t: t.__name__)
+def test_null_means_in_every_field_what_absence_means(type_: type[model.Model]) -> None:
+    decoder = Decoder(type_)
+    fields = {field.encode_name: field for field in msgspec.structs.fields(type_)}
+    whole = {name: _example(inspect.type_info(field.type)) for name, field in fields.items()}
+    assert decoder.decode(msgspec.json.encode(whole))
+    for path in _paths(whole):
+        with_null, without = (msgspec.json.encode(_changed(whole, path, keep=keep)) for keep in (True, False))
+        assert _outcome(decoder, with_null) == _outcome(decoder, without), path
+
+
+@pytest.mark.parametrize("type_", MODELS, ids=lambda t: t.__name__)
+def test_nothing_that_go_may_write_as_null_is_required(type_: type[model.Model]) -> None:
+    for field in inspect.type_info(type_).fields:  # type: ignore[attr-defined]
+        assert not field.required or isinstance(field.type, _NEVER_NULL), field.name
+
+
+def test_models_are_decoded_in_one_way(root: Path) -> None:
+    """Whatever a server sends goes through `Decoder`, which knows what `null` means."""
+    direct = re.compile(r"msgspec\.json\.Decoder\(|msgspec\.json\.decode\([^)]*type=")
+    allowed = {f"controller_manager/api/{name}.py" for name in ("decode", "diff", "protobuf/exact")}
+    sources = [path for part in ("controller_manager", "controllers") for path in (root / part).rglob("*.py")]
+    found = {str(path.relative_to(root)) for path in sources if direct.search(path.read_text())}
+    assert found <= allowed
+
+
+# What is no list, map or pointer in Go.
+_NEVER_NULL = (inspect.StrType, inspect.IntType, inspect.StructType, inspect.RawType)
+Path_ = tuple[str | int, ...]
+OPEN = {"anything": 0}
+
+
+def _example(kind: inspect.Type) -> Any:
+    """A JSON value with something in every place."""
+    match kind:
+        case inspect.UnionType():
+            return _example(next(one for one in kind.types if not isinstance(one, inspect.NoneType)))
+        case inspect.StructType():
+            return {field.encode_name: _example(field.type) for field in kind.fields}
+        case inspect.DictType():
+            return {"key": _example(kind.value_type)}
+        case inspect.VarTupleType() | inspect.ListType():
+            return [_example(kind.item_type)]
+        case inspect.StrType() | inspect.BytesType():
+            return "text"
+        case inspect.BoolType():
+            return True
+        case inspect.IntType() | inspect.FloatType():
+            return 7
+        case inspect.RawType() | inspect.AnyType():
+            return OPEN
+    raise AssertionError(f"no example of {kind}: how can Go write it?")
+
+
+def _paths(tree: Any) -> Iterator[Path_]:
+    """Every place within a tree, but for those where anything may be."""
+    for at, value in tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ():
+        if value != OPEN:
+            yield (at,)
+            yield from ((at, *path) for path in _paths(value))
+
+
+def _changed(tree: Any, path: Path_, *, keep: bool) -> Any:
+    """The tree with `null` at a place, or without anything there."""
+    (at, *rest), copied = path, copy.copy(tree)
+    if rest:
+        copied[at] = _changed(tree[at], tuple(rest), keep=keep)
+    elif keep:
+        copied[at] = None
+    else:
+        del copied[at]
+    return copied
+
+
+def _outcome(decoder: Decoder[Any], data: bytes) -> Any:
+    """What comes of decoding, without what is None."""
+    try:
+        return _plain(msgspec.json.decode(msgspec.json.encode(decoder.decode(data))))
+    except msgspec.ValidationError as error:
+        return str(error)
+
+
+def _plain(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {name: _plain(value) for name, value in tree.items() if value is not None}
+    return [_plain(value) for value in tree] if isinstance(tree, list | tuple) else tree

@@ -86,6 +86,7 @@ def _summary(state: ManagerState) -> str:
     ailing = [one.name for one in state.controllers if one.ailing_seconds or one.phase is Phase.CRASHED]
     silent = [one.selection for one in state.informers if one.synced and one.age > _SILENT]
     said = [f"{', '.join(ailing)}: failing" if ailing else "", f"{', '.join(silent)}: not heard of" if silent else ""]
+    said += [f"{one.selection}: {len(one.unreadable)} unreadable" for one in state.informers if one.unreadable]
     wrong = "; ".join(filter(None, said))
     return f'<p class="bad">{escape(wrong)}</p>' if wrong else '<p class="good">All is well.</p>'
 
@@ -142,7 +143,7 @@ def _informer(one: InformerState) -> Sequence[str]:
     late = one.synced and one.age > _SILENT
     return (
         escape(one.selection),
-        f"{one.objects:,}",
+        f"{one.objects:,}{_unreadable(one)}",
         complete,
         f'<span class="bad">{heard}</span>' if late else heard,
         f"<code>{escape(one.revision)}</code>",
@@ -150,6 +151,11 @@ def _informer(one: InformerState) -> Sequence[str]:
         str(one.watches),
         str(one.failures),
     )
+
+
+def _unreadable(one: InformerState) -> str:
+    sentences = (f'<span class="bad">unreadable</span> {escape(sentence)}' for sentence in one.unreadable)
+    return _list(sentences, len(one.unreadable)) if one.unreadable else ""
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -71,6 +71,76 @@ async def test_streams_the_state_and_then_the_changes(api: Any) -> None:
     assert len(api.requests) == 1
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_an_object_that_can_not_be_decoded_costs_that_object_only(
+    api: Any, streams: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.streams = streams
+    for number in range(601):
+        api.put(path(f"pod-{number}"))
+    api.put(path("pod-7"), spec=3)
+    runtime = Runtime("test")
+    informers = Informers(api.client(), runtime)
+    async with Tasks() as tasks:
+        tasks.start(informers.run(), name="informers")
+        pods = informers.get(PODS)
+        await pods.synced()
+        assert len(pods) == 600
+        assert [sentence.split(":")[0] for sentence in pods.state().unreadable] == ["a/pod-7"]
+        assert "$.spec" in pods.state().unreadable[0]
+        assert runtime.registry.get_sample_value("informer_unreadable_objects", {"informer": "pods"}) == 1
+        api.put(path("pod-7"), spec=4)
+        api.put(path("later"))
+        await asyncio.sleep(1)
+        assert pods.get(Key("a", "later")) is not None, "the watch goes on"
+        assert pods.reflector.failures == 0
+        api.put(path("last"))
+        api.compact()
+        api.hang_up()
+        await asyncio.sleep(100)
+        assert pods.get(Key("a", "last")) is not None, "it can be listed again"
+        assert capsys.readouterr().err.count("can't be read and is left out") == 1
+        api.put(path("pod-7"), spec={})
+        await asyncio.sleep(1)
+        assert pods.get(Key("a", "pod-7")) is not None
+        assert pods.state().unreadable == ()
+
+
+async def test_an_object_that_can_no_longer_be_decoded_leaves_as_one_that_nobody_said_was_deleted(api: Any) -> None:
+    api.put(path("one"))
+    seen: list[tuple[bool, bool]] = []
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        pods.subscribe(lambda change: seen.append((change.after is None, change.missed)))
+        seen.clear()
+        broken = api.put(path("one"), spec=3)["metadata"]["resourceVersion"]
+        await asyncio.sleep(1)
+        assert pods.get(Key("a", "one")) is None
+        assert seen == [(True, True)]
+        assert pods.has_seen(Write(PODS, Key("a", "one"), broken))
+        api.put(path("one"))
+        await asyncio.sleep(1)
+        assert seen == [(True, True), (False, False)]
+        api.put(path("one"), spec=3)
+        api.drop(path("one"))
+        await asyncio.sleep(1)
+        assert pods.state().unreadable == ()
+
+
+async def test_a_line_that_is_no_event_is_answered_by_listing(api: Any) -> None:
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        api.log.append((api.revision + 1, "MODIFIED", path("x"), {"metadata": 3}))
+        api.put(path("one"))
+        api.log.append((api.revision + 1, [], path("x"), {}))
+        api.put(path("two"))
+        await asyncio.sleep(60)
+        assert len(pods) == 2
+        assert len(watches(api)) == 2
+
+
 async def test_reads_pages_when_there_are_no_streams(api: Any) -> None:
     api.streams = False
     for number in range(1203):

@@ -1,6 +1,7 @@
 """The typed client against a small handler in the same process."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from dataclasses import replace
@@ -261,7 +262,7 @@ async def test_a_namespaced_object_without_namespace_is_refused_here() -> None:
 
 
 async def test_an_unreadable_answer_is_an_error_that_names_the_path() -> None:
-    script = Script(answer({"metadata": {"name": 3}}), Response(200, {}, b"{"), answer({"items": [{"spec": 3}]}))
+    script = Script(answer({"metadata": {"name": []}}), Response(200, {}, b"{"), answer({"items": 3}))
     client = client_of(script)
     with pytest.raises(errors.InternalError, match=r"pods is unreadable.*metadata\.name"):
         await client.get(PODS, KEY)
@@ -269,6 +270,34 @@ async def test_an_unreadable_answer_is_an_error_that_names_the_path() -> None:
         await client.get(PODS, KEY)
     with pytest.raises(errors.InternalError):
         await client.list(PODS)
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")], ids=["compact", "spaced"])
+async def test_an_object_that_can_not_be_decoded_costs_a_list_that_object_only(separators: tuple[str, str]) -> None:
+    first, broken, last = ({"metadata": {"name": name, "namespace": "default"}, "spec": {}} for name in "abc")
+    broken = {"metadata": {**broken["metadata"], "uid": "u", "resourceVersion": "7"}, "spec": 3}
+    body = json.dumps({"metadata": {"continue": "on"}, "items": [first, broken, last, None]}, separators=separators)
+    page = await client_of(Script(Response(200, {}, body.encode()))).list(PODS)
+    assert [pod.metadata.name for pod in page.items] == ["a", "c"]
+    one, nothing = page.unreadable
+    assert one.object.metadata == ObjectMeta(name="b", namespace="default", uid="u", resource_version="7")
+    assert "$.spec" in one.why
+    assert nothing.object.metadata == ObjectMeta()
+    assert page.continue_token == "on"
+
+
+@pytest.mark.parametrize("shape", [{"items": None, "metadata": {}}, {"metadata": {"continue": None}}, {}])
+async def test_a_list_of_nothing_in_any_form_is_empty(shape: dict[str, Any]) -> None:
+    page = await client_of(Script(answer(shape))).list(PODS)
+    assert (page.items, page.continue_token, page.unreadable) == ([], "", [])
+
+
+async def test_a_refusal_with_nulls_is_told_as_it_is() -> None:
+    tree = {"kind": "Status", "metadata": None, "message": "no", "reason": "Conflict", "code": 409}
+    tree["details"] = {"name": "a", "causes": None, "retryAfterSeconds": None}
+    with pytest.raises(errors.Conflict, match="no") as raised:
+        await client_of(Script(answer(tree, 409))).get(PODS, KEY)
+    assert raised.value.details == errors.Details(name="a")
 
 
 async def test_the_server_is_asked_again_when_it_says_so() -> None:

@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from controller_manager.api.errors import NotAcceptable, ServiceUnavailable
+from controller_manager.api.model import PartialObject
+from controller_manager.api.resource import Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import Client, InProcessTransport, TransportError
 from controller_manager.client.discovery import Discovery, resources
@@ -116,3 +118,53 @@ async def test_a_root_that_fails_is_named_and_the_other_is_there() -> None:
     )
     assert [each.resource.name for each in found.resources] == ["pods"]
     assert found.failures == {"/apis": "no"}
+
+
+async def test_null_where_go_has_nothing_to_list_is_nothing() -> None:
+    part = {"subresource": "status", "responseKind": None, "verbs": None}
+    odd = {"resource": "odds", "responseKind": None, "scope": "Namespaced", "verbs": None, "subresources": [part]}
+    none = {"version": "v1", "resources": None, "freshness": "Current"}
+    aggregated = listed(group("x.example", {"version": "v2", "resources": [odd]}, none), group("y.example"))
+    aggregated["items"][1]["versions"] = None
+    found = await found_in({"/api": listed(), "/apis": aggregated})
+    assert [(each.resource.name, each.verbs, dict(each.subresources)) for each in found.resources] == [
+        ("odds.x.example", frozenset(), {"status": frozenset()})
+    ]
+    assert not found.failures
+    groups = [{"name": "x.example", "versions": [{"version": "v1"}], "preferredVersion": None}, {"name": "y.example"}]
+    found = await found_in(
+        {
+            "/api": {"kind": "APIVersions", "versions": None},
+            "/apis": {"kind": "APIGroupList", "groups": [*groups, {"name": "z.example", "versions": None}]},
+            "/apis/x.example/v1": {"resources": [{"name": "odds", "kind": "Odd", "verbs": None, "shortNames": None}]},
+        }
+    )
+    assert [(each.resource.name, each.verbs) for each in found.resources] == [("odds.x.example", frozenset())]
+    assert not found.failures
+
+
+async def test_a_group_that_can_not_be_decoded_costs_that_group_only() -> None:
+    pods = document("pods", "Pod", "Namespaced")
+    good, bad = {"version": "v1", "resources": [pods]}, {"version": "v2", "resources": [{"resource": 3, "verbs": 3}]}
+    nameless = {"metadata": [], "versions": [good]}
+    found = await found_in(
+        {
+            "/api": listed(group("", good, {"version": [], "resources": []})),
+            "/apis": listed(group("half.example", bad, good), group("whole.example") | {"versions": 3}, nameless),
+        }
+    )
+    assert [each.resource.name for each in found.resources] == ["pods", "pods.half.example"]
+    assert found.failed == ("*", "half.example/v2", "whole.example/*", "/apis")
+    lost, other = (Resource(group, "v3", "xs", "X", True, PartialObject) for group in ("whole.example", ""))
+    assert found.may_lack(lost)
+    assert found.may_lack(other)
+    groups = [{"name": "bad.example", "versions": 3}, {"name": "good.example", "versions": [{"version": "v1"}]}, 3]
+    found = await found_in(
+        {
+            "/api": {"kind": "APIVersions"},
+            "/apis": {"kind": "APIGroupList", "groups": groups},
+            "/apis/good.example/v1": old(("goods", "Good", True)),
+        }
+    )
+    assert [each.resource.name for each in found.resources] == ["goods.good.example"]
+    assert found.failed == ("bad.example/*", "/apis")

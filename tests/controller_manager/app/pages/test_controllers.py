@@ -40,6 +40,7 @@ STATE = ManagerState(
     informers=(
         InformerState("pods", 50000, True, 300.0, "1234", 1, 9, 2, ""),
         InformerState("services", 0, False, 1.0, "", 1, 0, 1, EVIL),
+        InformerState("nodes", 3, True, 1.0, "1234", 1, 9, 2, "", (f"a/{EVIL}: no number",)),
     ),
 )
 
@@ -90,7 +91,7 @@ async def test_programs_get_json_and_browsers_a_page():
 def test_the_page_says_what_is_wrong_first():
     read = Text(page(STATE))
     assert read.open == []
-    assert "endpoints-controller: failing; pods: not heard of" in read.text
+    assert "endpoints-controller: failing; pods: not heard of; nodes: 1 unreadable" in read.text
     for expected in (
         "cluster-controller-manager leads",
         "up 2 d 7 h",
@@ -105,6 +106,7 @@ def test_the_page_says_what_is_wrong_first():
         "at cloud-controller-manager",
         "50,000",
         "5 min 0 s",
+        "no number",
     ):
         assert expected in read.text, expected
 

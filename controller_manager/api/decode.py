@@ -1,0 +1,98 @@
+"""Decoding what servers written in Go send: strictly if that works, and else once more without what says nothing.
+
+Go writes `null` for a list or map that is empty and for a time that is zero, and decoders in Go take `null` for absent.
+So `null` means what absence means, wherever the type has no place for it: the default of a field; nothing in a list or
+mapping. What a type leaves open (`msgspec.Raw`, `Any`) keeps it. The second attempt also takes a number where a text
+is wanted, as quantities come in both forms, and a whole number that was written as text or with a fraction of zero.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+T = TypeVar("T")
+
+_OPEN = (inspect.NoneType, inspect.AnyType, inspect.RawType, inspect.CustomType)
+_LISTS = (inspect.ListType, inspect.VarTupleType, inspect.SetType, inspect.FrozenSetType)
+
+
+class Decoder(Generic[T]):
+    """Decodes JSON to one type. The second attempt costs about ten times the first, which is all that most need."""
+
+    def __init__(self, kind: type[T]) -> None:
+        self._kind: Any = kind
+        self._strict = msgspec.json.Decoder(kind)
+        self.strictly = self._strict.decode
+
+    def decode(self, data: bytes | memoryview | msgspec.Raw) -> T:
+        """The value. Raises `msgspec.ValidationError` naming the path of a field that does not fit, and
+        `msgspec.DecodeError` for what is no JSON.
+        """
+        try:
+            return self._strict.decode(data)
+        except msgspec.ValidationError:
+            return self.again(data)
+
+    def again(self, data: bytes | memoryview | msgspec.Raw) -> T:
+        """The value of what `strictly` refused with a ValidationError; raises the same as `decode`."""
+        tree = msgspec.json.decode(data)
+        return self._strict.decode(msgspec.json.encode(_fit(_type_of(self._kind), tree)))
+
+
+def _fit(kind: inspect.Type, value: Any) -> Any:
+    """The value as the type wants it, as far as that is a matter of form; None if nothing is there."""
+    match kind, value:
+        case inspect.UnionType(), _:
+            return _fit(_variant(kind.types, value), value)
+        case inspect.StructType(), dict():
+            fields = _fields(kind.cls)
+            return _present({name: fields[name] for name in value if name in fields}, value)
+        case inspect.DictType(), dict():
+            return _present(dict.fromkeys(value, kind.value_type), value)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType(), list():
+            fitted = (_fit(kind.item_type, item) for item in value)
+            return [item for item in fitted if item is not None or _takes_null(kind.item_type)]
+        case inspect.StrType(), int() | float() if not isinstance(value, bool):
+            return str(value)
+        case inspect.IntType(), float() if value.is_integer():
+            return int(value)
+        case inspect.IntType(), str() if value.removeprefix("-").isdecimal() and value.isascii():
+            return int(value)
+    return value
+
+
+def _present(types: Mapping[str, inspect.Type], value: Mapping[str, Any]) -> dict[str, Any]:
+    fitted = {name: _fit(kind, value[name]) for name, kind in types.items()}
+    return {name: each for name, each in fitted.items() if each is not None or _takes_null(types[name])}
+
+
+def _variant(kinds: tuple[inspect.Type, ...], value: Any) -> inspect.Type:
+    """Of the types of a union the one that is meant: by the form of the value, or the only one there is."""
+    wanted: tuple[type, ...] = ()
+    if isinstance(value, dict):
+        wanted = (inspect.StructType, inspect.DictType)
+    elif isinstance(value, list):
+        wanted = _LISTS
+    some = [kind for kind in kinds if not isinstance(kind, inspect.NoneType)]
+    chosen = [kind for kind in some if isinstance(kind, wanted)] if wanted else some
+    return chosen[0] if len(chosen) == 1 else inspect.AnyType()
+
+
+def _takes_null(kind: inspect.Type) -> bool:
+    kinds = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return any(isinstance(one, _OPEN) for one in kinds)
+
+
+@cache
+def _type_of(kind: Any) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> dict[str, inspect.Type]:
+    found = _type_of(kind)
+    assert isinstance(found, inspect.StructType)
+    return {field.encode_name: field.type for field in found.fields}
