@@ -21,7 +21,7 @@ from controller_manager.app.pages.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
 from controller_manager.app.pages.routes import Handler, Pages
 from controller_manager.app.secure import ServingOptions, secure_site
-from controller_manager.app.state import ManagerState
+from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.app.team import Team
 from controller_manager.base import clock
 from controller_manager.base.runtime import Runtime
@@ -229,6 +229,7 @@ class Manager:
     def _health(self, runtime: Runtime) -> Health:
         health = Health(runtime.log("health"))
         health.add("leaderElection", self._check_lead, ("healthz", "livez"))
+        health.add("leaderElection", lambda: "", ("readyz",), note=self._standing_by)
         health.add("informers", self._check_informers, ("readyz",))
         for controller in self._controllers:
             health.add(controller.spec.name, partial(_why_not_healthy, controller), ("healthz",))
@@ -237,6 +238,9 @@ class Manager:
 
     def _check_lead(self) -> str:
         return "the lease was not renewed in time" if any(team.overdue() for team in self._teams) else ""
+
+    def _standing_by(self) -> str:
+        return standing_by(team.state() for team in self._teams)
 
     def _check_informers(self) -> str:
         return _waiting([str(one.selection) for one in self._informers.required if not one.is_synced])

@@ -1,5 +1,6 @@
 """The state of a whole manager as plain data: who leads, how each controller fares, how fresh each local copy is."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller_manager.cache import InformerState
@@ -19,6 +20,12 @@ class LockState:
     since: str
     leads: bool
     controllers: tuple[str, ...]
+
+
+def standing_by(locks: Iterable[LockState]) -> str:
+    """Whom this process waits for under which lease, in words; empty where it leads, or nobody has been seen yet."""
+    waits = [f"{lock.holder}, which holds the lease {lock.lease}" for lock in locks if lock.holder and not lock.leads]
+    return f"standing by for {'; for '.join(waits)}" if waits else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class Elector:
         self._seen = Seen()
         # Our lease as last written, if nothing went wrong since: it can be renewed without reading it.
         self._lease: Lease | None = None
+        # The holder that was last said to be waited for.
+        self._waits_for = ""
         # When the last successful renewal was sent; None while another leads.
         self._renewed: float | None = None
         # Set before the first write: from then on the lease may be ours even if no answer arrives.
@@ -152,6 +154,7 @@ class Elector:
         self._observe(lease)
         move = decide(self.me, self._seen, clock.monotonic())
         if move is Move.WAIT:
+            self._stand_by()
             return False
         sent, self._may_hold = clock.monotonic(), True
         if lease is None:
@@ -173,10 +176,13 @@ class Elector:
         return held(lease, self.me, self._terms.lease, clock.utc_now())
 
     def _observe(self, lease: Lease | None) -> None:
-        before = self._seen
-        self._seen = observe(before, read(lease) if lease is not None else None, clock.monotonic())
-        if self._seen.holder != before.holder:
-            self._log.info("the lease has a new holder", holder=self._seen.holder or "nobody")
+        self._seen = observe(self._seen, read(lease) if lease is not None else None, clock.monotonic())
+
+    def _stand_by(self) -> None:
+        """Say once of each holder that it is waited for."""
+        if self._waits_for != self._seen.holder:
+            self._waits_for = self._seen.holder
+            self._log.info("standing by while another leads", holder=self._waits_for)
 
     async def _release(self) -> None:
         """Leave the lease to whoever comes first, if it is ours."""

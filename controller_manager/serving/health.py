@@ -10,6 +10,9 @@ from controller_manager.base.log import Logger
 Check = Callable[[], str]
 """Returns why the component is unhealthy, for the log; an empty text is healthy."""
 
+Note = Callable[[], str]
+"""Returns what `?verbose` tells everybody of a component that is healthy; mostly nothing."""
+
 ENDPOINTS = ("healthz", "livez", "readyz")
 _HEADERS: Mapping[str, str] = MappingProxyType(
     {
@@ -26,6 +29,7 @@ class _Named:
     check: Check
     endpoints: frozenset[str]
     also: frozenset[str] = frozenset()
+    note: Note = str
 
     def is_called(self, name: str) -> bool:
         """Whether somebody may mean this check."""
@@ -40,9 +44,16 @@ class Health:
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
 
-    def add(self, name: str, check: Check, endpoints: Iterable[str] = ENDPOINTS, also: Iterable[str] = ()) -> None:
+    def add(
+        self,
+        name: str,
+        check: Check,
+        endpoints: Iterable[str] = ENDPOINTS,
+        also: Iterable[str] = (),
+        note: Note = str,
+    ) -> None:
         """Include a check in some endpoints; its name must be new to them. `also` are other names it answers to."""
-        added = _Named(name, check, frozenset(endpoints), frozenset(also))
+        added = _Named(name, check, frozenset(endpoints), frozenset(also), note)
         if any(one.name == name and one.endpoints & added.endpoints for one in self._checks):
             raise ValueError(f"there is a health check {name!r} already")
         self._checks.append(added)
@@ -73,7 +84,8 @@ class Health:
                 failed[one.name] = why
                 lines.append(f"[-]{one.name} failed: reason withheld")
             else:
-                lines.append(f"[+]{one.name} ok")
+                told = one.note()
+                lines.append(f"[+]{one.name} ok{told and ': '}{told}")
         unknown = sorted(name for name in set(excluded) if not any(one.is_called(name) for one in checks))
         if unknown:
             quoted = ",".join(f'"{name}"' for name in unknown)

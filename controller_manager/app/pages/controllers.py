@@ -7,7 +7,7 @@ import msgspec
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.routes import Handler
-from controller_manager.app.state import LockState, ManagerState
+from controller_manager.app.state import LockState, ManagerState, standing_by
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.work import LoopState
@@ -59,6 +59,7 @@ def controllers_handler(state: Callable[[], ManagerState]) -> Handler:
 def page(state: ManagerState, *, refreshing: bool = False) -> str:
     """The page, complete in itself; every text of the cluster in it is escaped."""
     leads = any(lock.leads for lock in state.locks)
+    waits = standing_by(state.locks)
     role = '<span class="good">leads</span>' if leads else "stands by"
     stopping = f'<p class="bad">Stopping: {escape(state.stopping)}</p>' if state.stopping else ""
     refresh = f'<meta http-equiv="refresh" content="{_REFRESH}">' if refreshing else ""
@@ -70,7 +71,7 @@ def page(state: ManagerState, *, refreshing: bool = False) -> str:
 <h1>{escape(state.name)} {role}</h1>
 <p class="dim"><code>{escape(state.identity)}</code> up {_span(state.uptime)}, seen at {escape(state.time)} ·
 <a href="?format=json">JSON</a> · <a href="?refresh={other}">refresh {other}</a></p>
-{stopping}{_summary(state)}
+{stopping}{f"<p>{escape(waits)}.</p>" if waits else ""}{_summary(state)}
 <h2>Leadership</h2>{_table(("Lease", "Holder", "Since", "Controllers"), map(_lock, state.locks))}
 <h2>Controllers</h2>{_table(_CONTROLLER_HEADS, map(_controller, state.controllers))}
 <h2>Local copies</h2>{_table(_INFORMER_HEADS, map(_informer, state.informers))}

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS as SERVER_FLAGS
@@ -19,6 +20,7 @@ from controller_manager.api.wire import Certificate, Request
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Ending, Manager
+from controller_manager.app.pages.controllers import page
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, InProcessTransport
 from controller_manager.controller import Context, For, Requeue, Spec
@@ -80,9 +82,10 @@ class Replica:
         self.manager = Manager(parsed, specs, self.network, Runtime(name))
         self.life: asyncio.Task[Ending] = group.create_task(self.manager.run())
 
-    async def page(self, path: str, *, token: str = "") -> tuple[int, str]:
+    async def page(self, path: str, *, token: str = "", verbose: bool = False) -> tuple[int, str]:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        response = await self.manager.pages.handle(Request("GET", path, headers=headers))
+        query = (("verbose", ""),) if verbose else ()
+        response = await self.manager.pages.handle(Request("GET", path, query, headers=headers))
         assert isinstance(response.body, bytes)
         return response.status, response.body.decode()
 
@@ -168,6 +171,26 @@ async def test_a_leader_that_is_cut_off_stops_acting_and_ends_with_status_1_befo
         assert await seen_by(client, "a") == "second"
         second.manager.stop("done")
         await second.life
+
+
+async def test_a_standby_says_whom_it_waits_for_under_which_lease() -> None:
+    async with cluster() as (api, client, group):
+        first = Replica(api, "first", group)
+        await asyncio.sleep(1)
+        with capture_logs() as lines:
+            second = Replica(api, "second", group)
+            await asyncio.sleep(60)
+        leader = await holder(client)
+        said = [(one["log_level"], one["lease"], one["holder"]) for one in lines if "standing by" in one["event"]]
+        assert said == [("info", str(LEASE), leader)]
+        waits = f"standing by for {leader}, which holds the lease {LEASE}"
+        assert f"[+]leaderElection ok: {waits}\n" in (await second.page("/readyz", verbose=True))[1]
+        assert "[+]leaderElection ok\n" in (await first.page("/readyz", verbose=True))[1]
+        assert f"<p>{waits}.</p>" in page(second.manager.state())
+        assert "standing by" not in page(first.manager.state())
+        for one in (first, second):
+            one.manager.stop("done")
+            await one.life
 
 
 async def test_a_standby_is_ready_with_warm_caches_and_cannot_write():
