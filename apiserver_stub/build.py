@@ -20,8 +20,9 @@ from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
 from apiserver_stub.authz.chain import Authorizer, May, Opinion, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
-from apiserver_stub.bootstrap import Address, Bootstrap
+from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.call import User
+from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.credentials import reachable_address
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import Forms
@@ -65,16 +66,20 @@ from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
 
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
+_ALONE: Mapping[str, Ask] = MappingProxyType({})
 _AUTHORIZERS: Mapping[str, Authorizer] = MappingProxyType({"AlwaysAllow": always_allow})
 
 
 class ApiServer:
     """One API server: start it, hand requests to `handle`, stop it."""
 
-    def __init__(self, server: Server, store: Store, hub: Hub, progress: Progress, options: Parsed) -> None:
+    def __init__(
+        self, server: Server, store: Store, hub: Hub, kinds: Kinds, progress: Progress, options: Parsed
+    ) -> None:
         self.server = server
         self.store = store
         self._hub = hub
+        self._kinds = kinds
         self._progress = progress
         self._options = options
 
@@ -99,8 +104,8 @@ class ApiServer:
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        await Bootstrap(self.handle, address, authorities).run()
-        self._progress.settled = True
+        versions = frozenset((group.name, version) for group in self._kinds.groups() for version in group.versions)
+        await bootstrap(self.handle, Cluster(address, versions, authorities), self._progress.finish)
 
     async def keep_settled(self, port: int, authorities: bytes) -> None:
         """Look after that again and again, until cancelled."""
@@ -124,8 +129,11 @@ class ApiServer:
         await self.store.close()
 
 
-def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> ApiServer:
-    """The server those options describe, on another `backend` if one is given.
+def build(
+    options: Parsed, runtime: Runtime, backend: Backend | None = None, components: Mapping[str, Ask] = _ALONE
+) -> ApiServer:
+    """The server those options describe, on another `backend` if one is given; `components` of the control plane
+    beside it are shown by their statuses.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -151,7 +159,8 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
         {("token", "create"): accounts.requests().create},
     )
     reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
-    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble)
+    statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)}, verbs.answer)
+    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble, HOOKS)
     progress.checks_in(health)
     server = Server(
         Gate(health.answer, Who(authenticators), may),
@@ -164,14 +173,21 @@ def build(options: Parsed, runtime: Runtime, backend: Backend | None = None) -> 
                 _address(serving),
                 accounts.pages(_address(serving)),
             ).answer,
-            Reviews(reviews, read_new, verbs.answer).answer,
+            Reviews(reviews, read_new, statuses.answer).answer,
             serving.request_timeout,
         ),
         _forms(features),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, progress, options)
+    return ApiServer(server, store, hub, kinds, progress, options)
+
+
+def _health_of(store: Store) -> Ask:
+    async def ask() -> str:
+        return store.trouble
+
+    return ask
 
 
 def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:

@@ -1,28 +1,28 @@
 """How far the server has come, and the health checks that tell (document 1, Health check output)."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from controller_manager.base.clock import monotonic
 from controller_manager.serving.health import Health
 
-_BOOTSTRAP = "poststarthook/bootstrap-controller"
 _STORES = ("etcd", "etcd-readiness")  # what clients call the store that they leave out
 
 
 class Progress:
     """From starting to stopping; each step is noted by who takes it. Make it within the loop.
 
-    `trouble` tells why the store cannot write, if it cannot.
+    `trouble` tells why the store cannot write, if it cannot; `hooks` are the names of what follows the start.
     """
 
-    def __init__(self, livez_grace: float, trouble: Callable[[], str]) -> None:
+    def __init__(self, livez_grace: float, trouble: Callable[[], str], hooks: Iterable[str] = ()) -> None:
         self._trouble = trouble
         self._livez_until = monotonic() + livez_grace
+        self._hooks = tuple(hooks)
+        self._finished: set[str] = set()
         self.stored = False
         """The store has been read."""
-        self.settled = False
-        """The objects every cluster has are there."""
         self.stopping = False
         """A termination signal has come."""
 
@@ -31,9 +31,14 @@ class Progress:
         health.add("log", _log)
         health.add("datastore", self._datastore, ("healthz", "readyz"), _STORES)
         health.add("datastore", self._open, ("livez",), _STORES)
-        health.add(_BOOTSTRAP, self._settled, ("healthz", "readyz"))
-        health.add(_BOOTSTRAP, self._settled_or_patient, ("livez",))
+        for hook in self._hooks:
+            health.add(hook, partial(self._unfinished, hook), ("healthz", "readyz"))
+            health.add(hook, partial(self._overdue, hook), ("livez",))
         health.add("shutdown", lambda: "the process is shutting down" if self.stopping else "", ("readyz",))
+
+    def finish(self, hook: str) -> None:
+        """This hook has done its work."""
+        self._finished.add(hook)
 
     def _open(self) -> str:
         return "" if self.stored else "the store is not open"
@@ -41,11 +46,11 @@ class Progress:
     def _datastore(self) -> str:
         return self._open() or self._trouble()
 
-    def _settled(self) -> str:
-        return "" if self.settled else "the objects every cluster has are not all there"
+    def _unfinished(self, hook: str) -> str:
+        return "" if hook in self._finished else "not finished yet"
 
-    def _settled_or_patient(self) -> str:
-        return "" if monotonic() < self._livez_until else self._settled()
+    def _overdue(self, hook: str) -> str:
+        return "" if monotonic() < self._livez_until else self._unfinished(hook)
 
 
 def _log() -> str:

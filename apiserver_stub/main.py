@@ -4,14 +4,16 @@ import asyncio
 import signal
 import ssl
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import uvloop
 
 from apiserver_stub.build import ApiServer, build
+from apiserver_stub.component_statuses import Ask
 from apiserver_stub.credentials import ADMIN, Authority, reachable_address, server_hosts, server_url
 from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkOptions, ServingOptions, StorageOptions
 from apiserver_stub.store.refusals import Unusable
@@ -21,10 +23,14 @@ from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.contexts import Contexts
 from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.probe import probe
 from controller_manager.serving.site import Limits, Site
 
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
+_COMPONENTS: Mapping[str, Ask] = MappingProxyType(
+    {"scheduler": partial(probe, 10259, "/healthz"), "controller-manager": partial(probe, 10257, "/healthz")}
+)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -47,7 +53,7 @@ def main() -> None:
 async def serve(options: Parsed, runtime: Runtime) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends the process at once. Raises `CannotStart`."""
     with _explained():
-        api = build(options, runtime)
+        api = build(options, runtime, components=_COMPONENTS)
         await api.open()
     try:
         with _explained():

@@ -39,4 +39,6 @@ def _named_after(service: Any, _at: At, found: Problems) -> None:
         found.invalid(place("metadata.name"), name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
 
 
-RULES = {"apiregistration.k8s.io/v1/APIService": Rules(both(within("spec", _SPEC), _named_after))}
+RULES = {
+    "apiregistration.k8s.io/v1/APIService": Rules(both(within("spec", _SPEC), _named_after), name=names.path_segment)
+}

@@ -1,0 +1,61 @@
+"""What others are told of how callers are known: the authorities this server believes, who may read that, and since
+when the use of tokens kept in secrets is noted.
+"""
+
+import re
+
+from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.objects import Objects, Tree
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN, SYSTEM_NAMESPACE
+from controller_manager.base.clock import utc_now
+
+_CONFIG_MAPS = f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps"
+_ROLES = f"/apis/rbac.authorization.{GROUP_DOMAIN}/v1/namespaces/{SYSTEM_NAMESPACE}/roles"
+_AUTHENTICATION = "extension-apiserver-authentication"
+_READER = f"{_AUTHENTICATION}-reader"
+_TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+async def ensure_reader_role(objects: Objects, _: Cluster) -> None:
+    """The role of those who may read the authorities."""
+    await objects.ensure(_ROLES, _reader_role())
+
+
+async def ensure_authorities(objects: Objects, cluster: Cluster) -> None:
+    """The authorities (PEM), if there are any."""
+    if cluster.authorities:
+        await objects.ensure(_CONFIG_MAPS, _published(cluster.authorities))
+
+
+async def ensure_token_tracking(objects: Objects, _: Cluster) -> None:
+    """The day (UTC) since when tokens of secrets are labelled with their last use."""
+    today = utc_now().date().isoformat()
+    wanted = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": _TRACKING}, "data": {"since": today}}
+
+    def revise(found: Tree) -> Tree | None:
+        known = (found.get("data") or {}).get("since", "")
+        return None if _DATE.fullmatch(known) else found | {"data": {"since": today}}
+
+    await objects.ensure_revised(_CONFIG_MAPS, wanted, revise)
+
+
+def _published(authorities: bytes) -> Tree:
+    """Whose client certificates are believed; what others publish beside that stays."""
+    return {
+        "kind": "ConfigMap",
+        "apiVersion": "v1",
+        "metadata": {"name": _AUTHENTICATION},
+        "data": {"client-ca-file": authorities.decode("utf-8", "replace")},
+    }
+
+
+def _reader_role() -> Tree:
+    """The role of those who may read that."""
+    rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_AUTHENTICATION]}
+    return {
+        "kind": "Role",
+        "apiVersion": f"rbac.authorization.{GROUP_DOMAIN}/v1",
+        "metadata": {"name": _READER, "labels": {f"{PLATFORM_DOMAIN}/bootstrapping": "rbac-defaults"}},
+        "rules": [{**rule, "verbs": ["get", "list", "watch"]}],
+    }

@@ -1,0 +1,90 @@
+"""The priority levels and flow schemas every cluster has (KEP-1040), and what becomes of edits of them.
+
+| object | its spec differs from ours | annotation `autoupdate-spec` |
+|--|--|--|
+| `exempt`, `catch-all` (mandatory) | is put right | `true` |
+| the others (suggested), annotation `true` | is put right | stays |
+| suggested, annotation `false` | stays | stays |
+| suggested, without or with another annotation, never edited (generation 1) | is put right | becomes `true` |
+| suggested, without or with another annotation, edited | stays | becomes `false` |
+"""
+
+from functools import cache, partial
+from importlib import resources
+
+import msgspec
+
+from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.objects import Objects, Tree
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.base.tasks import all_of
+
+_GROUP = f"flowcontrol.apiserver.{GROUP_DOMAIN}"
+_API = f"/apis/{_GROUP}/v1"
+_AUTO_UPDATE = f"apf.{PLATFORM_DOMAIN}/autoupdate-spec"
+_MANDATORY = frozenset({"exempt", "catch-all"})
+_MANAGER = "api-priority-and-fairness-config-producer-v1"
+
+
+class _Specs(msgspec.Struct):
+    levels: dict[str, Tree]
+    schemas: dict[str, Tree]
+
+
+async def ensure_flow_control(objects: Objects, _: Cluster) -> None:
+    """All of them; schemas say of themselves that their level exists."""
+    specs = _specs()
+    await all_of(
+        *(
+            objects.ensure_revised(
+                f"{_API}/prioritylevelconfigurations",
+                _object("PriorityLevelConfiguration", name, spec),
+                partial(revised, spec=spec, mandatory=name in _MANDATORY),
+                manager=_MANAGER,
+            )
+            for name, spec in specs.levels.items()
+        )
+    )
+    await all_of(
+        *(
+            objects.ensure_revised(
+                f"{_API}/flowschemas",
+                _object("FlowSchema", name, spec),
+                partial(revised, spec=spec, mandatory=name in _MANDATORY),
+                manager=_MANAGER,
+                condition=_found(spec["priorityLevelConfiguration"]["name"]),
+            )
+            for name, spec in specs.schemas.items()
+        )
+    )
+
+
+def revised(found: Tree, spec: Tree, *, mandatory: bool) -> Tree | None:
+    """What an object should be instead, by the table above; None if it may stay."""
+    annotations = found["metadata"].get("annotations") or {}
+    updates = mandatory or _updates_itself(annotations.get(_AUTO_UPDATE, ""), found["metadata"].get("generation", 0))
+    noted = "true" if updates else "false"
+    corrected = dict(found)
+    if updates:
+        corrected["spec"] = spec
+    if annotations.get(_AUTO_UPDATE) != noted:
+        corrected["metadata"] = {**found["metadata"], "annotations": {**annotations, _AUTO_UPDATE: noted}}
+    return corrected if corrected != found else None
+
+
+def _updates_itself(annotation: str, generation: int) -> bool:
+    return annotation == "true" if annotation in ("true", "false") else generation == 1
+
+
+def _object(kind: str, name: str, spec: Tree) -> Tree:
+    metadata = {"name": name, "annotations": {_AUTO_UPDATE: "true"}}
+    return {"kind": kind, "apiVersion": f"{_GROUP}/v1", "metadata": metadata, "spec": spec}
+
+
+def _found(level: str) -> Tree:
+    return {"type": "Dangling", "status": "False", "reason": "Found", "message": f"the priority level {level} exists"}
+
+
+@cache
+def _specs() -> _Specs:
+    return msgspec.json.decode(resources.files(__package__).joinpath("flow_control.json").read_bytes(), type=_Specs)

@@ -1,0 +1,41 @@
+"""The steps after the start, under the names health checks know them by."""
+
+from collections.abc import Awaitable, Callable
+
+from apiserver_stub.bootstrap.access import ensure_authorities, ensure_reader_role, ensure_token_tracking
+from apiserver_stub.bootstrap.api_services import ensure_api_services
+from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.flow_control import ensure_flow_control
+from apiserver_stub.bootstrap.network import ensure_namespaces, ensure_service, ensure_service_ranges
+from apiserver_stub.bootstrap.objects import Handle, Objects
+from apiserver_stub.bootstrap.priority_classes import ensure_priority_classes
+from controller_manager.base.tasks import all_of
+
+_NAMESPACES = "poststarthook/start-system-namespaces-controller"
+_STEPS: dict[str, Callable[[Objects, Cluster], Awaitable[None]]] = {
+    _NAMESPACES: ensure_namespaces,
+    "poststarthook/start-kubernetes-service-cidr-controller": ensure_service_ranges,
+    "poststarthook/bootstrap-controller": ensure_service,
+    "poststarthook/start-cluster-authentication-info-controller": ensure_authorities,
+    "poststarthook/start-legacy-token-tracking-controller": ensure_token_tracking,
+    "poststarthook/rbac/bootstrap-roles": ensure_reader_role,
+    "poststarthook/scheduling/bootstrap-system-priority-classes": ensure_priority_classes,
+    "poststarthook/priority-and-fairness-config-producer": ensure_flow_control,
+    "poststarthook/kube-apiserver-autoregistration": ensure_api_services,
+}
+HOOKS = tuple(_STEPS)
+
+
+async def bootstrap(handle: Handle, cluster: Cluster, done: Callable[[str], None]) -> None:
+    """Bring about what every cluster has; done again, correct what no longer holds and write nothing else.
+
+    `done` is told the name of each step that is taken. Raises the refusal of a request.
+    """
+    objects = Objects(handle)
+
+    async def take(name: str) -> None:
+        await _STEPS[name](objects, cluster)
+        done(name)
+
+    await take(_NAMESPACES)  # which others lie in
+    await all_of(*(take(name) for name in HOOKS if name != _NAMESPACES))

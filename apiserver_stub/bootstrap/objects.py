@@ -1,0 +1,94 @@
+"""Creates and corrects objects through the server itself, as its own user."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
+from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.api.timestamps import format_time
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import utc_now
+
+Tree = dict[str, Any]
+Handle = Callable[[Request], Awaitable[Response]]
+Revise = Callable[[Tree], Tree | None]
+"""What a found object should be instead; None if it may stay as it is."""
+
+_SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
+_MANAGER = "kube-apiserver"
+
+
+class Objects:
+    """The objects of one server. Every method raises the refusal of a request.
+
+    `condition` is the type, status, reason and message of one that the object's status must have.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    async def ensure(
+        self, collection: str, wanted: Tree, born: Tree | None = None, *, condition: Tree | None = None
+    ) -> None:
+        """Bring about what is `wanted`; what it is `born` with besides stays as it was then."""
+
+        def revise(found: Tree) -> Tree | None:
+            corrected: Tree = _over(found, wanted)
+            return None if corrected == found else corrected
+
+        await self.ensure_revised(collection, _over(wanted, born or {}), revise, condition=condition)
+
+    async def ensure_revised(
+        self, collection: str, wanted: Tree, revise: Revise, *, manager: str = _MANAGER, condition: Tree | None = None
+    ) -> None:
+        """Create `wanted` if nothing has its name, otherwise write what `revise` makes of what is there."""
+        path = f"{collection}/{wanted['metadata']['name']}"
+        # What cannot be read must not keep the server from starting: it is removed through the server.
+        with suppress(InternalError):
+            try:
+                found = await self._send("GET", path)
+            except NotFound:
+                found = await self._create(collection, wanted, manager)
+            else:
+                revised = revise(found)
+                found = found if revised is None else await self._send("PUT", path, revised, manager)
+            if condition is not None and (told := _with_condition(found, condition)):
+                await self._send("PUT", f"{path}/status", told, manager)
+
+    async def _create(self, collection: str, wanted: Tree, manager: str) -> Tree:
+        try:
+            return await self._send("POST", collection, wanted, manager)
+        except AlreadyExists:
+            return await self._send("GET", f"{collection}/{wanted['metadata']['name']}")
+
+    async def _send(self, method: str, path: str, body: Tree | None = None, manager: str = "") -> Tree:
+        data = b"" if body is None else msgspec.json.encode(body)
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        query = (("fieldManager", manager),) if manager else ()
+        answer = await self._handle(Request(method, path, query, headers, data, _SELF))
+        assert isinstance(answer.body, bytes)
+        if answer.status >= 400:
+            raise from_response(answer.status, answer.body)
+        found: Tree = msgspec.json.decode(answer.body)
+        return found
+
+
+def _with_condition(found: Tree, condition: Tree) -> Tree | None:
+    """`found` with the condition in its status; None if it says the same already."""
+    status = found.get("status") or {}
+    conditions = status.get("conditions") or []
+    if any(condition.items() <= each.items() for each in conditions):
+        return None
+    others = [each for each in conditions if each.get("type") != condition["type"]]
+    told = {**condition, "lastTransitionTime": format_time(utc_now())}
+    return found | {"status": {**status, "conditions": [*others, told]}}
+
+
+def _over(found: Any, wanted: Any) -> Any:
+    """`found` with what is wanted laid over it; a list is taken whole."""
+    if not isinstance(found, dict) or not isinstance(wanted, dict):
+        return wanted
+    return found | {name: _over(found.get(name), value) for name, value in wanted.items()}

@@ -1,0 +1,47 @@
+"""The virtual kind ComponentStatus: asks the components of a control plane how they are, whenever somebody reads it."""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from apiserver_stub.call import Answer, Call, Item, Items, Reply, Tree
+from apiserver_stub.encode.json import encode
+from apiserver_stub.store.row import Row
+from apiserver_stub.verbs.rows import missing
+from apiserver_stub.verbs.selection import select
+from controller_manager.api.errors import MethodNotAllowed
+from controller_manager.base.tasks import all_of
+
+Ask = Callable[[], Awaitable[str]]
+"""Asks a component; answers why it is not healthy, an empty text if it is."""
+
+_PLURAL = "componentstatuses"
+
+
+class ComponentStatuses:
+    """Answers calls for component statuses, and passes all others on."""
+
+    def __init__(self, components: Mapping[str, Ask], others: Answer) -> None:
+        self._components = components
+        self._others = others
+
+    async def answer(self, call: Call) -> Reply:
+        """How one component is or, for a list, each that the selectors choose."""
+        if call.kind.group or call.kind.plural != _PLURAL:
+            return await self._others(call)
+        if call.verb == "get":
+            if call.name not in self._components:
+                raise missing(call)
+            return Reply(Item((await self._row(call.name)).data))
+        if call.verb != "list":
+            raise MethodNotAllowed("component statuses can only be read")
+        chosen = select(call)
+        rows = [row for row in await all_of(*map(self._row, self._components)) if chosen.has(row)]
+        return Reply(Items("", [row.data for row in rows], rows))
+
+    async def _row(self, name: str) -> Row:
+        return Row(_PLURAL, name, 0, encode(status_of(name, await self._components[name]())))
+
+
+def status_of(name: str, trouble: str) -> Tree:
+    """The status of a component that says it is in `trouble`, or healthy."""
+    condition = {"type": "Healthy", "status": "False" if trouble else "True", "message": trouble or "ok"}
+    return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}
