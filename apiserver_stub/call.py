@@ -12,6 +12,7 @@ from apiserver_stub.watch.lines import Represent
 from controller_manager.api.wire import Request
 
 Tree = dict[str, Any]
+ANONYMOUS, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
 _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 

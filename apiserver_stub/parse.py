@@ -9,6 +9,8 @@ from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
+PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
+"""What anybody may read, as the role `system:public-info-viewer` of every cluster says."""
 _DOTS = frozenset({".", ".."})
 _OFF = frozenset({"0", "false"})
 _PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from apiserver_stub.audit import HEADER, AuditIds
 from apiserver_stub.call import Answer, Call, User
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds
@@ -24,7 +25,7 @@ _ELSEWHERE = Route("other", "")
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Health paths anyone may ask, who a caller is, and what it may do; `who` and `may` raise the refusal."""
+    """Who a caller is, and what it may do; `who` and `may` raise the refusal. `probe` answers health paths."""
 
     probe: Probe
     who: Callable[[Request], User]
@@ -50,20 +51,18 @@ class Server:
         self._forms = forms
         self._telemetry = telemetry
         self._log = log
+        self._audit_ids = AuditIds()
 
     async def handle(self, request: Request) -> Response:
         """The answer; a refusal is a `Status`, and so is a failure, which tells the caller nothing of the inside."""
         started, counted = monotonic(), _ELSEWHERE
         try:
-            probed = self._gate.probe(request)
-            if probed is not None:
-                return probed
             user = self._gate.who(request)
             query = last_values(request.query)
             route = parse(request.method, request.path, query)
             self._gate.may(user, route)
             if not route.resource:
-                response = self._desks.page(request, route)
+                response = self._gate.probe(request) or self._desks.page(request, route)
             else:
                 kind, part = resolve(route, self._kinds)
                 counted = route
@@ -81,7 +80,8 @@ class Server:
         self._telemetry.count(counted, response.status, seconds)
         path = ascii(request.path)  # anybody may ask for anything, new lines included
         self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
-        return Response(response.status, {**_ALWAYS, **response.headers}, response.body)
+        headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
+        return Response(response.status, headers, response.body, response.repeated)
 
     def _refused(self, refusal: ApiError, request: Request) -> Response:
         response = self._forms.refuse(refusal, request)

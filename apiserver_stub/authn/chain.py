@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import User
+from apiserver_stub.call import ANONYMOUS, UNAUTHENTICATED, User
+from apiserver_stub.parse import PUBLIC
 from controller_manager.api.errors import Unauthorized, forbidden
 from controller_manager.api.wire import Request
 
 AUTHENTICATED = "system:authenticated"
 # Clients say whom they would be in these, and more of it in headers that mean nothing without one of them.
 _IMPERSONATING = frozenset({"impersonate-user", "impersonate-group", "impersonate-uid"})
+_NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
 Authenticator = Callable[[Request], User | None]
 
@@ -22,18 +24,33 @@ class Who:
         self._authenticators = tuple(authenticators)
 
     def __call__(self, request: Request) -> User:
-        """The caller, a member of `system:authenticated`. Raises `Unauthorized`, and `Forbidden` for a caller who
-        would be another: what is asked in a weaker user's name must not be done in a stronger one's.
+        """The caller, a member of `system:authenticated`, or anybody who asks for what is public and brings no token.
+
+        Raises `Unauthorized`, and `Forbidden` for a caller who would be another: what is asked in a weaker user's name
+        must not be done in a stronger one's.
         """
+        user = self._recognized(request)
+        if not _IMPERSONATING.isdisjoint(request.headers):
+            name = request.headers.get("impersonate-user", "")
+            raise forbidden("", "users", name, "this server serves no impersonation")
+        return user
+
+    def _recognized(self, request: Request) -> User:
         for authenticate in self._authenticators:
             user = authenticate(request)
-            if user is None:
-                continue
-            if not _IMPERSONATING.isdisjoint(request.headers):
-                name = request.headers.get("impersonate-user", "")
-                raise forbidden("", "users", name, "this server serves no impersonation")
-            return user
+            if user is not None:
+                return user
+        if request.path in PUBLIC and not bearer_token(request):
+            return _NOBODY
         raise Unauthorized("Unauthorized")
+
+
+def bearer_token(request: Request) -> str:
+    """The token of the `Authorization` header (RFC 6750, section 2.1), what follows it left out; empty if there is
+    none.
+    """
+    scheme, _, rest = request.headers.get("authorization", "").partition(" ")
+    return rest.strip().partition(" ")[0] if scheme.lower() == "bearer" else ""
 
 
 def authenticated(user: User) -> User:

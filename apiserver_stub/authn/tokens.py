@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from apiserver_stub.authn.chain import authenticated
+from apiserver_stub.authn.chain import authenticated, bearer_token
 from apiserver_stub.authn.claims import shared
 from apiserver_stub.call import User
 from controller_manager.api.wire import Request
@@ -83,12 +83,6 @@ class StaticTokens:
             return known
         meant = shared(audiences, self._audiences)
         return Recognized(known.user, meant) if meant else None
-
-
-def bearer_token(request: Request) -> str:
-    """The token of the `Authorization` header (RFC 6750, section 2.1); empty if there is none."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def read_token_file(path: Path) -> dict[str, User]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from apiserver_stub.call import User
-from apiserver_stub.parse import Route
+from apiserver_stub.call import ANONYMOUS, UNAUTHENTICATED, User
+from apiserver_stub.parse import PUBLIC, Route
 from controller_manager.api.errors import Details, Forbidden
 
 
@@ -25,8 +25,6 @@ class Verdict(NamedTuple):
 
 
 Authorizer = Callable[[User, Route], Verdict]
-
-_ANONYMOUS, _UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
 
 _SILENT = Verdict(Opinion.NONE)
 _ALLOWED = Verdict(Opinion.ALLOW)
@@ -53,9 +51,11 @@ class May:
         return _SILENT
 
 
-def always_allow(user: User, _route: Route) -> Verdict:
-    """Everybody who is known may do everything; of others, whom this server itself refuses, reviews may ask."""
-    return _SILENT if user.name == _ANONYMOUS or _UNAUTHENTICATED in user.groups else _ALLOWED
+def always_allow(user: User, route: Route) -> Verdict:
+    """Everybody who is known may do everything, others may read what is public."""
+    if user.name != ANONYMOUS and UNAUTHENTICATED not in user.groups:
+        return _ALLOWED
+    return _ALLOWED if route.verb == "get" and not route.resource and route.path in PUBLIC else _SILENT
 
 
 def _forbidden(user: User, route: Route, reason: str) -> Forbidden:

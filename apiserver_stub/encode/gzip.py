@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from isal import isal_zlib
+from msgspec.structs import replace
 
 from apiserver_stub.encode.accept import weights
 from controller_manager.api.wire import Response
@@ -28,8 +29,8 @@ def compressed(response: Response) -> Response:
     vary = ", ".join(filter(None, (response.headers.get("vary"), "Accept-Encoding")))
     headers = {**response.headers, "content-encoding": "gzip", "vary": vary}
     if isinstance(body, bytes) and len(body) <= _PIECE:
-        return Response(response.status, headers, isal_zlib.compress(body, level=1, wbits=_CONTAINER))
-    return Response(response.status, headers, _chunks(body))
+        return replace(response, headers=headers, body=isal_zlib.compress(body, level=1, wbits=_CONTAINER))
+    return replace(response, headers=headers, body=_chunks(body))
 
 
 async def _chunks(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes]:

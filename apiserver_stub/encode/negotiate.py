@@ -7,14 +7,14 @@ from itertools import accumulate
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Item, Reply, Stream
+from apiserver_stub.call import Call, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
 from apiserver_stub.encode.accept import TABLE, Form, forms
 from apiserver_stub.encode.listing import Listing
 from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PRETTY, Medium
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import listing, one, represent, shown_type
-from apiserver_stub.encode.warnings import warning_header
+from apiserver_stub.encode.warnings import warning_values
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 
@@ -22,6 +22,7 @@ _CHUNK = 512 * 1024
 _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
+WARNING = "warning"
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
@@ -50,17 +51,12 @@ class Forms:
 
     def respond(self, call: Call, form: Form, reply: Reply) -> Response:
         """The answer on the wire: whole, or chunk by chunk when it is long or has no end."""
-        content = reply.body
-        if isinstance(content, Stream):
-            headers = _headers(form.medium.watch_type, reply)
-            return Response(reply.status, headers, content.open(represent(call, form)))
-        medium = _medium(form, call.request, call.query.get("pretty", ""))
-        headers = _headers(medium.media_type, reply)
-        if isinstance(content, Item):
-            return Response(reply.status, headers, medium.whole(one(call, form, content.data)))
-        if medium is JSON and not form.view:
-            return Response(reply.status, headers, _joined(listing(call, form, content)))
-        return Response(reply.status, headers, _written(medium, listing(call, form, content)))
+        media_type, body = _written_as(call, form, reply.body)
+        headers = {"content-type": media_type}
+        if not reply.warnings:
+            return Response(reply.status, headers, body)
+        warnings = warning_values(reply.warnings)
+        return Response(reply.status, {**headers, WARNING: ", ".join(warnings)}, body, {WARNING: warnings})
 
     def refuse(self, refusal: ApiError, request: Request) -> Response:
         """A refusal as an answer, in JSON where the caller leaves no choice."""
@@ -79,6 +75,18 @@ class Forms:
         """The answer, compressed if it is worth it and the caller wants it."""
         encodings = request.headers.get("accept-encoding", "")
         return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
+
+
+def _written_as(call: Call, form: Form, content: Item | Items | Stream) -> tuple[str, bytes | AsyncIterator[bytes]]:
+    """The media type of an answer and its body."""
+    if isinstance(content, Stream):
+        return form.medium.watch_type, content.open(represent(call, form))
+    medium = _medium(form, call.request, call.query.get("pretty", ""))
+    if isinstance(content, Item):
+        return medium.media_type, medium.whole(one(call, form, content.data))
+    if medium is JSON and not form.view:
+        return medium.media_type, _joined(listing(call, form, content))
+    return medium.media_type, _written(medium, listing(call, form, content))
 
 
 def _is_offered(call: Call, form: Form) -> bool:
@@ -148,10 +156,3 @@ async def _chunks(head: bytes, objects: Sequence[bytes], ends: Sequence[int]) ->
         yield b",".join((*before, *objects[start:end]))
         start, before = end, _COMMA
     yield b"]}\n"
-
-
-def _headers(media_type: str, reply: Reply) -> dict[str, str]:
-    headers = {"content-type": media_type}
-    if reply.warnings:
-        headers["warning"] = warning_header(reply.warnings)
-    return headers

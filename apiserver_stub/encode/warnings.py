@@ -1,4 +1,4 @@
-"""Warnings as the value of a `Warning` header (RFC 7234, section 5.5), of bounded length."""
+"""Warnings as values of `Warning` headers (RFC 7234, section 5.5), of bounded length."""
 
 from collections.abc import Iterable, Iterator
 
@@ -6,12 +6,14 @@ _LONGEST = 4096  # characters of all texts together
 _SHORTENED = 256  # characters left of each text when together they are too long
 
 
-def warning_header(texts: Iterable[str]) -> str:
-    """The texts, each told once; when they are too long, their beginnings, as many as there is room for."""
+def warning_values(texts: Iterable[str]) -> tuple[str, ...]:
+    """A value for each of the texts, which are told once; when they are too long, their beginnings, as many as there is
+    room for.
+    """
     plain = list(dict.fromkeys(_plain(text) for text in texts if text))
     if sum(map(len, plain)) > _LONGEST:
         plain = list(_as_many_as_fit(plain))
-    return ", ".join('299 - "{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"')) for text in plain)
+    return tuple('299 - "{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"')) for text in plain)
 
 
 def _plain(text: str) -> str:

@@ -45,8 +45,12 @@ class Request(Struct, frozen=True):
 
 
 class Response(Struct, frozen=True):
-    """An HTTP answer: `body` is whole, or a stream of chunks that its reader closes with `aclose()`."""
+    """An HTTP answer: `body` is whole, or a stream of chunks that its reader closes with `aclose()`.
+
+    A header that is to come several times has its values joined with commas in `headers`, and apart in `repeated`.
+    """
 
     status: int
     headers: Mapping[str, str] = _NONE
     body: "bytes | AsyncIterator[bytes]" = b""
+    repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE

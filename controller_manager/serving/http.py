@@ -6,6 +6,7 @@ import ssl
 from collections.abc import Iterable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -17,6 +18,7 @@ LAST_CHUNK = b"0\r\n\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n"
 UNTIL_CLOSE = ""
 
+_NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}
 _ENCODED_SLASH = re.compile("%2f", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -68,18 +70,31 @@ def content_length(status: int, size: int) -> str:
     return "" if status in (204, 304) else f"content-length: {size}\r\n"
 
 
-def head(status: int, headers: Mapping[str, str], date: str, framing: str, *, keep: bool) -> bytes:
-    """Status line and headers; `framing` is the header line that says how long the body is.
+def head(
+    status: int,
+    headers: Mapping[str, str],
+    date: str,
+    framing: str,
+    *,
+    keep: bool,
+    repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE,
+) -> bytes:
+    """Status line and headers, those that come several times one by one; `framing` is the header line that says how
+    long the body is.
 
     Control characters in values become spaces, so that no value can start a header of its own.
     """
     lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n", date]
+    if repeated:
+        lines += [f"{name}: {value}\r\n" for name, values in repeated.items() for value in values]
+        headers = {name: value for name, value in headers.items() if name not in repeated}
     lines += [f"{name}: {value}\r\n" for name, value in headers.items()]
+    expected = len(lines) + 1 + (not keep) - (not framing)
     lines.append(framing if keep else f"{framing}connection: close\r\n")
     text = "".join(lines)
-    expected = len(headers) + 2 + bool(framing) + (not keep)
     if text.count("\n") != expected or text.count("\r") != expected:
-        return head(status, _without_control(headers), date, framing, keep=keep)
+        plain = {_plain(name): tuple(map(_plain, values)) for name, values in repeated.items()}
+        return head(status, _without_control(headers), date, framing, keep=keep, repeated=plain)
     return f"{text}\r\n".encode("utf-8", "replace")
 
 
@@ -99,4 +114,8 @@ def refusal(error: ApiError) -> Response:
 
 
 def _without_control(headers: Mapping[str, str]) -> dict[str, str]:
-    return {_CONTROL.sub(" ", name): _CONTROL.sub(" ", value) for name, value in headers.items()}
+    return {_plain(name): _plain(value) for name, value in headers.items()}
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub(" ", text)

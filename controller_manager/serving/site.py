@@ -184,7 +184,7 @@ class Site:
 
     async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
         framing = http.content_length(response.status, len(body))
-        head = http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
+        head = self._head(response, framing, keep=keep)
         if incoming.method == "HEAD":
             body = b""
         await write_whole(incoming, head, body)
@@ -198,9 +198,7 @@ class Site:
         self._streams.add(task)
         try:
             framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
-            open_transport(incoming).write(
-                http.head(response.status, response.headers, self._date_line(), framing, keep=keep)
-            )
+            open_transport(incoming).write(self._head(response, framing, keep=keep))
             if incoming.method != "HEAD":
                 await write_chunks(incoming, body, chunked=chunked)
         except asyncio.CancelledError:
@@ -214,6 +212,10 @@ class Site:
                 await aclose()
         if chunked and incoming.method != "HEAD":
             open_transport(incoming).write(http.LAST_CHUNK)
+
+    def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
+        date, repeated = self._date_line(), response.repeated
+        return http.head(response.status, response.headers, date, framing, keep=keep, repeated=repeated)
 
     def _date_line(self) -> str:
         second = int(wall_seconds())

@@ -123,11 +123,13 @@ def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
     assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "w"
 
 
-def test_only_health_is_for_strangers(server: Process) -> None:
+def test_only_health_and_version_are_for_strangers(server: Process) -> None:
     assert server.get("/livez") == (200, b"ok")
-    assert server.get("/version")[0] == 401
+    assert server.get("/version")[0] == 200
+    assert server.get("/version", Authorization="Bearer forged")[0] == 401
+    assert server.get("/api/v1/namespaces")[0] == 401
     assert server.get("/api/v1/namespaces", Authorization="Bearer forged")[0] == 401
-    assert server.get("/version", Authorization="Bearer s3cret")[0] == 200
+    assert server.get("/api", Authorization="Bearer s3cret")[0] == 200
 
 
 def test_a_kill_loses_nothing(server: Process) -> None:
@@ -156,7 +158,7 @@ def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
     )
     process.wait_ready()
     context = ssl.create_default_context(cafile=str(ca))
-    assert process.get("/version", context=context)[0] == 401
+    assert process.get("/api", context=context)[0] == 401
     context.load_cert_chain(jane, jane_key)
     assert process.get("/version", context=context)[0] == 200
     assert process.get("/api/v1/namespaces", b" " * 2049, context)[0] == 413

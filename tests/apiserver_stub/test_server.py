@@ -59,7 +59,7 @@ def pod(name: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("path", ["/version", "/api", "/apis", "/metrics", "/openapi/v2", "/", PODS, "/nonsense"])
+@pytest.mark.parametrize("path", ["/api", "/apis", "/metrics", "/openapi/v2", "/", PODS, "/nonsense"])
 @pytest.mark.parametrize("token", ["", "forged"])
 async def test_strangers_are_refused(api: ApiServer, path: str, token: str) -> None:
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -70,8 +70,10 @@ async def test_strangers_are_refused(api: ApiServer, path: str, token: str) -> N
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz", "/readyz/ping", "/livez/datastore"])
-async def test_health_is_for_everybody(api: ApiServer, path: str) -> None:
-    response = await api.handle(Request("GET", path))
+async def test_health_is_for_everybody_and_single_checks_for_those_who_are_known(api: ApiServer, path: str) -> None:
+    open_to_all = path.count("/") == 1
+    assert (await api.handle(Request("GET", path))).status == (200 if open_to_all else 401)
+    response = await api.handle(Request("GET", path, certificate=ADMIN))
     assert (response.status, response.body) == (200, b"ok")
 
 

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from controller_manager.serving.http import date_line, head
+
 from .conftest import CONFIGS, Api
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -86,3 +88,14 @@ async def test_managed_fields_have_sorted_keys(api: Api) -> None:
     record = [{"manager": "x", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": sent}]
     handed = (await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": record}})).tree
     assert all(_in_order(entry["fieldsV1"]) for entry in handed["metadata"]["managedFields"])
+
+
+async def test_each_warning_has_a_header_of_its_own(api: Api) -> None:
+    body = {"metadata": {"name": "a"}, "first": 1, "second, third": 2}
+    response = await api.send("POST", CONFIGS, body)
+    told = ('299 - "unknown field \\"first\\""', '299 - "unknown field \\"second, third\\""')
+    assert response.repeated == {"warning": told}
+    sent = head(response.status, response.headers, date_line(0), "", keep=True, repeated=response.repeated).decode()
+    assert [line for line in sent.split("\r\n") if "arning" in line] == [f"warning: {value}" for value in told]
+    evil = head(200, {}, date_line(0), "", keep=True, repeated={"warning": ("a\r\nset-cookie: x", "b")}).decode()
+    assert [line for line in evil.split("\r\n")[2:] if line] == ["warning: a  set-cookie: x", "warning: b"]

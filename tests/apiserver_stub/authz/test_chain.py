@@ -40,6 +40,22 @@ def test_whoever_is_known_may_do_everything(user: User, route: Route, allowed: b
     assert (May([always_allow]).judge(user, route).opinion is Opinion.ALLOW) == allowed
 
 
+@pytest.mark.parametrize(
+    ("route", "allowed"),
+    [
+        (Route("get", "/version"), True),
+        (Route("get", "/version/"), True),
+        (Route("get", "/readyz"), True),
+        (Route("post", "/version"), False),
+        (Route("get", "/readyz/ping"), False),
+        (Route("get", "/versions"), False),
+    ],
+)
+def test_strangers_may_read_what_is_public(route: Route, allowed: bool) -> None:
+    stranger = User("system:anonymous", groups=("system:unauthenticated",))
+    assert (May([always_allow]).judge(stranger, route).opinion is Opinion.ALLOW) == allowed
+
+
 @pytest.mark.parametrize("chain", [[], [SILENT], [DENY, always_allow], [SILENT, DENY, always_allow]])
 def test_refused(chain: list[Authorizer]) -> None:
     with pytest.raises(Forbidden):
