@@ -54,16 +54,19 @@ from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import flaw_of
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
-from apiserver_stub.telemetry import Telemetry
+from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, Tools, Verbs
 from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
+from controller_manager.base.process import ProcessMetrics
+from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
+from controller_manager.serving.pages import metrics_page
 
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
@@ -159,6 +162,8 @@ def build(
         {("token", "create"): accounts.requests().create},
     )
     reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
+    _measure_store(store, kinds, runtime.registry)
+    ProcessMetrics(runtime.registry)
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)}, verbs.answer)
     health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble, HOOKS)
     progress.checks_in(health)
@@ -171,7 +176,7 @@ def build(
                 runtime.registry,
                 Media(cbor=features.enabled(CBOR)),
                 _address(serving),
-                accounts.pages(_address(serving)),
+                {**accounts.pages(_address(serving)), "/metrics/slis": lambda: metrics_page(health.indicators)},
             ).answer,
             Reviews(reviews, read_new, statuses.answer).answer,
             serving.request_timeout,
@@ -181,6 +186,11 @@ def build(
         runtime.log("server"),
     )
     return ApiServer(server, store, hub, kinds, progress, options)
+
+
+def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:
+    resources = sorted({kind.storage for kind in kinds.all() if kind.persisted})
+    StoredObjects(lambda: {resource: store.count(resource) for resource in resources}, registry)
 
 
 def _health_of(store: Store) -> Ask:

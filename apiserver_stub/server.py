@@ -20,7 +20,6 @@ Probe = Callable[[Request], Response | None]
 
 _ALWAYS = {"cache-control": "no-cache, private"}
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
-_ELSEWHERE = Route("other", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +54,44 @@ class Server:
 
     async def handle(self, request: Request) -> Response:
         """The answer; a refusal is a `Status`, and so is a failure, which tells the caller nothing of the inside."""
-        started, counted = monotonic(), _ELSEWHERE
+        started = monotonic()
+        under_way = self._telemetry.begin(request.method)
+        try:
+            route, response = await self._answer(request)
+        finally:
+            self._telemetry.end(under_way)
+        if route is not None and route.verb == "watch":
+            response = self._telemetry.long_running(request, route, response)
+        elif request.method == "GET":
+            response = self._forms.pack(request, response)
+        seconds = monotonic() - started
+        self._telemetry.count(request, route, response.status, seconds)
+        path = ascii(request.path)  # anybody may ask for anything, new lines included
+        self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
+        headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
+        return Response(response.status, headers, response.body, response.repeated)
+
+    async def _answer(self, request: Request) -> tuple[Route | None, Response]:
+        """The answer, and the route of a resource that there is."""
+        known = None
         try:
             user = self._gate.who(request)
             query = last_values(request.query)
             route = parse(request.method, request.path, query)
             self._gate.may(user, route)
             if not route.resource:
-                response = self._gate.probe(request) or self._desks.page(request, route)
-            else:
-                kind, part = resolve(route, self._kinds)
-                counted = route
-                namespace = route.namespace if kind.namespaced else ""
-                response = await self._serve(Call(request, user, route.verb, kind, namespace, route.name, part, query))
+                return None, self._gate.probe(request) or self._desks.page(request, route)
+            kind, part = resolve(route, self._kinds)
+            known = route
+            namespace = route.namespace if kind.namespaced else ""
+            call = Call(request, user, route.verb, kind, namespace, route.name, part, query)
+            return known, await self._serve(call)
         except ApiError as refusal:
-            response = self._refused(refusal, request)
+            return known, self._refused(refusal, request)
         except Exception:  # noqa: BLE001  # the hall, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             failure = InternalError("the request failed inside the server, whose log says why")
-            response = self._forms.refuse(failure, request)
-        if request.method == "GET" and counted.verb != "watch":
-            response = self._forms.pack(request, response)
-        seconds = monotonic() - started
-        self._telemetry.count(counted, response.status, seconds)
-        path = ascii(request.path)  # anybody may ask for anything, new lines included
-        self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
-        headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
-        return Response(response.status, headers, response.body, response.repeated)
+            return known, self._forms.refuse(failure, request)
 
     def _refused(self, refusal: ApiError, request: Request) -> Response:
         response = self._forms.refuse(refusal, request)

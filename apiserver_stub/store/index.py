@@ -45,6 +45,9 @@ class Collection:
         self._past: dict[int, View[Row]] = {}
         self.history = Window(retention, trimmed)
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def get(self, key: str) -> Row | None:
         """The current row of `key`."""
         return self._rows.get(key)

@@ -105,6 +105,11 @@ class Store:
         """All rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
         return self._collection(resource).snapshot_at(revision, self.revision)
 
+    def count(self, resource: str) -> int:
+        """How many rows of a resource there are."""
+        found = self._collections.get(resource)
+        return 0 if found is None else len(found)
+
     def history(self, resource: str) -> Window:
         """The recent changes of a resource."""
         return self._collection(resource).history

@@ -94,7 +94,8 @@ class Manager:
         trust = Trust()
         self._guard = Guard(parsed, network, trust, runtime, self._clients.metrics)
         self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
-        self.pages = Pages(self._guard, self._health(runtime), self._routes(parsed, runtime))
+        health = self._health(runtime)
+        self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
         self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def may_write(self) -> bool:
@@ -221,9 +222,13 @@ class Manager:
             parsed[FeatureOptions].enabled,
         )
 
-    def _routes(self, parsed: Parsed, runtime: Runtime) -> Mapping[str, Handler]:
-        metrics, controllers = metrics_handler(runtime.registry), controllers_handler(self.state)
-        routes = {"/metrics": metrics, "/debug/controllers": controllers, **self._profiling.routes()}
+    def _routes(self, parsed: Parsed, runtime: Runtime, health: Health) -> Mapping[str, Handler]:
+        routes = {
+            "/metrics": metrics_handler(runtime.registry),
+            "/metrics/slis": metrics_handler(health.indicators),
+            "/debug/controllers": controllers_handler(self.state),
+            **self._profiling.routes(),
+        }
         return {**routes, **debugging_routes(runtime.name, parsed, routes)}
 
     def _health(self, runtime: Runtime) -> Health:

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from prometheus_client import CollectorRegistry
+
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
+from controller_manager.base.metrics import Counters, Family, Gauges
 
 Check = Callable[[], str]
 """Returns why the component is unhealthy, for the log; an empty text is healthy."""
@@ -14,6 +17,20 @@ Note = Callable[[], str]
 """Returns what `?verbose` tells everybody of a component that is healthy; mostly nothing."""
 
 ENDPOINTS = ("healthz", "livez", "readyz")
+_RESULT = Family(
+    "kubernetes_healthcheck",
+    "Whether a health check passed when it was last asked for.",
+    "gauge",
+    ("name", "type"),
+    stability="STABLE",
+)
+_RESULTS = Family(
+    "kubernetes_healthchecks_total",
+    "Answers of health checks.",
+    "counter",
+    ("name", "type", "status"),
+    stability="STABLE",
+)
 _HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "content-type": "text/plain; charset=utf-8",
@@ -37,10 +54,15 @@ class _Named:
 
 
 class Health:
-    """The checks of one process, in order of addition; `ping` is always there and always well."""
+    """The checks of one process, in order of addition; `ping` is always there and always well.
+
+    `indicators` shows what came of them as metrics, for /metrics/slis (KEP-3466).
+    """
 
     def __init__(self, log: Logger) -> None:
+        self.indicators = CollectorRegistry()
         self._log = log
+        self._result, self._results = Gauges(_RESULT, self.indicators), Counters(_RESULTS, self.indicators)
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
 
@@ -69,18 +91,22 @@ class Health:
         verbose = any(key == "verbose" for key, _ in request.query)
         if not name:
             excluded = [value for key, value in request.query if key == "exclude" and value]
-            return self._all(endpoint, checks, excluded, verbose=verbose)
+            return self._all(endpoint, endpoint, checks, excluded, verbose=verbose)
         found = [one for one in checks if one.is_called(name)]
-        return self._all(name, found, [], verbose=verbose) if found else Response(404, _HEADERS, b"no such check\n")
+        if not found:
+            return Response(404, _HEADERS, b"no such check\n")
+        return self._all(name, endpoint, found, [], verbose=verbose)
 
-    def _all(self, title: str, checks: Sequence[_Named], excluded: Sequence[str], *, verbose: bool) -> Response:
+    def _all(
+        self, title: str, endpoint: str, checks: Sequence[_Named], excluded: Sequence[str], *, verbose: bool
+    ) -> Response:
         lines: list[str] = []
         failed: dict[str, str] = {}
         without = [one.name for one in checks if any(map(one.is_called, excluded))]
         for one in checks:
             if one.name in without:
                 lines.append(f"[+]{one.name} excluded: ok")
-            elif why := one.check():
+            elif why := self._ask(one, endpoint):
                 failed[one.name] = why
                 lines.append(f"[-]{one.name} failed: reason withheld")
             else:
@@ -95,6 +121,12 @@ class Health:
         if failed:
             return _text(500, [*lines, f"{title} check failed"])
         return _text(200, [*lines, f"{title} check passed"]) if verbose else Response(200, _HEADERS, b"ok")
+
+    def _ask(self, one: _Named, endpoint: str) -> str:
+        why = one.check()
+        self._result.set(0 if why else 1, one.name, endpoint)
+        self._results.add(one.name, endpoint, "error" if why else "success")
+        return why
 
     def _note(self, title: str, failed: Mapping[str, str]) -> None:
         """Log a change for the better or worse, not every probe that finds the same."""

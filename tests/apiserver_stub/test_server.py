@@ -232,16 +232,67 @@ async def test_a_talkative_log_tells_of_requests_but_not_what_they_hold(
     await api.stop()
 
 
+async def page_of(api: ApiServer, path: str = "/metrics") -> str:
+    response, page = await ask(api, "GET", path)
+    assert response.status == 200
+    return str(page.decode())
+
+
 async def test_requests_are_counted(api: ApiServer) -> None:
+    """Labels as those of kube-apiserver 1.36."""
     await ask(api, "GET", PODS)
     await ask(api, "GET", "/api/v1/gizmos")
-    _, page = await ask(api, "GET", "/metrics")
-    counted = (
-        'apiserver_request_total{code="200",group="",resource="pods",scope="namespace",subresource="",'
-        'verb="LIST",version="v1"} 1\n'
-    )
-    assert counted in page.decode()
-    assert "gizmos" not in page.decode()
+    await ask(api, "GET", "/healthz/ping")
+    await ask(api, "POST", "/api/v1/namespaces?dryRun=All", {"metadata": {"name": "n"}})
+    page = await page_of(api)
+    for labels in (
+        (
+            'code="200",component="apiserver",dry_run="",group="",resource="pods",scope="namespace",subresource="",'
+            'verb="LIST",version="v1"'
+        ),
+        (
+            'code="201",component="apiserver",dry_run="All",group="",resource="namespaces",scope="resource",'
+            'subresource="",verb="POST",version="v1"'
+        ),
+        'code="200",component="",dry_run="",group="",resource="",scope="",subresource="healthz",verb="GET",version=""',
+    ):
+        assert f"apiserver_request_total{{{labels}}} 1\n" in page
+        timed = labels.partition(",")[2]
+        assert f"apiserver_request_duration_seconds_count{{{timed}}} 1\n" in page
+    assert "gizmos" not in page
+
+
+async def test_what_is_under_way_is_counted(api: ApiServer) -> None:
+    assert 'apiserver_current_inflight_requests{request_kind="readOnly"} 1\n' in await page_of(api)  # this one
+    watch = await api.handle(Request("GET", PODS, (("watch", "1"),), certificate=Certificate("test")))
+    labels = 'component="apiserver",group="",resource="pods",scope="namespace",subresource="",verb="WATCH",version="v1"'
+    assert f"apiserver_longrunning_requests{{{labels}}} 1\n" in await page_of(api)
+    for _ in range(2):
+        await watch.body.aclose()  # type: ignore[union-attr]
+        assert f"apiserver_longrunning_requests{{{labels}}} 0\n" in await page_of(api)
+    assert 'apiserver_current_inflight_requests{request_kind="mutating"} 0\n' in await page_of(api)
+
+
+async def test_what_is_stored_is_counted(api: ApiServer) -> None:
+    page = await page_of(api)
+    assert 'apiserver_storage_objects{resource="namespaces"} 4\n' in page
+    assert 'apiserver_resource_objects{group="apiregistration.k8s.io",resource="apiservices"} 21\n' in page
+    assert 'apiserver_storage_objects{resource="deployments.apps"} 0\n' in page
+
+
+async def test_what_the_process_uses_is_told(api: ApiServer) -> None:
+    page = await page_of(api)
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert f"\n{name} " in page
+
+
+async def test_checks_are_service_level_indicators(api: ApiServer) -> None:
+    await ask(api, "GET", "/readyz")
+    await ask(api, "GET", "/readyz/ping")
+    page = await page_of(api, "/metrics/slis")
+    assert 'kubernetes_healthcheck{name="ping",type="readyz"} 1\n' in page
+    assert 'kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2\n' in page
+    assert 'type="livez"' not in page
 
 
 def _replace_answer(api: ApiServer, answer: Any) -> None:
