@@ -9,6 +9,7 @@ from apiserver_stub.kinds.problems import place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.kinds.warnings import addresses, certificates, node_labels, pods, services
+from apiserver_stub.kinds.warnings.awaited import AWAITED
 from apiserver_stub.kinds.warnings.told import Warn, annotation, tell
 from controller_manager.api.quantity import parse
 
@@ -236,6 +237,7 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/ServiceAccount": _service_account,
     "v1/Secret": certificates.of_secret,
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
+    **AWAITED,
 })  # fmt: skip
 _OF_STATUS: Mapping[str, Callable[[Tree, Tree | None], list[str]]] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,
