@@ -123,7 +123,7 @@ class PodGarbageCollector:
         except NotFound:
             return reason == ORPHANED
         except (ApiError, OSError) as error:
-            self._log.warning("cannot find out about a node", node=name, error=str(error))
+            self._log.warning("cannot find out about a node", node=name, error=error)
             return False
         self._missing.pop(name, None)  # if it is missed still, it is missed anew
         return reason == OUT and is_out_of_service(node)
@@ -143,7 +143,7 @@ class PodGarbageCollector:
             return
         except (ApiError, OSError) as error:
             self._failed.add(*labels)
-            self._log.warning("cannot delete a pod", pod=str(key_of(victim.pod)), error=str(error))
+            self._log.warning("cannot delete a pod", pod=str(key_of(victim.pod)), error=error)
 
     async def _fail_and_delete(self, victim: Victim) -> None:
         pod, key = victim.pod, key_of(victim.pod)

@@ -216,7 +216,7 @@ class Store:
 
     def _refuse(self, writes: Sequence[Write], failure: BaseException) -> None:
         self.trouble = str(failure)
-        self._log.error("a group of writes failed", writes=len(writes), error=str(failure))
+        self._log.error("a group of writes failed", writes=len(writes), error=failure)
         for write in writes:
             if not write.row.done():
                 write.row.set_exception(ServiceUnavailable(f"the store cannot write: {failure}"))

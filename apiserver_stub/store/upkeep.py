@@ -107,7 +107,7 @@ class Upkeep:
         batch, self._batch = self._batch, []
         wake(self._waiting)
         if failure is not None:
-            self._log.warning("the log could not be compacted; it will be tried again", error=str(failure))
+            self._log.warning("the log could not be compacted; it will be tried again", error=failure)
             return
         for revision in batch:
             del self._garbage[revision]

@@ -24,6 +24,7 @@ from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.app.team import Team
 from controller_manager.base import clock
+from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
@@ -31,7 +32,7 @@ from controller_manager.client.events import EventWriter
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller
 from controller_manager.controller.metrics import ControllerMetrics
-from controller_manager.controller.state import ControllerState, Phase, sentence
+from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag, reported_version
 from controller_manager.serving import Health
@@ -145,7 +146,7 @@ class Manager:
         try:
             ending = await self._serve_and_take_part()
         except BaseExceptionGroup as bug:
-            self._log.critical("stopped", reason=f"an error nobody expected: {sentence(bug)}", status=1, exc_info=bug)
+            self._log.critical("stopped", reason=f"an error nobody expected: {describe(bug)}", status=1, exc_info=bug)
             raise
         finally:
             await self._guard.close()

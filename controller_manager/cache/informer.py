@@ -11,6 +11,7 @@ from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
 from controller_manager.base.chance import chance
+from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
 from controller_manager.base.tasks import Tasks
@@ -168,7 +169,7 @@ class Informer(Generic[T]):
         except TimeoutError:
             self._reflector.silent()
         except OSError as error:
-            self._reflector.disconnected(str(error))
+            self._reflector.disconnected(describe(error))
 
     async def _read_pages(self, step: List) -> None:
         chosen, token = self.selection, ""

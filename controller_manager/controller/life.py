@@ -10,7 +10,8 @@ A pause is twice as long as the one before it, at most `LONGEST_PAUSE`; a run th
 short again, and is taken for recovery.
 """
 
-from controller_manager.controller.state import ControllerState, Phase, sentence
+from controller_manager.base.errors import describe
+from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.work import LoopState
 
 LONGEST_PAUSE = 60.0
@@ -35,7 +36,7 @@ class Life:
         if self._ailing is None or self._has_recovered(now):
             self._ailing = now
         self._restarts += 1
-        self._crash, self._crashed_at = sentence(error), now
+        self._crash, self._crashed_at = describe(error), now
         self.enter(Phase.CRASHED, now)
 
     def state(self, name: str, now: float, waits_for: tuple[str, ...], work: LoopState | None) -> ControllerState:

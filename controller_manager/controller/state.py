@@ -40,10 +40,3 @@ class ControllerState:
     waits_for: tuple[str, ...] = ()
     work: LoopState | None = None
     component: str = ""
-
-
-def sentence(error: BaseException) -> str:
-    """The first thing that went wrong in `error`, in words."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"

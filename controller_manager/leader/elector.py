@@ -140,9 +140,9 @@ class Elector:
             async with asyncio.timeout(self._terms.renew / 2):
                 return await self._move()
         except (errors.Conflict, errors.AlreadyExists) as refusal:
-            self._log.debug("another was faster", error=str(refusal))
+            self._log.debug("another was faster", error=refusal)
         except (errors.ApiError, OSError) as error:
-            self._log.warning("can't reach the lease", error=str(error) or type(error).__name__)
+            self._log.warning("can't reach the lease", error=error)
         return False
 
     async def _move(self) -> bool:
@@ -196,5 +196,5 @@ class Elector:
                     await self._client.update(LEASES, released(lease, clock.utc_now()))
                     self._log.info("released the lease")
         except (errors.ApiError, OSError) as error:
-            self._log.warning("could not release the lease; it will run out", error=str(error))
+            self._log.warning("could not release the lease; it will run out", error=error)
         self._lease = None

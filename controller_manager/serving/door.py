@@ -98,7 +98,7 @@ class Door:
             context = self._choose(client.getsockname()[0])
         except (OSError, ValueError) as error:
             client.close()
-            self._log.error("a connection cannot be secured", problem=str(error))
+            self._log.error("a connection cannot be secured", problem=error)
         else:
             await self._shake_hands(client, context)
         finally:

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from controller_manager.api import errors
 from controller_manager.base import clock
+from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
 from controller_manager.work.metrics import WorkMetrics
@@ -247,13 +248,13 @@ class ControlLoop(Generic[K]):
             case errors.Conflict():
                 seconds = self._queue.retry(key, now, "conflict")
                 self._count("conflict")
-                log.debug("the object changed meanwhile", **about, again_after=seconds, error=str(outcome))
+                log.debug("the object changed meanwhile", **about, again_after=seconds, error=outcome)
             case _:
                 seconds = self._queue.retry(key, now, "error")
                 self._count("error")
-                self._last_error, self._last_error_at = f"{key}: {type(outcome).__name__}: {outcome}", now
+                self._last_error, self._last_error_at = f"{key}: {describe(outcome)}", now
                 trace = None if isinstance(outcome, _EXPECTED) else outcome
-                log.warning("reconcile failed", **about, again_after=seconds, error=str(outcome), exc_info=trace)
+                log.warning("reconcile failed", **about, again_after=seconds, error=outcome, exc_info=trace)
 
     def _count(self, outcome: str) -> None:
         self._done[outcome] += 1

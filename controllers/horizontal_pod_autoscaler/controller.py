@@ -109,7 +109,7 @@ class AutoscalerController:
             due = min(due, clock.monotonic() + _PAUSE)
         except (ApiError, OSError) as trouble:
             # Metrics are no fresher before the period ends, and nobody should be waited for any longer than that.
-            self._log.warning("could not look after an autoscaler", autoscaler=str(key), error=str(trouble))
+            self._log.warning("could not look after an autoscaler", autoscaler=str(key), error=trouble)
         finally:
             self._monitor.looked(action, error, clock.monotonic() - began)
         return Requeue(max(0.0, due - clock.monotonic()))

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from controller_manager.base.errors import words
 from controller_manager.base.log.line import JSON_TYPES, Line
 
 _INFO = "I"
@@ -21,9 +22,13 @@ def as_json(line: Line) -> str:
         said["v"] = line.v
     elif line.severity in _NAMES:
         said["severity"] = _NAMES[line.severity]
-    said.update((name, value if type(value) in JSON_TYPES else str(value)) for name, value in line.fields.items())
+    said.update((name, _value(value)) for name, value in line.fields.items())
     if line.error is not None:
-        said["err"] = str(line.error) or type(line.error).__name__
+        said["err"] = str(line.error)
     if line.trace:
         said["stacktrace"] = line.trace
-    return json.dumps(said, default=str, skipkeys=True, separators=(",", ":")) + "\n"
+    return json.dumps(said, default=words, skipkeys=True, separators=(",", ":")) + "\n"
+
+
+def _value(value: Any) -> Any:
+    return value if type(value) in JSON_TYPES else words(value)

@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.errors import describe
 from controller_manager.base.log.logger import DEBUG
 
 _SEVERITY = {"debug": "I", "info": "I", "warning": "W", "error": "E", "critical": "F"}
@@ -47,7 +48,7 @@ def from_event(method: str, event: MutableMapping[str, Any]) -> Line:
         message=event.pop("event"),
         v=event.pop("v", DEBUG if method == "debug" else 0),
         logger=event.pop("component", ""),
-        error=event.pop("error", raised),
+        error=_in_words(event.pop("error", raised)),
         trace=_trace(raised),
         verbatim=event.pop("verbatim", False),
         fields=event,
@@ -66,7 +67,7 @@ def from_record(record: logging.LogRecord) -> Line:
         number=record.lineno,
         message=record.getMessage(),
         logger=record.name,
-        error=raised,
+        error=_in_words(raised),
         trace=_trace(raised),
     )
 
@@ -77,6 +78,10 @@ def _caller() -> FrameType:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame = frame.f_back
     return frame
+
+
+def _in_words(error: object) -> object:
+    return describe(error) if isinstance(error, BaseException) else error
 
 
 def _exception(said: object) -> BaseException | None:

@@ -11,7 +11,8 @@ DEBUG = 4
 
 
 class Logger(BoundLoggerBase):
-    """A message and fields: `log.info("serving", port=1)`. `error=` is the reason of a failure.
+    """A message and fields: `log.info("serving", port=1)`. `error=` is the reason of a failure, in words or
+    as the exception itself, which is told with its type.
 
     Levels as users count them: what `info` says is 0, what `debug` says 4, unless `v` is given.
     """

@@ -5,6 +5,7 @@ import os
 from datetime import datetime
 from typing import Any
 
+from controller_manager.base.errors import words
 from controller_manager.base.log.line import JSON_TYPES, Line
 
 _SHORT = {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
@@ -37,12 +38,10 @@ def quote(text: str) -> str:
 
 def _value(value: Any) -> str:
     """A field's value with what joins it to its name."""
-    if isinstance(value, BaseException):
-        return f"={quote(str(value) or type(value).__name__)}"
     if type(value) in JSON_TYPES:
-        return f"={json.dumps(value, default=str, skipkeys=True, separators=(',', ':'))}"
-    text = str(value)
-    if "\n" not in text:
+        return f"={json.dumps(value, default=words, skipkeys=True, separators=(',', ':'))}"
+    text = words(value)
+    if "\n" not in text or isinstance(value, BaseException):
         return f"={quote(text)}"
     lines = "".join(f"\t{''.join(map(_visible, line))}\n" for line in text.removesuffix("\n").split("\n"))
     return f"=<\n{lines} >"

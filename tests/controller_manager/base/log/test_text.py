@@ -40,9 +40,11 @@ def test_the_header_says_severity_local_time_process_and_place():
         (True, "=true"),
         (None, "=null"),
         (("a", 'b"'), r'=["a","b\""]'),
-        ({"a": ValueError("why")}, '={"a":"why"}'),
+        ({"a": ValueError("why")}, '={"a":"ValueError: why"}'),
         (Key("ns", "name"), '="ns/name"'),
-        (ValueError("no\nway"), r'="no\nway"'),
+        (ValueError("no\nway"), r'="ValueError: no\nway"'),
+        (KeyError("html"), "=\"KeyError: 'html'\""),
+        (ExceptionGroup("several", [KeyError("html"), OSError()]), "=\"KeyError: 'html'\""),
         (TimeoutError(), '="TimeoutError"'),
         ("one\ntwo\r\n", "=<\n\tone\n\ttwo\\x0d\n >"),
     ],
@@ -103,7 +105,9 @@ def test_other_libraries_speak_in_the_same_form_from_warnings_on(begin):
     logging.getLogger("aiohttp").info("unheard")
     logging.getLogger("asyncio").warning("slow")
     first, *trace, last = out.getvalue().splitlines()
-    assert re.match(HEADER.pattern + r'"Error handling a\\nrequest" err="gone" logger="aiohttp.server" stack', first)
+    assert re.match(
+        HEADER.pattern + r'"Error handling a\\nrequest" err="OSError: gone" logger="aiohttp.server" stack', first
+    )
     assert trace[-2:] == ["\tOSError: gone", " >"]
     assert re.fullmatch(r'W.*"slow" logger="asyncio"', last)
 
