@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -42,6 +43,7 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.health import Progress
 from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pages import Pages
 from apiserver_stub.parse import Route
@@ -77,7 +79,14 @@ class ApiServer:
     """One API server: start it, hand requests to `handle`, stop it."""
 
     def __init__(
-        self, server: Server, store: Store, hub: Hub, kinds: Kinds, progress: Progress, options: Parsed
+        self,
+        server: Server,
+        store: Store,
+        hub: Hub,
+        kinds: Kinds,
+        progress: Progress,
+        options: Parsed,
+        offload: Offload,
     ) -> None:
         self.server = server
         self.store = store
@@ -85,6 +94,7 @@ class ApiServer:
         self._kinds = kinds
         self._progress = progress
         self._options = options
+        self._offload = offload
 
     async def handle(self, request: Request) -> Response:
         """Answer a request."""
@@ -130,6 +140,7 @@ class ApiServer:
         self.end_streams()
         self._progress.stored = False
         await self.store.close()
+        self._offload.close()
 
 
 def build(
@@ -147,7 +158,8 @@ def build(
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
     tokens = _tokens(access.token_auth_file, accounts, store)
     authenticators: list[Authenticator] = [by_certificate, tokens]
-    hub = Hub(store)
+    offload = Offload()
+    hub = Hub(store, offload)
     features = options[FeatureOptions]
     admission = _admission(store, may, options[NetworkOptions], features)
     verbs = Verbs(
@@ -158,6 +170,7 @@ def build(
             admission,
             Limits(watch=serving.min_request_timeout),
             Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
+            offload,
         ),
         {("token", "create"): accounts.requests().create},
     )
@@ -178,14 +191,14 @@ def build(
                 _address(serving),
                 {**accounts.pages(_address(serving)), "/metrics/slis": lambda: metrics_page(health.indicators)},
             ).answer,
-            Reviews(reviews, read_new, statuses.answer).answer,
+            Reviews(reviews, partial(read_new, offload), statuses.answer).answer,
             serving.request_timeout,
         ),
-        _forms(features),
+        _forms(features, offload),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, kinds, progress, options)
+    return ApiServer(server, store, hub, kinds, progress, options, offload)
 
 
 def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:
@@ -214,8 +227,9 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
-    first = [NamespaceLifecycle(store.get), tolerate_illness, requests.sender, refuse_admins, *to_zero]
-    return Admission(first, [requests.verdict, addresses])
+    namespaces = NamespaceLifecycle(store.get)
+    first = [namespaces, tolerate_illness, requests.sender, refuse_admins, *to_zero]
+    return Admission(first, [namespaces, requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:
@@ -231,10 +245,10 @@ def _key_folder(options: Parsed) -> Path | None:
     return Path(options[CertificateOptions].cert_dir or storage.data_dir)
 
 
-def _forms(features: FeatureOptions) -> Forms:
+def _forms(features: FeatureOptions, offload: Offload) -> Forms:
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
-    return Forms(cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
+    return Forms(offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
 
 
 def _host(serving: ServingOptions) -> str:

@@ -1,6 +1,6 @@
 """Virtual kinds: objects that are questions, answered in their status and never stored."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -14,7 +14,7 @@ M = TypeVar("M", bound=Model)
 
 Review = Callable[[Call, Tree], Tree]
 """Answers a question with the status of the object."""
-Read = Callable[[Call], tuple[Tree, tuple[str, ...]]]
+Read = Callable[[Call], Awaitable[tuple[Tree, tuple[str, ...]]]]
 """The object a call carries, fitted to its schema, and what the caller is warned of."""
 
 
@@ -31,7 +31,7 @@ class Reviews:
         review = self._table.get((call.kind.group, call.kind.plural))
         if review is None:
             return await self._others(call)
-        tree, warnings = self._read(call)
+        tree, warnings = await self._read(call)
         answered = in_order({**tree, "status": review(call, tree)})
         return Reply(Item(encode(answered)), 201, warnings)
 

@@ -103,9 +103,9 @@ class Server:
     async def _serve(self, call: Call) -> Response:
         form = self._forms.check(call)
         if call.verb in _READS:
-            return self._forms.respond(call, form, await self._desks.answer(call))
+            return await self._forms.respond(call, form, await self._desks.answer(call))
         try:
             async with asyncio.timeout(self._desks.patience):
-                return self._forms.respond(call, form, await self._desks.answer(call))
+                return await self._forms.respond(call, form, await self._desks.answer(call))
         except TimeoutError:
             raise Timeout("the request did not complete within the allotted time") from None

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.encode import cbor, json, protobuf, yaml
+from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import BadRequest, UnsupportedMediaType
 from controller_manager.api.wire import Request
 
@@ -22,6 +23,7 @@ _DECODERS: Mapping[str, Callable[[bytes], tuple[Any, tuple[str, ...]]]] = Mappin
     JSON: json.decode_noting, YAML: yaml.load, APPLY_YAML: yaml.load, CBOR: cbor.load, APPLY_CBOR: cbor.load,
 })  # fmt: skip
 _ACCEPTED = (JSON, YAML, protobuf.MEDIA_TYPE)
+_SMALL = 4 * 1024  # bytes of other media than JSON that are never many values
 
 
 class Body(Struct, frozen=True):
@@ -69,6 +71,21 @@ def decode_document(media: str, data: bytes) -> Body:
 def media_type(request: Request) -> str:
     """The media type of the body without its parameters; JSON when the request does not say."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+
+
+def is_large_request(request: Request) -> bool:
+    """Whether to read the body, or what it makes of an object, may take long."""
+    data, media = request.body, media_type(request)
+    if media == JSON_PATCH and (b"copy" in data or b"\\u" in data):  # a few may make something large
+        return True
+    if media in (JSON, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH) or data[:1] == b"{":
+        return is_large(data)
+    return len(data) > _SMALL or (media in (YAML, APPLY_YAML) and b"*" in data and b"&" in data)
+
+
+def run_of(offload: Offload, request: Request, data: bytes = b"") -> Run:
+    """How to perform steps of a write that may take long: of a large request, or on a large object (JSON)."""
+    return offload.run if is_large_request(request) or is_large(data) else at_once
 
 
 def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:

@@ -3,7 +3,8 @@
 import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Sequence
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PRETTY, Medium
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import listing, one, represent, shown_type
 from apiserver_stub.encode.warnings import warning_values
+from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 
@@ -30,7 +32,8 @@ _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 class Forms:
     """The representations one server offers: whether CBOR is among them, and whether answers come compressed."""
 
-    def __init__(self, *, cbor: bool = False, compress: bool = True) -> None:
+    def __init__(self, offload: Offload | None = None, *, cbor: bool = False, compress: bool = True) -> None:
+        self._offload = offload or Offload()
         self._media = (*MEDIA, CBOR) if cbor else MEDIA
         self._closed = frozenset[str]() if cbor else _ALPHA_BODIES
         self._compress = compress
@@ -49,14 +52,28 @@ class Forms:
                 return form
         raise _not_acceptable(self._media, watching)
 
-    def respond(self, call: Call, form: Form, reply: Reply) -> Response:
-        """The answer on the wire: whole, or chunk by chunk when it is long or has no end."""
-        media_type, body = _written_as(call, form, reply.body)
+    async def respond(self, call: Call, form: Form, reply: Reply) -> Response:
+        """The answer on the wire: whole, or chunk by chunk when it is long or has no end. Raises `TooManyRequests`."""
+        media_type, body = await self._written_as(call, form, reply.body)
         headers = {"content-type": media_type}
         if not reply.warnings:
             return Response(reply.status, headers, body)
         warnings = warning_values(reply.warnings)
         return Response(reply.status, {**headers, WARNING: ", ".join(warnings)}, body, {WARNING: warnings})
+
+    async def _written_as(
+        self, call: Call, form: Form, content: Item | Items | Stream
+    ) -> tuple[str, bytes | AsyncIterator[bytes]]:
+        """The media type of an answer and its body."""
+        if isinstance(content, Stream):
+            return form.medium.watch_type, content.open(represent(call, form))
+        medium = _medium(form, call.request, call.query.get("pretty", ""))
+        if isinstance(content, Item):
+            run = self._offload.run if (medium is not JSON or form.view) and is_large(content.data) else at_once
+            return medium.media_type, await run(partial(_whole, call, form, medium, content.data))
+        if medium is JSON and not form.view:
+            return medium.media_type, _joined(listing(call, form, content))
+        return medium.media_type, _written(medium, listing(call, form, content), self._offload)
 
     def refuse(self, refusal: ApiError, request: Request) -> Response:
         """A refusal as an answer, in JSON where the caller leaves no choice."""
@@ -75,18 +92,6 @@ class Forms:
         """The answer, compressed if it is worth it and the caller wants it."""
         encodings = request.headers.get("accept-encoding", "")
         return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
-
-
-def _written_as(call: Call, form: Form, content: Item | Items | Stream) -> tuple[str, bytes | AsyncIterator[bytes]]:
-    """The media type of an answer and its body."""
-    if isinstance(content, Stream):
-        return form.medium.watch_type, content.open(represent(call, form))
-    medium = _medium(form, call.request, call.query.get("pretty", ""))
-    if isinstance(content, Item):
-        return medium.media_type, medium.whole(one(call, form, content.data))
-    if medium is JSON and not form.view:
-        return medium.media_type, _joined(listing(call, form, content))
-    return medium.media_type, _written(medium, listing(call, form, content))
 
 
 def _is_offered(call: Call, form: Form) -> bool:
@@ -111,28 +116,33 @@ def _medium(form: Form, request: Request, pretty: str) -> Medium:
     return PRETTY if for_people or form.pretty else JSON
 
 
-def _written(medium: Medium, content: Listing) -> bytes | AsyncIterator[bytes]:
-    breath = _breath(medium, content.objects)
-    return b"".join(medium.pieces(content)) if len(content.objects) <= breath else _paced(medium, content, breath)
+def _whole(call: Call, form: Form, medium: Medium, data: bytes) -> bytes:
+    return medium.whole(one(call, form, data))
 
 
-def _breath(medium: Medium, objects: Sequence[bytes]) -> int:
+def _written(medium: Medium, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
+    largest = max(map(len, content.objects), default=0)
+    breath = _breath(medium, largest)
+    if len(content.objects) <= breath and largest <= _LARGE:
+        return b"".join(medium.pieces(content))
+    return _paced(medium, content, breath, offload.run if largest > _LARGE else at_once)
+
+
+def _breath(medium: Medium, largest: int) -> int:
     """How many pieces are made before others may run; fewer where there are large ones."""
-    largest = max(map(len, objects), default=0)
     return medium.breath if largest <= _LARGE else max(1, medium.breath * _LARGE // largest)
 
 
-async def _paced(medium: Medium, content: Listing, breath: int) -> AsyncIterator[bytes]:
+async def _paced(medium: Medium, content: Listing, breath: int, run: Run) -> AsyncIterator[bytes]:
     """A listing in chunks, made while others run."""
-    parts, size = [], 0
-    for number, piece in enumerate(medium.pieces(content), 1):
-        parts.append(piece)
-        size += len(piece)
+    parts, size, pieces = [], 0, medium.pieces(content)
+    while some := await run(lambda: list(islice(pieces, breath))):
+        parts += some
+        size += sum(map(len, some))
         if size >= _CHUNK:
             yield b"".join(parts)
             parts, size = [], 0
-        if number % breath == 0:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
     yield b"".join(parts)
 
 

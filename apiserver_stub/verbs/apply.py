@@ -1,6 +1,7 @@
 """Server-side apply: an object created from a configuration, or changed as it says (document 1, Update operations)."""
 
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 from apiserver_stub.call import Call, Reply, Tree
@@ -25,11 +26,8 @@ _MEDIA = (APPLY_YAML, APPLY_CBOR)
 
 async def apply(tools: Tools, call: Call) -> Reply:
     """The object as it is now, with 201 if it is new. A subresource is never made by applying it."""
-    kind = call.kind
-    body = read_document(call, kind.api_version, kind.kind)
-    warnings = check(call, body, kind.schema, kind.kind)
-    part = call.part
-    claim = Application(tools, call, writable(body.tree, kind.strategy, part), warnings)
+    kind, part, run = call.kind, call.part, tools.run_of(call.request)
+    claim = await run(partial(_claim, tools, call))
     key = key_of(kind, call.namespace, call.name)
     for _ in range(tools.limits.attempts):
         if part or tools.store.get(kind.storage, key) is not None:
@@ -40,8 +38,16 @@ async def apply(tools: Tools, call: Call) -> Reply:
                     raise
         else:
             with suppress(AlreadyExists):  # somebody was faster: it is changed instead
-                return await insert(tools, call, claim.new(), warnings, claim.entries)
+                tree = await run(claim.new)
+                return await insert(tools, call, tree, claim.warnings, claim.entries)
     raise stale(call)
+
+
+def _claim(tools: Tools, call: Call) -> "Application":
+    kind = call.kind
+    body = read_document(call, kind.api_version, kind.kind)
+    warnings = check(call, body, kind.schema, kind.kind)
+    return Application(tools, call, writable(body.tree, kind.strategy, call.part), warnings)
 
 
 class Application:
@@ -51,7 +57,7 @@ class Application:
         self._call = call
         self._claim = patch.Claim(config, call.kind, author_of(call, APPLY), bool(flag(call.query, "force")))
         self._versions = Versions(tools.kinds, call.kind)
-        self._warnings = warnings
+        self.warnings = warnings
         self.entries: Entries = []
 
     def new(self) -> Tree:
@@ -68,7 +74,7 @@ class Application:
         live = fresh()
         tree, self.entries = patch.change(self._claim, live, record_of(live), self._versions, now())
         check_name(self._call, tree["metadata"])
-        return tree, self._warnings
+        return tree, self.warnings
 
     def sign(self, new: Tree, old: Tree) -> None:
         """Record who owns what, for `revise`."""

@@ -1,12 +1,16 @@
 """A new object: named, checked, and written if nothing of its name exists."""
 
+from functools import partial
+
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.encode.body import run_of
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
+from apiserver_stub.offload import Offload
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import CorruptRow, Row
@@ -23,8 +27,9 @@ _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a labe
 
 async def create(tools: Tools, call: Call) -> Reply:
     """The object as written. A name drawn from `generateName` that is taken is drawn again, a few times."""
+    run = tools.run_of(call.request)
     for _ in range(tools.limits.names):
-        tree, warnings = read_object(call)
+        tree, warnings = await run(partial(read_object, call))
         generated = _draw_name(tree)
         try:
             return await insert(tools, call, tree, warnings)
@@ -44,25 +49,14 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
-    key = key_of(kind, call.namespace, metadata.get("name", ""))
-    await tools.store.turn(kind.storage, key, *namespace_row(call.namespace))  # nothing else happens until the commit
-    apply_defaults(tree, kind)
+    run, name, above = tools.run_of(call.request), metadata.get("name", ""), namespace_row(call.namespace)
+    key = key_of(kind, call.namespace, name)
+    await tools.store.turn(kind.storage, key, *above)
     time = now()
-    if owners is None:
-        sign_new(tools, call, tree, time)
-    else:
-        put_record(tree, owners)
+    await run(partial(_begin, tools, call, tree, owners, time))
     tools.admit(call, "create", tree, None)
-    warnings = (*warnings, *warnings_of(kind, tree, None))
-    metadata = tree["metadata"]  # which defaults and admission may have replaced
-    metadata["uid"] = chance().uid()
-    metadata["creationTimestamp"] = time
-    kind.strategy.prepare_create(tree)
-    kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
-    name = metadata.get("name", "")
-    problems = validate(kind, tree, None)
-    if problems:
-        raise invalid(kind.group, kind.kind, name, problems)
+    warnings = (*warnings, *await run(partial(_complete, kind, tree, time)))
+    await tools.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
     if (taken := tools.store.get(kind.storage, key)) is not None:
         raise _taken(kind, name, taken)
     tools.settle(call, "create", tree, None)
@@ -75,10 +69,33 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     return Reply(Item(served(kind, row.data)), 201, warnings)
 
 
-def read_new(call: Call) -> tuple[Tree, Warnings]:
+def _begin(tools: Tools, call: Call, tree: Tree, owners: Entries | None, time: str) -> None:
+    """Complete an object as admission sees it."""
+    apply_defaults(tree, call.kind)
+    if owners is None:
+        sign_new(tools, call, tree, time)
+    else:
+        put_record(tree, owners)
+
+
+def _complete(kind: Kind, tree: Tree, time: str) -> Warnings:
+    """Make an admitted object one that can be stored. Raises `Invalid`."""
+    warnings = tuple(warnings_of(kind, tree, None))
+    metadata = tree["metadata"]  # which defaults and admission may have replaced
+    metadata["uid"] = chance().uid()
+    metadata["creationTimestamp"] = time
+    kind.strategy.prepare_create(tree)
+    kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
+    problems = validate(kind, tree, None)
+    if problems:
+        raise invalid(kind.group, kind.kind, metadata.get("name", ""), problems)
+    return warnings
+
+
+async def read_new(offload: Offload, call: Call) -> tuple[Tree, Warnings]:
     """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
     is_dry_run(call.query)
-    tree, warnings = read_object(call)
+    tree, warnings = await run_of(offload, call.request)(partial(read_object, call))
     check_namespace(call, tree["metadata"])
     return tree, warnings
 

@@ -1,5 +1,7 @@
 """An object removed, or marked to be once its finalizers and its grace allow (document 1, States and transitions)."""
 
+from functools import partial
+
 from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.verbs.delete_corrupt import remove_unread
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
@@ -16,7 +18,7 @@ async def delete(tools: Tools, call: Call) -> Reply:
     The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
     (`orphanDependents: false`); clients take every other delete for done at 200.
     """
-    call, options = read_options(tools, call)
+    call, options = await read_options(tools, call)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         await remove_unread(tools, call)
         return Reply(success(call))
@@ -29,16 +31,15 @@ async def delete(tools: Tools, call: Call) -> Reply:
 async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
     """Delete the object of the call as far as can be done now. Raises `NotFound`, `Conflict` or a refusal."""
 
-    def decide(fresh: Fresh) -> Write | None:
-        tree, old = fresh(), fresh()
+    async def decide(fresh: Fresh) -> Write | None:
+        tree, old = await fresh.run(fresh.twice)
         if options.preconditions is not None:
             _check(call, old["metadata"], options.preconditions)
         tools.admit(call, "delete", old, None)
         removes = mark(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
         if not removes and tree == old:
             return None
-        tools.settle(call, "delete", tree, old)
-        return Write(tree, removes)
+        return Write(tree, removes, partial(tools.settle, call, "delete", tree, old))
 
     return await modify(tools, call, decide)
 

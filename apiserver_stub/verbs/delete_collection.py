@@ -24,7 +24,7 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
 
     When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
     """
-    call, options = read_options(tools, call)
+    call, options = await read_options(tools, call)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])

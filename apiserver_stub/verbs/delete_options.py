@@ -1,6 +1,7 @@
 """How to delete, from the body of a request or, when it has none, from its query (document 1, Delete options)."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -47,7 +48,7 @@ class DeleteOptions(Model):
         return self.propagation_policy
 
 
-def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
+async def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
     """The options of a delete, and the call as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
 
     A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
@@ -55,7 +56,8 @@ def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
     """
     if not call.request.body:
         return as_options(tools, call, _in_query(call.query))
-    return as_options(tools, call, decode_options(call.request) | _dry(call.query))
+    said = await tools.run_of(call.request)(partial(decode_options, call.request))
+    return as_options(tools, call, said | _dry(call.query))
 
 
 def as_options(tools: Tools, call: Call, tree: Mapping[str, Any]) -> tuple[Call, DeleteOptions]:

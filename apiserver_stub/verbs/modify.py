@@ -1,12 +1,13 @@
 """The one loop that reads an object, decides on a change and commits it, and begins again when somebody was faster."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Awaitable, Callable
 
 from msgspec import Struct
 
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.offload import Run
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, missing, read, served, stale
@@ -14,10 +15,13 @@ from apiserver_stub.verbs.tools import Tools
 
 
 class Write(Struct, frozen=True):
-    """What to commit: the new state of an object, or its final one when it is to go."""
+    """What to commit: the new state of an object, or its final one when it is to go. `settle` are the last steps
+    before, which hold only for what is committed at once.
+    """
 
     tree: Tree
     removes: bool = False
+    settle: Callable[[], None] = lambda: None
 
 
 class Outcome(Struct, frozen=True):
@@ -27,10 +31,28 @@ class Outcome(Struct, frozen=True):
     removed: bool = False
 
 
-# Each call gives another tree of the current state, to keep and change at will.
-Fresh = Callable[[], Tree]
+class Fresh:
+    """The current state: each call gives another tree of it, to keep and change at will. `run` performs what takes
+    long; the state may be another one afterwards, and then the decision is taken again.
+    """
+
+    __slots__ = ("_data", "_kind", "run")
+
+    def __init__(self, kind: Kind, data: bytes, run: Run) -> None:
+        self._kind = kind
+        self._data = data
+        self.run = run
+
+    def __call__(self) -> Tree:
+        return read(self._kind, self._data)
+
+    def twice(self) -> tuple[Tree, Tree]:
+        """Two trees."""
+        return self(), self()
+
+
 # Decides from the current state; None leaves all as it is.
-Decide = Callable[[Fresh], Write | None]
+Decide = Callable[[Fresh], Awaitable[Write | None]]
 
 
 async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
@@ -44,9 +66,13 @@ async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
         row = tools.store.get(kind.storage, key)
         if row is None:
             raise missing(call)
-        write = decide(partial(read, kind, row.data))
+        write = await decide(Fresh(kind, row.data, tools.run_of(call.request, row.data)))
         if write is None:
             return Outcome(served(kind, row.data))
+        await tools.store.turn(kind.storage, key)
+        if tools.store.get(kind.storage, key) is not row:
+            continue
+        write.settle()
         if dry:
             return Outcome(encode(in_order(write.tree)), write.removes)
         try:

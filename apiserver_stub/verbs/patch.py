@@ -1,6 +1,7 @@
 """An object changed by a patch document (document 1, Update operations)."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -58,7 +59,7 @@ async def patch(tools: Tools, call: Call) -> Reply:
     check_options(call)
     if is_apply(call):
         return await apply(tools, call)
-    kind, document = call.kind, Patch(call)
+    kind, document = call.kind, await tools.run_of(call.request)(partial(Patch, call))
 
     def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
         tree = document.apply(fresh(), kind.schema)

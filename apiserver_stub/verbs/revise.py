@@ -46,25 +46,36 @@ class Revision:
         self._sign = sign
         self.warnings: Warnings = ()
 
-    def __call__(self, fresh: Fresh) -> Write | None:
+    async def __call__(self, fresh: Fresh) -> Write | None:
         """The state to write, or None when nothing changes."""
-        call, kind = self._call, self._call.kind
+        call, tools = self._call, self._tools
+        new, old = await fresh.run(partial(self._edited, fresh))
+        tools.admit(call, "update", new, old)
+        if not await fresh.run(partial(self._completed, new, old)):
+            return None
+        return Write(new, self._ends(new, old), partial(tools.settle, call, "update", new, old))
+
+    def _edited(self, fresh: Fresh) -> tuple[Tree, Tree]:
+        """The new state as admission sees it, and the old one."""
         old = fresh()
         new, self.warnings = self._edit(fresh)
         self._presume(new["metadata"], old["metadata"])
-        check_namespace(call, new["metadata"])
-        apply_defaults(new, kind)
-        self._tools.admit(call, "update", new, old)
+        check_namespace(self._call, new["metadata"])
+        apply_defaults(new, self._call.kind)
+        return new, old
+
+    def _completed(self, new: Tree, old: Tree) -> bool:
+        """Whether the new state is another one; then it keeps all rules."""
+        call, kind = self._call, self._call.kind
         self._prepare(new, old)
         self._sign(new, old)
         if new == old:
-            return None
+            return False
         problems = validate(kind, new, old, call.part)
         if problems:
             raise invalid(kind.group, kind.kind, call.name, problems)
         self.warnings = (*self.warnings, *warnings_of(kind, new, old, call.part))
-        self._tools.settle(call, "update", new, old)
-        return Write(new, removes=self._ends(new, old))
+        return True
 
     def _presume(self, metadata: Tree, current: Tree) -> None:
         """Hold to the version and uid the caller names; afterwards the tree has those of the current state."""

@@ -4,10 +4,13 @@ from dataclasses import dataclass, field
 
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Operation
 from apiserver_stub.call import Call, Tree
+from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.offload import Offload, Run
 from apiserver_stub.store.store import Store
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch.hub import Hub
+from controller_manager.api.wire import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,11 @@ class Tools:
     admission: Admission
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
+    offload: Offload = field(default_factory=Offload)
+
+    def run_of(self, request: Request, data: bytes = b"") -> Run:
+        """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
+        return run_of(self.offload, request, data)
 
     def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write to admission, which may change `tree` or raise a refusal."""

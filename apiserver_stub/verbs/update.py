@@ -1,5 +1,7 @@
 """An object replaced by another of the same name (document 1, Update operations)."""
 
+from functools import partial
+
 from apiserver_stub.call import Call, Reply, Tree
 from apiserver_stub.verbs.create import insert
 from apiserver_stub.verbs.incoming import Warnings, read_object
@@ -12,7 +14,7 @@ from controller_manager.api.errors import BadRequest
 async def update(tools: Tools, call: Call) -> Reply:
     """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
     if _may_create(tools, call):
-        tree, warnings = _named(call)
+        tree, warnings = await tools.run_of(call.request)(partial(_named, call))
         if tree["metadata"].get("resourceVersion", "") in ("", "0"):
             tree["metadata"].pop("resourceVersion", None)
             return await insert(tools, call, tree, warnings)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import count
 from weakref import WeakValueDictionary
 
+from apiserver_stub.offload import Offload
 from apiserver_stub.store.row import Change
 from apiserver_stub.store.store import Store
 from apiserver_stub.watch.lines import PLAIN, Lines, Represent
@@ -16,7 +17,8 @@ from controller_manager.base.clock import monotonic
 class Hub:
     """All watches of one store. There are no queues: a stream that is read slowly holds nothing but its position."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, offload: Offload | None = None) -> None:
+        self._offload = offload or Offload()
         self._store = store
         self._lines = Lines()
         self._waiting: dict[str, dict[Stream, None]] = {}
@@ -34,7 +36,7 @@ class Hub:
         """
         target = Target(resource, api_version, kind, represent)
         watcher = Watcher(self._store, self._lines, target, options, monotonic())
-        stream = Stream(self, resource, watcher)
+        stream = Stream(self, resource, watcher, self._offload)
         self._streams[next(self._numbers)] = stream
         if self._closed:
             stream.end()

@@ -35,6 +35,11 @@ class Represent:
     row: Callable[[str, Row], bytes] | None = None
     lasting: bool = True
 
+    @property
+    def frames_only(self) -> bool:
+        """Whether an event takes no work but to copy the bytes of its object."""
+        return self.convert is None and self.row is None and self.frame is encode
+
     def event(self, kind: str, data: bytes) -> bytes:
         """The event of a stored object."""
         return self.frame(kind, data if self.convert is None else self.convert(data))
@@ -63,27 +68,37 @@ class Lines:
 
         A deletion seen only through a selector carries the state that was last selected, as of this revision.
         """
-        at = (kind, represent.name)
-        if change.lines is not None and (known := change.lines.get(at)) is not None:
+        known = self.known(change, kind, represent)
+        if known is not None:
             return known
-        if kind == "DELETED" and not change.deleted and change.before is not None:
-            line = represent.event(kind, as_of(change.before.data, change.revision))
-        else:
-            line = represent.event_of(kind, change.row)
-        if represent.lasting:
-            self._keep(change, at, line)
+        line = made(change, kind, represent)
+        self.keep(change, kind, represent, line)
         return line
 
-    def _keep(self, change: Change, at: tuple[str, str], line: bytes) -> None:
+    def known(self, change: Change, kind: str, represent: Represent) -> bytes | None:
+        """The same if it has been encoded before."""
+        return None if change.lines is None else change.lines.get((kind, represent.name))
+
+    def keep(self, change: Change, kind: str, represent: Represent, line: bytes) -> None:
+        """Share a line that was made."""
+        if not represent.lasting:
+            return
         if change.lines is None:
             change.lines = {}
-        change.lines[at] = line
+        change.lines[kind, represent.name] = line
         self._kept.append((change, len(line)))
         self._size += len(line)
         while self._size > _SHARED_SIZE and self._kept:
             oldest, size = self._kept.popleft()
             oldest.lines = None
             self._size -= size
+
+
+def made(change: Change, kind: str, represent: Represent) -> bytes:
+    """The line, encoded now."""
+    if kind == "DELETED" and not change.deleted and change.before is not None:
+        return represent.event(kind, as_of(change.before.data, change.revision))
+    return represent.event_of(kind, change.row)
 
 
 def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:

@@ -1,10 +1,12 @@
 """A watch as an asynchronous iterator of chunks: waits for what a watcher has to say, and says when to stop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol, Self
 
+from apiserver_stub.offload import Offload
 from apiserver_stub.watch.watcher import Watcher
+from controller_manager.api.errors import ApiError
 from controller_manager.base.clock import monotonic
 
 
@@ -21,7 +23,8 @@ class Publisher(Protocol):
 class Stream(AsyncIterator[bytes]):
     """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration."""
 
-    def __init__(self, publisher: Publisher, resource: str, watcher: Watcher) -> None:
+    def __init__(self, publisher: Publisher, resource: str, watcher: Watcher, offload: Offload) -> None:
+        self._offload = offload
         self._publisher = publisher
         self._resource = resource
         self._watcher = watcher
@@ -37,7 +40,8 @@ class Stream(AsyncIterator[bytes]):
             if self._took:
                 await self._pause()
             self._took = True
-            if chunk := self._watcher.take(monotonic()):
+            work = self._watcher.work
+            if chunk := self._watcher.take(monotonic()) if work is None else await self._perform(work):
                 return chunk
             if self._watcher.ended:
                 self._leave()
@@ -57,6 +61,13 @@ class Stream(AsyncIterator[bytes]):
         """There may be something to say."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    async def _perform(self, work: Callable[[], bytes]) -> bytes:
+        try:
+            line = await self._offload.run(work)
+        except ApiError as refusal:
+            return self._watcher.give_up(refusal)
+        return self._watcher.worked(line)
 
     async def _pause(self) -> None:
         """Wait until woken, by a change or by the alarm; or only let others run if there is more to look at."""

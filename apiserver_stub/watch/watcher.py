@@ -1,17 +1,23 @@
 """One watcher's place in the history, and what it should be sent next; synchronous, without clock or I/O."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
+from apiserver_stub.offload import is_large
 from apiserver_stub.store.refusals import Corrupt, TooNew, TooOld
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.lines import Lines, Represent, bookmark
+from apiserver_stub.watch.lines import Lines, Represent, bookmark, made
 from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
 from controller_manager.api.errors import ApiError
 
 _BOOKMARK_EVERY = 60.0
 _CHUNK = 128 << 10  # bytes after which a chunk is sent
 _SCAN = 1000  # rows or changes looked at in one go
+
+
+def _nothing(_line: bytes) -> None:
+    """Nobody else wants the line."""
 
 
 class Target:
@@ -41,8 +47,9 @@ class Watcher:
 
     First come the rows of the initial state, if wanted, then changes as they appear. `take` hands out what is ready
     to be sent; an empty chunk means that there is nothing (`idle`), or that looking took long and should go on
-    later. Once `ended` it has nothing more to say. A watcher that the history has left behind ends with 410, one
-    that comes upon an object that cannot be read with the refusal that names it.
+    later. What takes long to encode is left to the caller: while there is `work`, its result goes to `worked`, which
+    hands out the next chunk in place of `take`. Once `ended` it has nothing more to say. A watcher that the history
+    has left behind ends with 410, one that comes upon an object that cannot be read with the refusal that names it.
     """
 
     def __init__(self, store: Store, lines: Lines, target: Target, options: WatchOptions, now: float) -> None:
@@ -57,13 +64,17 @@ class Watcher:
         self._refusal: ApiError | None = None
         self._bookmark_at = now + _BOOKMARK_EVERY
         self._end_at = now + options.timeout if options.timeout is not None else float("inf")
+        self._slow = not target.represent.frames_only
+        self._keep: Callable[[bytes], None] = _nothing
+        self.work: Callable[[], bytes] | None = None
         self.ended = False
         self._place()
 
     @property
     def idle(self) -> bool:
         """Whether nothing can be sent before another change or `deadline`."""
-        return self._initial is None and self._position == self._history.end and not self._refusal and not self.ended
+        through = self._initial is None and self._position == self._history.end and self.work is None
+        return through and not self._refusal and not self.ended
 
     @property
     def deadline(self) -> float:
@@ -73,20 +84,31 @@ class Watcher:
     def end(self) -> None:
         """Say nothing more."""
         self.ended = True
-        self._initial = None
+        self._initial = self.work = None
+
+    def give_up(self, refusal: ApiError) -> bytes:
+        """The last thing to send: why it ends."""
+        self.end()
+        return self._target.represent.failure(refusal)
+
+    def worked(self, line: bytes) -> bytes:
+        """What to send once `work` is done."""
+        self.work = None
+        self._keep(line)
+        return b"" if self.ended else line
 
     def take(self, now: float) -> bytes:
         """What to send at loop time `now`."""
         if self.ended:
             return b""
         if self._refusal is not None:
-            return self._give_up(self._refusal)
+            return self.give_up(self._refusal)
         if self._position < self._history.first:
-            return self._give_up(TooOld(self._revision, self._history.trimmed))
+            return self.give_up(TooOld(self._revision, self._history.trimmed))
         try:
             chunk = self._changes() if self._initial is None else self._state(self._initial)
         except Corrupt as refusal:
-            return self._give_up(refusal)
+            return self.give_up(refusal)
         if now >= self.deadline:
             return chunk + self._due(now)
         return chunk
@@ -109,9 +131,13 @@ class Watcher:
             self._refusal = refusal
 
     def _state(self, rows: Iterator[Row]) -> bytes:
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         for seen, row in enumerate(rows, start=1):
             if self._filter.selects(row):
+                if self._slow and is_large(row.data):
+                    self.work, self._keep = partial(self._target.next().event_of, "ADDED", row), _nothing
+                    return b"".join(parts)
                 parts.append(self._target.next().event_of("ADDED", row))
                 size += len(parts[-1])
             if size >= _CHUNK or seen >= _SCAN:
@@ -122,21 +148,33 @@ class Watcher:
         return b"".join(parts)
 
     def _changes(self) -> bytes:
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         line, event, target = self._lines.of, self._event, self._target
         changes = self._history.since(self._position, _SCAN)
         for change in changes:
             self._position += 1
             if kind := event(change):
+                if self._slow and self._leaves(change, kind):
+                    break
                 parts.append(line(change, kind, target.next()))
                 size += len(parts[-1])
                 if size >= _CHUNK:
                     break
-        if self._position == self._history.end:
+        if self._position == self._history.end and self.work is None:
             self._revision = self._store.revision
         elif changes:
-            self._revision = change.revision
+            self._revision = change.revision - (self.work is not None)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _leaves(self, change: Change, kind: str) -> bool:
+        """Whether a change is left to the caller to encode."""
+        represent = self._target.represent
+        if not is_large(change.row.data) or self._lines.known(change, kind, represent) is not None:
+            return False
+        self.work = partial(made, change, kind, self._target.next())
+        self._keep = partial(self._lines.keep, change, kind, represent)
+        return True
 
     def _due(self, now: float) -> bytes:
         """What the clock asks for: a bookmark, the end, or the end after a bookmark."""
@@ -147,7 +185,3 @@ class Watcher:
         else:
             self._bookmark_at = now + _BOOKMARK_EVERY
         return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""
-
-    def _give_up(self, refusal: ApiError) -> bytes:
-        self.end()
-        return self._target.represent.failure(refusal)

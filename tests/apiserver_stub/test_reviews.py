@@ -1,6 +1,7 @@
 """Virtual kinds: questions about identity and permission, asked like any object is created."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from apiserver_stub.authz.chain import May, Opinion, Verdict
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.call import Call, Item, Reply, User
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.offload import Offload
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.verbs.create import read_new
@@ -42,7 +44,7 @@ def find(token: str, audiences: Sequence[str]) -> Recognized | None:
 
 
 TABLE = {**authentication_reviews(find), **AccessReviews(May([judge])).table()}
-REVIEWS = Reviews(TABLE, read_new, others)
+REVIEWS = Reviews(TABLE, partial(read_new, Offload()), others)
 
 
 async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str = "", **query: str) -> Any:

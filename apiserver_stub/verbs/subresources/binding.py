@@ -1,5 +1,7 @@
 """An object bound to the node that is to run it."""
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply, Tree
@@ -19,18 +21,17 @@ async def bind(tools: Tools, call: Call) -> Reply:
     """A `Status`. An object is bound once, not while anything keeps it from it, and not while it is being deleted."""
     part = call.subresource
     assert part is not None
-    binding, warnings = read_body(tools, call)
+    binding, warnings = await read_body(tools, call)
     problems = list(check_binding(binding))
     if problems:
         raise invalid(part.group, part.kind, call.name, problems)
 
-    def decide(fresh: Fresh) -> Write:
-        tree, old = fresh(), fresh()
+    async def decide(fresh: Fresh) -> Write:
+        tree, old = await fresh.run(fresh.twice)
         _check(call, old, binding["metadata"])
         tools.admit(call, "update", tree, old)
         bind_pod(tree, binding, format_time(utc_now()))
-        tools.settle(call, "update", tree, old)
-        return Write(tree)
+        return Write(tree, settle=partial(tools.settle, call, "update", tree, old))
 
     await modify(tools, call, decide)
     return Reply(success(call), 201, warnings)
@@ -41,7 +42,8 @@ async def bind_named(tools: Tools, call: Call) -> Reply:
     plural, part = call.kind.acts_on
     target = tools.kinds.find(call.kind.group, call.kind.version, plural)
     assert target is not None
-    name = get_in(decode_body(call.request, call.kind.api_version, call.kind.kind).tree, ("metadata", "name"))
+    read = partial(decode_body, call.request, call.kind.api_version, call.kind.kind)
+    name = get_in((await tools.run_of(call.request)(read)).tree, ("metadata", "name"))
     if not isinstance(name, str) or not name:
         raise BadRequest("a binding names the object to bind in metadata.name")
     return await bind(tools, replace(call, kind=target, name=name, subresource=target.subresources[part]))

@@ -1,7 +1,10 @@
 """The body of a request for a subresource that takes another kind than its object's."""
 
+from functools import partial
+
 from apiserver_stub.call import Call, Tree
-from apiserver_stub.encode.body import decode_body
+from apiserver_stub.encode.body import Body, decode_body
+from apiserver_stub.kinds.kind import Subresource
 from apiserver_stub.kinds.schema import ANYTHING
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.incoming import Warnings, fit
@@ -9,17 +12,22 @@ from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import check_name
 
 
-def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tree, Warnings]:
+async def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tree, Warnings]:
     """The body, always with metadata, in which name and namespace are those of the URL; the name may be left out
     unless it must be `named`. Raises `BadRequest`.
     """
     part = call.subresource
     assert part is not None
-    body = decode_body(call.request, f"{part.group}/{part.version}" if part.group else part.version, part.kind)
-    warnings = fit(call, body, tools.kinds.body(part.group, part.version, part.kind) or ANYTHING, part.kind)
+    body, warnings = await tools.run_of(call.request)(partial(_fitted, tools, call, part))
     metadata = body.tree.setdefault("metadata", {})
     if not named and not metadata.get("name"):
         metadata["name"] = call.name
     check_name(call, metadata)
     check_namespace(call, metadata)
     return body.tree, warnings
+
+
+def _fitted(tools: Tools, call: Call, part: Subresource) -> tuple[Body, Warnings]:
+    body = decode_body(call.request, f"{part.group}/{part.version}" if part.group else part.version, part.kind)
+    node = tools.kinds.body(part.group, part.version, part.kind) or ANYTHING
+    return body, fit(call, body, node, part.kind)

@@ -23,7 +23,7 @@ async def evict(tools: Tools, call: Call) -> Reply:
     """A `Status`, whether the object is gone or only going. Raises `TooManyRequests` when it has to stay for now, and
     what a delete raises; then nothing is taken from a budget.
     """
-    tree, warnings = read_body(tools, call)
+    tree, warnings = await read_body(tools, call)
     call, options = as_options(tools, call, tree.get("deleteOptions") or {})
     tried = replace(call, query={**call.query, "dryRun": "All"})
     for _ in range(tools.limits.attempts):
@@ -74,8 +74,8 @@ def _has_changed(tools: Tools, call: Call, held: DeleteOptions) -> bool:
 
 
 async def _pay(tools: Tools, call: Call, budget: str) -> None:
-    def decide(fresh: Fresh) -> Write:
-        return Write(charge(fresh(), call.name, format_time(utc_now())))
+    async def decide(fresh: Fresh) -> Write:
+        return Write(charge(await fresh.run(fresh), call.name, format_time(utc_now())))
 
     try:
         await modify(tools, replace(call, kind=_budgets(tools), name=budget, subresource=None), decide)

@@ -1,5 +1,7 @@
 """The replica count of an object, read and changed without knowing its kind."""
 
+from functools import partial
+
 import orjson
 
 from apiserver_stub.call import Call, Item, Reply, Tree
@@ -97,11 +99,11 @@ async def patch_scale(tools: Tools, call: Call) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
     check_options(call)
-    scaling = _Scaling(tools, call, call.subresource)
+    scaling, run = _Scaling(tools, call, call.subresource), tools.run_of(call.request)
     if is_apply(call):
-        application = scaling.application()
+        application = await run(scaling.application)
         return await revise(tools, call, application.edit, lambda data: _shown(call.kind, data), application.sign)
-    document = Patch(call)
+    document = await run(partial(Patch, call))
     return await revise(tools, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
 
 

@@ -58,7 +58,7 @@ class TokenRequests:
         part = call.subresource
         assert part is not None
         is_dry_run(call.query)
-        tree, warnings = read_body(tools, call, named=False)
+        tree, warnings = await read_body(tools, call, named=False)
         account = tools.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
         if account is None:
             raise missing(call)

@@ -74,7 +74,7 @@ def collection(objects: list[bytes], token: str = "", remaining: int | None = No
 
 
 async def answer(asked: Call, reply: Reply, offered: Forms = WITH_CBOR) -> tuple[list[bytes], dict[str, str]]:
-    response = offered.respond(asked, offered.check(asked), reply)
+    response = await offered.respond(asked, offered.check(asked), reply)
     return await chunks_of(response), dict(response.headers)
 
 
@@ -126,12 +126,14 @@ PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
         (f"{PROTOBUF};as=PartialObjectMetadata;g=meta.k8s.io;v=v1beta1,{JSON}", "get", JSON),
     ],
 )
-def test_each_accept_header_has_its_content_type(of: tuple[str, str, str], accept: str, verb: str, media: str) -> None:
+async def test_each_accept_header_has_its_content_type(
+    of: tuple[str, str, str], accept: str, verb: str, media: str
+) -> None:
     """Document 1, Headers and media types."""
     asked = call(accept, verb, of)
     status = Item(b'{"kind":"Status","apiVersion":"v1"}')
     reply = Reply(Stream(Represents().open) if verb == "watch" else status)
-    assert WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply).headers["content-type"] == media
+    assert (await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply)).headers["content-type"] == media
 
 
 @pytest.mark.parametrize(
@@ -369,10 +371,10 @@ async def test_include_object_is_checked_for_tables() -> None:
     assert FORMS.check(call(includeObject="Everything"))
 
 
-def opened(asked: Call) -> Represent:
+async def opened(asked: Call) -> Represent:
     """How a watch would tell its events."""
     found = Represents()
-    WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
+    await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
     return found.last
 
 
@@ -382,8 +384,8 @@ def event(represent: Represent, kind: str, data: bytes) -> Any:
     return tree["object"]
 
 
-def test_only_the_first_table_of_a_watch_has_columns() -> None:
-    first = opened(call(AS_TABLE, "watch"))
+async def test_only_the_first_table_of_a_watch_has_columns() -> None:
+    first = await opened(call(AS_TABLE, "watch"))
     later = first.rest
     assert later is not None
     assert later.rest is None
@@ -395,30 +397,30 @@ def test_only_the_first_table_of_a_watch_has_columns() -> None:
 
 
 @pytest.mark.parametrize("kind", list(KINDS.all()), ids=lambda kind: kind.name)
-def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
+async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
     asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
     mark = bookmark(kind.api_version, kind.kind, 8)
-    table = event(opened(asked), "BOOKMARK", mark)
+    table = event(await opened(asked), "BOOKMARK", mark)
     assert table["metadata"] == {"resourceVersion": "8"}
     assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
     assert table["rows"][0]["object"]["metadata"]["resourceVersion"] == "8"
 
 
-def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
-    represent = opened(call(AS_TABLE, "watch", includeObject="None"))
+async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
+    represent = await opened(call(AS_TABLE, "watch", includeObject="None"))
     end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
     assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
     assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
 
 
-def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
+async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
     """Document 1, Watching, rule 4, and Errors."""
     refusal = Expired("too old resource version")
     for accept in (JSON, AS_TABLE, AS_PARTIAL):
-        assert json.loads(opened(call(accept, "watch")).failure(refusal))["object"]["reason"] == "Expired"
-    item, _ = cbor.load(opened(call(CBOR, "watch")).failure(refusal))
+        assert json.loads((await opened(call(accept, "watch"))).failure(refusal))["object"]["reason"] == "Expired"
+    item, _ = cbor.load((await opened(call(CBOR, "watch"))).failure(refusal))
     assert (item["type"], item["object"]["code"]) == ("ERROR", 410)
-    frame = opened(call(PROTOBUF, "watch")).failure(refusal)
+    frame = (await opened(call(PROTOBUF, "watch"))).failure(refusal)
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     told = dict(fields(frame[4:]))
     assert told[1 << 3 | 2] == b"ERROR"
@@ -426,11 +428,13 @@ def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
     assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
 
 
-def test_watches_share_their_lines_by_form_only() -> None:
+async def test_watches_share_their_lines_by_form_only() -> None:
     accepts = ["", JSON, f"{JSON};pretty=1", PROTOBUF, CBOR, AS_TABLE, AS_TABLE + "beta1", AS_PARTIAL]
-    names = [opened(call(accept, "watch")).name for accept in accepts]
+    names = [(await opened(call(accept, "watch"))).name for accept in accepts]
     assert len(set(names)) == len(names) - 2
-    assert opened(call(AS_TABLE, "watch")).name != opened(call(AS_TABLE, "watch", includeObject="None")).name
+    assert (await opened(call(AS_TABLE, "watch"))).name != (
+        await opened(call(AS_TABLE, "watch", includeObject="None"))
+    ).name
 
 
 async def test_warnings_are_a_header_of_plain_bounded_text() -> None:

@@ -71,7 +71,7 @@ class Api:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         call = self.call(method, url, body, named)
         form = self.forms.check(call)
-        return self.forms.respond(call, form, await self.verbs.answer(call))
+        return await self.forms.respond(call, form, await self.verbs.answer(call))
 
     async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         response = await self.send(method, url, body, **headers)

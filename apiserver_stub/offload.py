@@ -1,0 +1,80 @@
+"""Work on large objects, done by a thread so that the event loop keeps its turn; small ones are not worth the change.
+
+The thread shares the interpreter lock with the loop: it makes a request slower and holds nobody up, as long as no
+single call into C takes long. So what is handed over takes a tree apart in Python, or is bounded in size.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol, TypeVar
+
+from controller_manager.api.errors import Details, TooManyRequests
+
+T = TypeVar("T")
+
+MOST_WAITING = 200
+"""How many pieces of work may wait for the thread."""
+_SMALL = 8 * 1024  # bytes that are never many values
+_MANY = 1000  # values: what is done with an object takes up to 20 microseconds for each of them
+_LONG = 128 * 1024  # bytes, however few values they are
+_TURN = 0.001  # seconds after which the loop is given the interpreter lock while the thread works
+_RETRY_AFTER = 1  # seconds
+
+
+class Run(Protocol):
+    """Performs one step of a request and returns its result, or raises what it raises."""
+
+    def __call__(self, step: Callable[[], T], /) -> Awaitable[T]: ...
+
+
+async def at_once(step: Callable[[], T]) -> T:
+    """A step of something small: nothing else happens meanwhile."""
+    return step()
+
+
+def is_large(data: bytes) -> bool:
+    """Whether JSON has so many values, or bytes, that work on it belongs into the thread; by a rough count."""
+    if len(data) <= _SMALL:
+        return False
+    return len(data) > _LONG or data.count(b",") + data.count(b"[") + data.count(b"{") > _MANY
+
+
+class Offload:
+    """One thread, and a bounded queue of work for it."""
+
+    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
+        self._most = most_waiting
+        self._waiting = 0
+
+    async def run(self, step: Callable[[], T]) -> T:
+        """Perform a step in the thread; it sees clock and chance of this loop. Raises `TooManyRequests`.
+
+        Whoever is cancelled leaves work behind that is not begun, or goes on to its end.
+        """
+        if self._waiting >= self._most:
+            details = Details(retry_after_seconds=_RETRY_AFTER)
+            raise TooManyRequests("too many large objects are being worked on; please try again later", details)
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        try:
+            return await loop.run_in_executor(self._thread, _in_turns, loop, step)
+        finally:
+            self._waiting -= 1
+
+    def close(self) -> None:
+        """Begin no more work."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_turns(loop: asyncio.AbstractEventLoop, step: Callable[[], T]) -> T:
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(min(usual, _TURN))
+    asyncio._set_running_loop(loop)
+    try:
+        return step()
+    finally:
+        asyncio._set_running_loop(None)
+        sys.setswitchinterval(usual)
