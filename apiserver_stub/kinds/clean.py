@@ -5,7 +5,7 @@ from binascii import Error as Base64Error
 from binascii import a2b_base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -21,6 +21,7 @@ _BOUNDS = MappingProxyType({"int32": 2**31, "int64": 2**63})
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _PLAIN_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 _FRACTION = re.compile(r"(\.\d{6})\d+")
+_NO_MICRO_TIME = "0001-01-01T00:00:00.000000Z"
 _NO_TIME = "0001-01-01T00:00:00Z"  # what clients write that have a place for a time and none to put there
 # What a null stands for where something must be. An object has a new one each time.
 _EMPTY: Mapping[str, Any] = MappingProxyType({
@@ -252,7 +253,7 @@ def _plain(text: str) -> str:
 
 
 def _micro_time(value: Any, _node: Node) -> Any:
-    if value == _NO_TIME:
+    if value in (_NO_TIME, _NO_MICRO_TIME):
         return None
     text = format_micro(_moment(value))
     return value if text == value else text
@@ -264,16 +265,9 @@ def _moment(value: Any) -> datetime:
     if not _TIME.fullmatch(value):
         raise _WrongError(f"{value!r} is no RFC 3339 time")
     try:
-        return _sane(parse_time(_FRACTION.sub(r"\1", value)))
+        return parse_time(_FRACTION.sub(r"\1", value)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise _WrongError(f"{value!r} is no RFC 3339 time") from None
-
-
-def _sane(moment: datetime) -> datetime:
-    """A year before 1000, or one that another zone could move beyond the calendar, is none anybody means."""
-    if not 1000 < moment.year < 9999:
-        raise ValueError
-    return moment
 
 
 def _container(value: Any, node: Node) -> Any:

@@ -37,6 +37,12 @@ def _host_ports(spec: Tree) -> None:
             port.setdefault("hostPort", port.get("containerPort"))
 
 
+def _grace(spec: Tree) -> None:
+    """A negative time to end in is the shortest; in a template it stays as it is."""
+    if spec["terminationGracePeriodSeconds"] < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+
+
 def _data_source_ref(spec: Tree) -> Tree | None:
     """What a claim is filled from has two fields; the older one can't name another namespace."""
     return dict(spec["dataSource"]) if "dataSource" in spec else None
@@ -100,7 +106,7 @@ _POD_SPEC: Rows = (
 )  # fmt: skip
 POD: Rows = (
     ("spec", (
-        *_POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports),
+        *_POD_SPEC, ("enableServiceLinks", True), ("", complete_resources), ("", _host_ports), ("", _grace),
     )),
     ("status", (("", in_step("podIP", "podIPs", "ip")),)),
 )  # fmt: skip

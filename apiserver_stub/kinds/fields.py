@@ -37,6 +37,9 @@ SELECTABLE: Mapping[str, Mapping[str, str]] = MappingProxyType({
     "services": _as_is(("spec.clusterIP", "spec.type")),
 })  # fmt: skip
 
+# Where a selector looks when there is nothing at the stored path.
+INSTEAD: Mapping[str, str] = MappingProxyType({"source.component": "reportingComponent"})
+
 # What a selector compares with when the stored path is absent; the empty text for every other path.
 ABSENT: Mapping[str, str] = MappingProxyType(
     {"spec.hostNetwork": "false", "spec.unschedulable": "false", "status.replicas": "0", "status.succeeded": "0"}

@@ -86,6 +86,13 @@ def resized(new: Tree, old: Tree) -> Tree:
     return spec
 
 
+def with_ephemeral(new: Tree, old: Tree) -> Tree:
+    """The old spec with the ephemeral containers of the new one."""
+    spec = dict(old.get("spec") or {})
+    put_in(spec, ("ephemeralContainers",), get_in(new, ("spec", "ephemeralContainers")))
+    return spec
+
+
 def _resized(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
     if _names(wanted) != _names(containers):
         return wanted

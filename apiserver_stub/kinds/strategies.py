@@ -5,10 +5,11 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_born, request_changed
-from apiserver_stub.kinds.pod_life import pod_born, pod_changed, pod_patience, resized
+from apiserver_stub.kinds.pod_life import pod_born, pod_changed, pod_patience, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_born, service_changed
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Strategy
+from apiserver_stub.kinds.template_generation import daemon_set_born, daemon_set_changed
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
 _FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
@@ -96,7 +97,7 @@ _KEPT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
 })  # fmt: skip
 
 _COUNTED = frozenset({
-    "cronjobs.batch", "daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps",
+    "cronjobs.batch", "deployments.apps", "replicasets.apps", "statefulsets.apps",
     "replicationcontrollers", "podtemplates", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io",
     "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io",
     "flowschemas.flowcontrol.apiserver.k8s.io",
@@ -107,7 +108,7 @@ _COUNTED = frozenset({
     "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
     "validatingadmissionpolicies.admissionregistration.k8s.io",
     "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io", "csidrivers.storage.k8s.io",
+    "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io",
 })  # fmt: skip
 
 # Kinds whose updates must say which version they change.
@@ -149,9 +150,9 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
     "pods": Strategy(
         MappingProxyType({
             "status": (("status",),),
-            "ephemeralcontainers": (("spec", "ephemeralContainers"),),
         }),
-        MappingProxyType({"resize": resized}), generation=True, born=pod_born, changed=pod_changed,
+        MappingProxyType({"resize": resized, "ephemeralcontainers": with_ephemeral}), generation=True,
+        born=pod_born, changed=pod_changed,
         patience=pod_patience,
     ),
     "namespaces": Strategy(
@@ -159,6 +160,7 @@ _ROWS: Mapping[str, Strategy] = MappingProxyType({
     ),
     "nodes": Strategy(STATUS, changed=_node_changed, born_with_status=True),
     "services": Strategy(STATUS, born=service_born, changed=service_changed, creates_on_update=True),
+    "daemonsets.apps": Strategy(STATUS, generation=True, born=daemon_set_born, changed=daemon_set_changed),
     "persistentvolumes": Strategy(STATUS, born=_volume_born),
     "persistentvolumeclaims": Strategy(STATUS, born=_claim_born),
     "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),

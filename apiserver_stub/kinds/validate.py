@@ -47,6 +47,8 @@ _RULES: Mapping[str, Rules] = MappingProxyType({
     **webhooks.RULES, **workloads.RULES,
 })  # fmt: skip
 _PLAIN = Rules()
+_REQUIRED = "FieldValueRequired"
+_OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 # Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
 _OF_STATUS = frozenset({"status", "approval"})
 
@@ -63,7 +65,15 @@ def validate(kind: Kind, new: Tree, old: Tree | None, part: str = "") -> list[Ca
         rules.born(new, None, found)
     else:
         _judge_change(rules, new, old, part or _implied(new, old), found)
-    return list(dict.fromkeys([*found.causes, *check_schema(new, kind.schema)]))
+    return _once([*found.causes, *check_schema(new, kind.schema)])
+
+
+def _once(causes: list[Cause]) -> list[Cause]:
+    """Each cause once; of a value that is missing nothing else is told."""
+    if not causes:
+        return causes
+    missing = {cause.field for cause in causes if cause.reason == _REQUIRED}
+    return [cause for cause in dict.fromkeys(causes) if cause.reason not in _OF_FORM or cause.field not in missing]
 
 
 def _implied(new: Tree, old: Tree) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from apiserver_stub.call import Call
-from apiserver_stub.kinds.fields import ABSENT
+from apiserver_stub.kinds.fields import ABSENT, INSTEAD
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import Row
@@ -51,7 +51,11 @@ class _StoredFields(FieldSelector):
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
         """Whether every condition holds."""
-        return super().matches(lambda path: value_of(path) or ABSENT.get(path, ""))
+        return super().matches(lambda path: value_of(path) or _otherwise(path, value_of))
+
+
+def _otherwise(path: str, value_of: Callable[[str], str]) -> str:
+    return value_of(INSTEAD[path]) if path in INSTEAD else ABSENT.get(path, "")
 
 
 def select(call: Call) -> Selection:

@@ -1,5 +1,6 @@
 """The rules of roles and of whom they are given to."""
 
+from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -36,7 +37,7 @@ _AGGREGATION = record(
 )  # fmt: skip
 
 
-def _subject(subject: Any, at: At, found: Problems) -> None:
+def _subject(subject: Any, at: At, found: Problems, *, whole_cluster: bool) -> None:
     kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
     if kind in ("User", "Group"):
         if group not in ("", _GROUP):
@@ -50,7 +51,7 @@ def _subject(subject: Any, at: At, found: Problems) -> None:
         found.invalid((at, "name"), name, why)
     if group:
         found.unsupported((at, "apiGroup"), group, ("",))
-    if not subject.get("namespace"):
+    if whole_cluster and not subject.get("namespace"):
         found.required((at, "namespace"))
 
 
@@ -64,7 +65,8 @@ def _role(namespaced: bool) -> Rules:
 
 
 def _binding(*kinds: str) -> Rules:
-    rows: dict[str, Rule] = {"roleRef": _role_ref(*kinds), "subjects": each(_subject)}
+    subject = partial(_subject, whole_cluster="Role" not in kinds)
+    rows: dict[str, Rule] = {"roleRef": _role_ref(*kinds), "subjects": each(subject)}
     return Rules(record(rows), fixed("roleRef", why="cannot change roleRef"), name=names.path_segment)
 
 

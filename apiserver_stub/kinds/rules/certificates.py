@@ -3,6 +3,9 @@
 from binascii import a2b_base64
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.x509 import load_pem_x509_certificates
+
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, place
 from apiserver_stub.kinds.rules.combine import (
@@ -34,6 +37,7 @@ _USAGES = (
 _SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
 _DECISIONS = ("Approved", "Denied")
 _FINAL = (*_DECISIONS, "Failed")
+_BEGIN = b"-----BEGIN CERTIFICATE-----"
 _CONDITIONS = place("status.conditions")
 
 
@@ -46,27 +50,40 @@ def _signer(name: str) -> str:
     return names.subdomain(domain) or (names.subdomain(path) and f"{_SIGNER_RULE}: {names.subdomain(path)}")
 
 
-def _pem(text: Any, at: At, found: Problems) -> None:
+def _request(spec: Any, at: At, found: Problems) -> None:
+    text = spec.get("request") or ""
+    if b"-----BEGIN CERTIFICATE REQUEST-----" not in a2b_base64(text):
+        found.invalid((at, "request"), text, "PEM block type must be CERTIFICATE REQUEST")
+
+
+def _certificate(text: Any, at: At, found: Problems) -> None:
+    """Certificates in PEM, and nothing else between them."""
     data = a2b_base64(text)
-    if text and b"-----BEGIN CERTIFICATE REQUEST-----" not in data:
-        found.invalid(at, text, "PEM block type must be CERTIFICATE REQUEST")
+    try:
+        count = len(load_pem_x509_certificates(data))
+    except (ValueError, UnsupportedAlgorithm):
+        count = 0
+    if count == 0 or data.count(_BEGIN) != count or data.count(b"-----BEGIN ") != count:
+        found.invalid(at, "<certificate data>", "must be CERTIFICATE blocks in PEM")
 
 
 _SPEC = record({
-    "request": _pem, "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
+    "signerName": form(_signer), "usages": both(each(one_of(*_USAGES)), distinct()),
     "expirationSeconds": at_least(
         _SHORTEST_LIFE, f"must be {_SHORTEST_LIFE} seconds or more",
     ),
-}, need("request", "signerName", "usages"))  # fmt: skip
+}, _request, need("signerName", "usages"))  # fmt: skip
 
 
 def _condition(condition: Any, at: At, found: Problems) -> None:
     kind, status = condition.get("type", ""), condition.get("status", "")
     if not kind:
         found.required((at, "type"))
-    if kind in _FINAL and status not in ("", "True"):
+    if kind in _FINAL and status and status != "True":
         found.unsupported((at, "status"), status, ("True",))
-    elif status not in ("", "True", "False", "Unknown"):
+    elif not status:
+        found.required((at, "status"))
+    elif status not in ("True", "False", "Unknown"):
         found.unsupported((at, "status"), status, ("True", "False", "Unknown"))
 
 
@@ -100,7 +117,12 @@ def _status(new: Tree, old: Tree, found: Problems) -> None:
         if kind in now and kind not in before:
             found.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
     issued = get_in(old, ("status", "certificate"))
-    if issued and get_in(new, ("status", "certificate")) != issued:
+    given = get_in(new, ("status", "certificate"))
+    if given == issued:
+        return
+    if given:
+        _certificate(given, place("status.certificate"), found)
+    if issued:
         found.forbidden(place("status.certificate"), "may not change once set")
 
 

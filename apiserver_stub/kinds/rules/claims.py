@@ -5,7 +5,7 @@ from typing import Any
 
 from apiserver_stub.kinds.problems import At, Problems, key, place
 from apiserver_stub.kinds.rules.amounts import amounts, compares, positive, resource_name
-from apiserver_stub.kinds.rules.combine import Rules, both, need, outcome, record, within
+from apiserver_stub.kinds.rules.combine import Rules, both, if_any, need, outcome, record, within
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.schema import Tree
@@ -40,8 +40,8 @@ def _group(source: Any, at: At, found: Problems) -> None:
 
 _SOURCE = both(need("kind", "name"), _group)
 CLAIM_SPEC = record({
-    "accessModes": access_modes, "selector": SELECTOR, "storageClassName": SUBDOMAIN,
-    "volumeAttributesClassName": SUBDOMAIN, "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
+    "accessModes": access_modes, "selector": SELECTOR, "storageClassName": if_any(SUBDOMAIN),
+    "volumeAttributesClassName": if_any(SUBDOMAIN), "dataSource": _SOURCE, "dataSourceRef": _SOURCE,
 }, need("accessModes", why="at least 1 access mode is required"), _storage)  # fmt: skip
 
 

@@ -91,13 +91,23 @@ def both(*rules: Rule) -> Rule:
 
 
 def form(check: Form) -> Rule:
-    """A text has a form, when it is not empty."""
+    """A text has a form."""
 
     def rule(value: Any, at: At, found: Problems) -> None:
-        if value and (why := check(value)):
+        if why := check(value):
             found.invalid(at, value, why)
 
     return rule
+
+
+def if_any(rule: Rule) -> Rule:
+    """A rule for a value that may be empty."""
+
+    def judge(value: Any, at: At, found: Problems) -> None:
+        if value:
+            rule(value, at, found)
+
+    return judge
 
 
 def at_least(low: int, why: str = "") -> Rule:
@@ -123,11 +133,11 @@ def between(low: int, high: int, why: str = "") -> Rule:
 
 
 def one_of(*allowed: str) -> Rule:
-    """A text is one of a few, when it is not empty."""
+    """A text is one of a few."""
     listed = sorted(allowed)
 
     def rule(value: Any, at: At, found: Problems) -> None:
-        if value and value not in allowed:
+        if value not in allowed:
             found.unsupported(at, value, listed)
 
     return rule

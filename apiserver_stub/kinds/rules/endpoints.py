@@ -13,6 +13,8 @@ from apiserver_stub.kinds.rules.combine import (
     distinct_by,
     each,
     fixed,
+    form,
+    if_any,
     one_of,
     record,
 )
@@ -57,7 +59,7 @@ def _reachable(text: Any, at: At, found: Problems) -> None:
 
 
 _ADDRESS = each(record({"ip": _reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
-_PORT = record({"name": LABEL, "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
+_PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 
 
 def _subset(subset: Any, at: At, found: Problems) -> None:
@@ -69,12 +71,17 @@ def _subset(subset: Any, at: At, found: Problems) -> None:
             found.required((((at, "ports"), index), "name"))
 
 
+# Of a slice nobody looks at the number: clients leave it open, or are told of it by another name.
+_SLICE_PORT = record({"name": if_any(LABEL), "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 _SUBSETS = each(record({"addresses": _ADDRESS, "notReadyAddresses": _ADDRESS, "ports": each(_PORT)}, _subset))
 
 
 _ENDPOINT = record({
     "hostname": LABEL, "nodeName": SUBDOMAIN,
-    "hints": record({"forZones": both(at_most(_HINTS), distinct_by("name"))}),
+    "hints": record({
+        "forZones": both(at_most(_HINTS), distinct_by("name"), each(record({"name": form(names.label_value)}))),
+        "forNodes": both(at_most(_HINTS), distinct_by("name"), each(record({"name": SUBDOMAIN}))),
+    }),
 })  # fmt: skip
 
 
@@ -108,8 +115,9 @@ def _slice_address(kind: Any, text: str, at: At, found: Problems) -> None:
             found.invalid(at, text, f"must be an {kind} address")
 
 
-_SLICE = record({"endpoints": both(at_most(_ENDPOINTS), each(_ENDPOINT)), "ports": both(at_most(_PORTS), each(_PORT))},
-                _same_names, _slice_addresses)  # fmt: skip
+_SLICE = record({
+    "endpoints": both(at_most(_ENDPOINTS), each(_ENDPOINT)), "ports": both(at_most(_PORTS), each(_SLICE_PORT)),
+}, _same_names, _slice_addresses)  # fmt: skip
 
 RULES = {
     "v1/Endpoints": Rules(record({"subsets": _SUBSETS})),

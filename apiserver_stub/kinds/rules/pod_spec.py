@@ -10,7 +10,6 @@ from apiserver_stub.kinds.rules.amounts import RESOURCES, amounts, container_res
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
     Rule,
-    at_least,
     between,
     both,
     distinct_by,
@@ -104,7 +103,7 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
     "overhead": amounts(container_resource), "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
     "resourceClaims": _CLAIMS, "resources": RESOURCES, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
     "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
-    "terminationGracePeriodSeconds": at_least(0), "tolerations": TOLERATIONS,
+    "tolerations": TOLERATIONS,
     "topologySpreadConstraints": SPREADING, "volumes": VOLUMES,
 })  # fmt: skip
 _PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)

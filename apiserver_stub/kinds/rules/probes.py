@@ -55,4 +55,4 @@ def sleeps(lifecycle: Any, at: At, found: Problems, grace: Any) -> None:
         seconds = pause.get("seconds", 0) if pause is not None else 0
         if grace is not None and not 0 <= seconds <= max(grace, 0):
             why = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-            found.invalid((((at, name), "sleep"), "seconds"), seconds, why)
+            found.invalid(((at, name), "sleep"), seconds, why)

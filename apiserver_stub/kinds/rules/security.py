@@ -20,7 +20,8 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import descending
 
 _ID = between(0, GREATEST)
-_SYSCTL = re.compile(r"([a-z0-9][-_a-z0-9]*[./])*[a-z0-9][-_a-z0-9*]*", re.ASCII)
+_SEGMENT = "[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SYSCTL = re.compile(rf"({_SEGMENT}[./])*{_SEGMENT}", re.ASCII)
 _SYSCTL_LIMIT = 253
 
 

@@ -15,6 +15,7 @@ from apiserver_stub.kinds.rules.combine import (
     each,
     filled,
     form,
+    if_any,
     need,
     one_of,
     record,
@@ -46,7 +47,7 @@ def _one_address(config: Any, at: At, found: Problems) -> None:
 
 
 CLIENT_CONFIG = record({
-    "url": form(https_url), "service": record({"path": form(_path), "port": PORT}, need("name", "namespace")),
+    "url": form(https_url), "service": record({"path": if_any(form(_path)), "port": PORT}, need("name", "namespace")),
 }, _one_address)  # fmt: skip
 
 

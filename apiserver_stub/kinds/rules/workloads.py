@@ -10,6 +10,7 @@ from apiserver_stub.kinds.rules.combine import (
     at_least,
     changes,
     fixed,
+    if_any,
     need,
     record,
 )
@@ -119,7 +120,7 @@ _DAEMON_SET = _workload({
 })  # fmt: skip
 _STATEFUL_SET = _workload({
     "ordinals": record({"start": at_least(0)}),
-    "serviceName": SUBDOMAIN,
+    "serviceName": if_any(SUBDOMAIN),
     "updateStrategy": _strategy(
         record({"partition": at_least(0), "maxUnavailable": SHARE}), "only allowed for updateStrategy 'RollingUpdate'",
     ),

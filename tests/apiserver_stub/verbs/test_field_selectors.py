@@ -40,6 +40,19 @@ async def test_a_list_of_what_is_meant(api, pods, url: str, selector: str, expec
     assert [item["metadata"]["name"] for item in found["items"]] == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("selector", "expected"), [("source=a", "older"), ("source=b", "newer"), ("source!=b", "older")]
+)
+async def test_the_source_of_an_event_is_its_component_or_who_reports_it(api, selector: str, expected: str) -> None:
+    url, about = "/api/v1/namespaces/default/events", {"involvedObject": {"namespace": "default"}}
+    await api.post(
+        url, {"metadata": {"name": "older"}, "source": {"component": "a"}, "reportingComponent": "b", **about}
+    )
+    await api.post(url, {"metadata": {"name": "newer"}, "reportingComponent": "b", **about})
+    found = await api.get(f"{url}?fieldSelector={selector}")
+    assert [item["metadata"]["name"] for item in found["items"]] == [expected]
+
+
 @pytest.mark.virtual
 async def test_a_watch_of_one_name(api, pods) -> None:
     watch = await api.send("GET", f"{PODS}?watch=1&fieldSelector=metadata.name=b&timeoutSeconds=1")

@@ -18,6 +18,18 @@ BINDING = {
     "target": {"kind": "Node", "name": "n"},
 }
 RESOURCES = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "200m"}}
+PEM = """-----BEGIN CERTIFICATE-----
+MIIBbjCCARWgAwIBAgIUT2AEW8y5AYCK8j6WBhhpxDBRj0YwCgYIKoZIzj0EAwIw
+DDEKMAgGA1UEAwwBYTAgFw0yNjExMjIwNjU0MjRaGA8yMTI2MTAyOTA2NTQyNFow
+DDEKMAgGA1UEAwwBYTBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABHqEhWUt+LLf
+hQ9EsZnAOU3e7NSLRnertHLfven3RnLezptIk8HXD9iORm3hIYuMowznnGUaPZr9
+co/cnODQHM+jUzBRMB0GA1UdDgQWBBR7spE9kQlk7/tMutFhqWVob24mxjAfBgNV
+HSMEGDAWgBR7spE9kQlk7/tMutFhqWVob24mxjAPBgNVHRMBAf8EBTADAQH/MAoG
+CCqGSM49BAMCA0cAMEQCIBhKmOKxeGF42IMNhrcyEkTUn8CjocRbsK3GLJw5bFFW
+AiAwqwvPz5pr3r9LQre9/+ujMIcwH5a02auHuQw/OTJt7A==
+-----END CERTIFICATE-----
+"""
+CERTIFICATE = b64encode(PEM.encode()).decode()
 CSR = b64encode(b"-----BEGIN CERTIFICATE REQUEST-----").decode()
 CONTAINERS = [{"name": "c", "image": "i", "resources": RESOURCES}]
 
@@ -118,8 +130,16 @@ async def test_ephemeral_containers_are_added_and_then_stay(api, pod) -> None:
     ):
         with pytest.raises(errors.Invalid, match=why):
             await api.put(url, added | {"spec": {**added["spec"], "ephemeralContainers": wrong}})
-    kept = await api.put(f"{PODS}/p", added | {"spec": {**added["spec"], "ephemeralContainers": []}})
-    assert kept["spec"] == added["spec"]
+
+
+@pytest.mark.parametrize("wanted", [[], [{"name": "d", "image": "busybox"}, {"name": "e", "image": "busybox"}]])
+async def test_ephemeral_containers_change_by_their_subresource_only(api, pod, wanted) -> None:
+    debug = {"spec": {"ephemeralContainers": [{"name": "d", "image": "busybox"}]}}
+    added = await api.patch(f"{PODS}/p/ephemeralcontainers", debug, "strategic-merge-patch")
+    with pytest.raises(errors.Invalid) as caught:
+        await api.put(f"{PODS}/p", added | {"spec": {**added["spec"], "ephemeralContainers": wanted}})
+    assert [(cause.field, cause.reason) for cause in caught.value.details.causes] == [("spec", "FieldValueForbidden")]
+    assert (await api.get(f"{PODS}/p"))["spec"] == added["spec"]
 
 
 async def test_a_resize_changes_resources_and_nothing_else(api, pod) -> None:
@@ -183,16 +203,16 @@ async def test_approval_writes_the_verdict_only(api) -> None:
     made = await request(api)
     verdict = {"type": "Approved", "status": "True", "reason": "R"}
     body = made | {"spec": {**made["spec"], "request": "AAAA"}, "metadata": {**made["metadata"]}}
-    body["status"] = {"conditions": [verdict], "certificate": "LS0t"}
+    body["status"] = {"conditions": [verdict], "certificate": CERTIFICATE}
     approved = await api.put(f"{REQUESTS}/a/approval", body)
     assert (approved["spec"], "certificate" in approved["status"]) == (made["spec"], False)
     condition = approved["status"]["conditions"][0]
     assert condition.items() >= verdict.items()
     assert condition["lastUpdateTime"] == condition["lastTransitionTime"]
     assert await api.get(f"{REQUESTS}/a/approval") == approved
-    issued = approved | {"status": {"certificate": "LS0t", "conditions": [verdict | {"reason": "Mine"}]}}
+    issued = approved | {"status": {"certificate": CERTIFICATE, "conditions": [verdict | {"reason": "Mine"}]}}
     signed = await api.put(f"{REQUESTS}/a/status", issued)
-    assert signed["status"] == {"certificate": "LS0t", "conditions": [condition]}
+    assert signed["status"] == {"certificate": CERTIFICATE, "conditions": [condition]}
 
 
 @pytest.mark.parametrize(
@@ -213,6 +233,25 @@ async def test_verdicts_keep_their_rules(api, part: str, conditions: list[Any], 
     with pytest.raises(errors.Invalid, match=why):
         await api.put(f"{REQUESTS}/a/{part}", denied | {"status": {"conditions": conditions}})
     assert await api.get(f"{REQUESTS}/a") == denied
+
+
+@pytest.mark.parametrize(
+    ("conditions", "certificate", "causes"),
+    [
+        ([{"type": "A"}], "", [("status.conditions[0].status", "FieldValueRequired")]),
+        ([{"status": "True"}], "", [("status.conditions[0].type", "FieldValueRequired")]),
+        ([{"type": "Failed", "status": "False"}], "", [("status.conditions[0].status", "FieldValueNotSupported")]),
+        ([], "LS0t", [("status.certificate", "FieldValueInvalid")]),
+        ([], CSR, [("status.certificate", "FieldValueInvalid")]),
+        ([], b64encode(PEM.replace("MI", "XX").encode()).decode(), [("status.certificate", "FieldValueInvalid")]),
+    ],
+)
+async def test_what_the_status_of_a_certificate_request_may_say(api, conditions, certificate, causes) -> None:
+    status = {"conditions": conditions, **({"certificate": certificate} if certificate else {})}
+    made = await request(api)
+    with pytest.raises(errors.Invalid) as caught:
+        await api.put(f"{REQUESTS}/a/status", made | {"status": status})
+    assert [(cause.field, cause.reason) for cause in caught.value.details.causes] == causes
 
 
 async def test_signers_judge_nothing(api) -> None:

