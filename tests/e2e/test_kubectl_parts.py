@@ -2,6 +2,7 @@
 
 import base64
 import json
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -129,6 +130,30 @@ def test_debug_adds_a_container(kubectl: Kubectl, namespace: str, pod: str) -> N
     kubectl("-n", namespace, "debug", pod, "--image=busybox", "--container=dbg", "--profile=general", "--attach=false")
     path = "jsonpath={.spec.ephemeralContainers[*].name}"
     assert kubectl("-n", namespace, "get", "pod", pod, "-o", path) == "dbg"
+
+
+def test_debug_says_that_it_waits_for_a_node(run: Callable[..., Any], namespace: str, kubectl: Kubectl) -> None:
+    kubectl("-n", namespace, "run", "nowhere", "--image=a")
+    debug = ("debug", "nowhere", "--image=busybox", "--profile=general", "--attach=false")
+    _, _, told = run("-n", namespace, *debug)
+    assert "Warning: spec.nodeName: no node runs the pod: its containers start once one does" in told
+
+
+def test_debug_goes_on_once_its_container_runs(
+    launch: Callable[..., "subprocess.Popen[str]"], kubectl: Kubectl, namespace: str, pod: str
+) -> None:
+    """It waits for that in a watch, and then is told why nobody can be attached."""
+    child = launch("-n", namespace, "debug", "-i", pod, "--image=busybox", "--container=in", "--profile=general")
+    path = "jsonpath={.spec.ephemeralContainers[*].name}"
+    while "in" not in kubectl("-n", namespace, "get", "pod", pod, "-o", path).split():
+        assert child.poll() is None
+    state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    container = {"name": "in", "image": "busybox", "imageID": "", "ready": False, "restartCount": 0, "state": state}
+    status = {"status": {"phase": "Running", "ephemeralContainerStatuses": [container]}}
+    kubectl("-n", namespace, "patch", "pod", pod, "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    _, complaints = child.communicate(timeout=30)
+    assert child.returncode == 1
+    assert 'the subresource "attach" of pods' in complaints
 
 
 @pytest.mark.since(32)

@@ -1,6 +1,6 @@
 """Warnings by kind: of a new object or of an update, of a status, and of a kind that nobody should use any more."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -21,8 +21,7 @@ _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 def warnings_of(kind: Kind, new: Tree, old: Tree | None, part: str = "") -> list[str]:
     """What to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
-    table = _OF_STATUS if part == "status" else _OF_WHOLE
-    found = None if part not in ("", "status") else table.get(f"{kind.api_version}/{kind.kind}")
+    found = _OF_PARTS.get(part, _OF_NOTHING).get(f"{kind.api_version}/{kind.kind}")
     return found(new, old) if found is not None else []
 
 
@@ -211,6 +210,12 @@ def _pod_status(new: Tree, _old: Tree | None) -> list[str]:
     return told
 
 
+def _ephemeral_containers(new: Tree, _old: Tree | None) -> list[str]:
+    if get_in(new, ("spec", "nodeName")):
+        return []
+    return [tell(place("spec.nodeName"), "no node runs the pod: its containers start once one does")]
+
+
 _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": pods.of_pod,
     "v1/PodTemplate": _templated("template", named=False),
@@ -239,8 +244,12 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
     **AWAITED,
 })  # fmt: skip
-_OF_STATUS: Mapping[str, Callable[[Tree, Tree | None], list[str]]] = MappingProxyType({
+_OF_STATUS: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,
+})  # fmt: skip
+_OF_NOTHING: Mapping[str, Warn] = MappingProxyType({})
+_OF_PARTS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
+    "": _OF_WHOLE, "status": _OF_STATUS, "ephemeralcontainers": MappingProxyType({"v1/Pod": _ephemeral_containers}),
 })  # fmt: skip
 _DEPRECATED: Mapping[str, str] = MappingProxyType({
     "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
