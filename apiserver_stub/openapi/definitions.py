@@ -28,8 +28,8 @@ class Definitions:
     """Raw definitions by full name.
 
     A definition has the keys of the facts: `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`,
-    `default`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as `gvk` a list of
-    (group, version, kind). `custom` are the names of those that are no part of the built-in API.
+    `default`, `description`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as
+    `gvk` a list of (group, version, kind). `custom` are the names of those that are no part of the built-in API.
     """
 
     def __init__(self, definitions: Mapping[str, Raw], custom: Iterable[str] = ()) -> None:
@@ -71,17 +71,26 @@ class Definitions:
 
 
 def built_in() -> Definitions:
-    """The definitions of the built-in API, with the values the server allows."""
-    definitions = msgspec.json.decode(files(__package__).joinpath("definitions.json").read_bytes())
+    """The definitions of the built-in API, with the values the server allows and what people are told of them."""
+    definitions = _load("definitions.json")
+    for short, told in _load("descriptions.json").items():
+        raw = definitions[full_name(short)]
+        for name, sentence in told.items():
+            (raw["fields"][name] if name else raw)["description"] = sentence
     for short, fields in ENUMS.items():
-        described = definitions[_full_name(short)]["fields"]
+        described = definitions[full_name(short)]["fields"]
         for field, allowed in fields.items():
             raw = described[field.removesuffix("[]")]
             (raw["items"] if field.endswith("[]") else raw)["enum"] = allowed
     return Definitions(definitions)
 
 
-def _full_name(short: str) -> str:
+def _load(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.json.decode(files(__package__).joinpath(name).read_bytes())
+    return found
+
+
+def full_name(short: str) -> str:
     """The name clients know a definition by: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
     return next(home + short for start, home in _HOMES if short.startswith(start))
 

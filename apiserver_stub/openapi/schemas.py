@@ -20,7 +20,7 @@ _EXTENSIONS = (
     ("preserveUnknownFields", "x-kubernetes-preserve-unknown-fields"),
     ("unions", "x-kubernetes-unions"),
 )
-_PLAIN = ("type", "format", "enum", "required")
+_PLAIN = ("description", "type", "format", "enum", "required")
 # What the fields every kind has are for, by name and type.
 _SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
     ("apiVersion", "string"): "The group and version of the schema this object follows, as group/version.",
@@ -71,7 +71,7 @@ class Dialect:
     def _field(self, definitions: Definitions, raw: Raw, sentence: str, *, there: bool) -> Schema:
         schema = _described(raw)
         if sentence:
-            schema["description"] = sentence
+            schema.setdefault("description", sentence)
         if self.defaults:
             schema.update(_default(definitions, raw, there=there or bool(sentence and "ref" in raw)))
         if "ref" in raw:
