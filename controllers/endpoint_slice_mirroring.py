@@ -30,7 +30,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base import clock
 from controller_manager.base.metrics import Family, Histograms
-from controller_manager.controller import Change, Context, GiveUp, Informers, Key, Mapped, Rule, Spec
+from controller_manager.controller import Change, Context, Informers, Key, Mapped, Rule, Spec
 from controller_manager.options import Duration, Int32, Options, flag
 
 from ._serving import LEADER, TRIGGER_TIME, is_gone, namespace_terminates
@@ -129,7 +129,7 @@ class EndpointSliceMirroringController:
             await self._writer.write(writes._replace(create=()) if _is_going(endpoints) else writes)
         except ApiError as error:
             if namespace_terminates(error):
-                raise GiveUp("the namespace is being deleted") from None
+                return  # and what this is for goes with it
             if error.code != 409:
                 message = f"Failed to update the endpoint slices of endpoints {key}: {error}"
                 self._events.warning(endpoints, "FailedToUpdateEndpointSlices", message)

@@ -2,8 +2,8 @@
 
 Go writes `null` for a list or map that is empty and for a time that is zero, and decoders in Go take `null` for absent.
 So `null` means what absence means, wherever the type has no place for it: the default of a field; nothing in a list or
-mapping. What a type leaves open (`msgspec.Raw`, `Any`) keeps it. The second attempt also takes a number where a text
-is wanted, as quantities come in both forms, and a whole number that was written as text or with a fraction of zero.
+mapping. What a type leaves open (`msgspec.Raw`, `Any`) keeps it. The second attempt also takes numbers among texts that
+have names, since quantities are both, and a whole number that was written as text or with a fraction of zero.
 """
 
 from collections.abc import Mapping
@@ -51,17 +51,24 @@ def _fit(kind: inspect.Type, value: Any) -> Any:
             fields = _fields(kind.cls)
             return _present({name: fields[name] for name in value if name in fields}, value)
         case inspect.DictType(), dict():
-            return _present(dict.fromkeys(value, kind.value_type), value)
+            told = {key: _text(each) for key, each in value.items()} if _is_text(kind.value_type) else value
+            return _present(dict.fromkeys(told, kind.value_type), told)
         case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType(), list():
             fitted = (_fit(kind.item_type, item) for item in value)
             return [item for item in fitted if item is not None or _takes_null(kind.item_type)]
-        case inspect.StrType(), int() | float() if not isinstance(value, bool):
-            return str(value)
         case inspect.IntType(), float() if value.is_integer():
             return int(value)
         case inspect.IntType(), str() if value.removeprefix("-").isdecimal() and value.isascii():
             return int(value)
     return value
+
+
+def _is_text(kind: inspect.Type) -> bool:
+    return isinstance(kind, inspect.StrType)
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 def _present(types: Mapping[str, inspect.Type], value: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,6 +87,10 @@ class Clients:
             bodies=self._bodies,
         )
 
+    def acts_as_accounts(self) -> bool:
+        """Whether controllers write as service accounts of their own."""
+        return self._options.use_service_account_credentials
+
     async def close(self) -> None:
         """Close every connection."""
         for transport in (*self._accounts.values(), self._transport):

@@ -94,7 +94,7 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> int:
     import uvloop  # all that --help does not need is imported from here on
 
-    from controller_manager.app.logs import configure_logs
+    from controller_manager.app.logs import configure_logs, unhandled
     from controller_manager.app.manager import Manager
     from controller_manager.app.network import HttpNetwork
     from controller_manager.base.log import get_logger
@@ -109,6 +109,7 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[
 
     async def serve() -> int:
         runtime = Runtime(name)
+        asyncio.get_running_loop().set_exception_handler(unhandled)
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)
         obey_signals(manager.stop, end_at_once)
         collect_garbage_seldom()

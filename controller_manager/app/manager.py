@@ -88,6 +88,7 @@ class Manager:
         resync, streams = parsed[ManagerOptions].min_resync_period, parsed[FeatureOptions].enabled(WATCH_LIST)
         self._informers = Informers(self._clients.reader, runtime, resync=resync, streams=streams)
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
+        self._account_events: dict[str, EventWriter] = {}
         self._parts = divide(parsed, specs, runtime)
         self._teams = self._make_teams(parsed, runtime)
         self._controllers = [controller for team in self._teams for controller in team.controllers]
@@ -217,11 +218,20 @@ class Manager:
         return Context(
             self._clients.writer(spec.name, may_write, spec.qps_factor, spec.account),
             self._informers,
-            self._events.recorder(spec.reporter or spec.name),
+            self._events_of(spec.account).recorder(spec.reporter or spec.name),
             runtime.log(spec.name),
             runtime,
             parsed[FeatureOptions].enabled,
         )
+
+    def _events_of(self, account: str) -> EventWriter:
+        """Who writes the events of controllers that act as a service account."""
+        if not self._clients.acts_as_accounts():
+            return self._events
+        if account not in self._account_events:
+            client = self._clients.writer("events", self.may_write, account=account)
+            self._account_events[account] = self._events.through(client)
+        return self._account_events[account]
 
     def _routes(self, parsed: Parsed, runtime: Runtime, health: Health) -> Mapping[str, Handler]:
         routes = {

@@ -31,13 +31,14 @@ _LEASES = ("coordination.k8s.io",), ("leases",)
 def chart_roles(specs: Sequence[catalog.AnySpec]) -> str:
     """The chart's roles and their bindings, as a template.
 
-    Informers read as the process. Controllers write as the process too, or each as a service account of its own.
+    Informers read as the process. Controllers write as the process too, or each as a service account of its own, which
+    then records its events as well.
     """
     process = _cluster(_NAME, [*EVENTS, *_REVIEWS, *reads(specs)], _MANAGER)
     together = _cluster(f"{_NAME}-controllers", [rule for spec in specs for rule in spec.rbac], _MANAGER)
     apart = _local(f"{_NAME}-accounts", SYSTEM_NAMESPACE, _account_rules(specs))
     for spec in specs:
-        apart += _cluster(f"{_NAME}:{spec.name}", spec.rbac, _account(spec))
+        apart += _cluster(f"{_NAME}:{spec.name}", [*EVENTS, *spec.rbac], _account(spec))
     always = [*process, *_local(_NAME, _HOME, _lease_rules()), _authorities()]
     return (
         f"{_HEAD}{_text(always)}---\n"

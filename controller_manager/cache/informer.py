@@ -155,8 +155,9 @@ class Informer(Generic[T]):
         try:
             match step:
                 case Pause(seconds, failures):
-                    # One broken connection is everyday life.
-                    tell = self._log.warning if failures > 1 else self._log.debug
+                    # One broken connection is everyday life, and so is that a definition is deleted with its resource.
+                    quiet = failures == 1 or (self.is_synced and self._reflector.is_unserved)
+                    tell = self._log.debug if quiet else self._log.warning
                     tell("can't follow the collection", error=self._reflector.last_error, again_in=round(seconds, 3))
                     await asyncio.sleep(seconds)
                 case List():

@@ -89,6 +89,8 @@ class Reflector:
         self.watches = 0
         self.failures = 0
         self.last_error = ""
+        # Whether the server said last that it has no such resource.
+        self.is_unserved = False
 
     def step(self, now: float) -> Step:
         """What to do next."""
@@ -156,11 +158,13 @@ class Reflector:
 
     def disconnected(self, error: str) -> None:
         """The connection failed or broke."""
+        self.is_unserved = False
         self._fail(error)
 
     def refused(self, error: errors.ApiError) -> None:
         """The server said no, at once or later."""
         self.last_error = str(error)
+        self.is_unserved = error.code == 404
         if self.revision:
             self._refused_watch(error)
         elif self._streams and isinstance(error, errors.BadRequest | errors.Invalid | errors.MethodNotAllowed):

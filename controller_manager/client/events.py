@@ -15,6 +15,7 @@ from controller_manager.base.chance import chance
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.correlate import Correlator, Occurrence, Record
 from controller_manager.client.transport import TransportError
@@ -34,7 +35,8 @@ _EVENTS = Family(
 class EventWriter:
     """Writes events in the background, one after the other; a full queue loses its oldest.
 
-    `instance` names this process; `run()` must run for anything to be written.
+    `instance` names this process; `run()` must run for anything to be written. What is to be written as somebody else
+    has a queue of its own (`through`), so that one who can't write holds up no other.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class EventWriter:
     ) -> None:
         self._client = client
         self._instance = instance
+        self._others: list[EventWriter] = []
         self._waiting: deque[Occurrence] = deque(maxlen=capacity)
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -54,6 +57,13 @@ class EventWriter:
         """What one component records its events with."""
         return Recorder(self, component)
 
+    def through(self, client: Client) -> "EventWriter":
+        """A writer with another client, which runs, is flushed and counts with this one; to be made before these do."""
+        other = EventWriter(client, self._instance, capacity=self._waiting.maxlen or 0)
+        other._outcomes = self._outcomes
+        self._others.append(other)
+        return other
+
     def offer(self, it: Occurrence) -> None:
         """Queue an occurrence; never waits."""
         if len(self._waiting) == self._waiting.maxlen:
@@ -64,6 +74,12 @@ class EventWriter:
 
     async def run(self) -> None:
         """Write what is queued, until cancelled."""
+        async with Tasks() as tasks:
+            for other in self._others:
+                tasks.start(other.run(), name="events")
+            await self._write_queued()
+
+    async def _write_queued(self) -> None:
         while True:
             await self._arrived.wait()
             while self._waiting:
@@ -75,6 +91,8 @@ class EventWriter:
     async def flush(self) -> None:
         """Wait until everything queued is written or given up."""
         await self._idle.wait()
+        for other in self._others:
+            await other.flush()
 
     async def _deliver(self, it: Occurrence) -> str:
         record = self._correlator.admit(it)

@@ -17,7 +17,6 @@ from controller_manager.controller import (
     Change,
     Context,
     For,
-    GiveUp,
     Informers,
     Key,
     Mapped,
@@ -111,9 +110,6 @@ class EndpointSliceController:
         try:
             await self._sync(key)
             result = "success"
-        except GiveUp:
-            result = "success"
-            raise
         except Conflict:
             result = "stale"
             raise
@@ -151,7 +147,7 @@ class EndpointSliceController:
             await self._writer.write(writes)
         except ApiError as error:
             if namespace_terminates(error):
-                raise GiveUp("the namespace is being deleted") from None
+                return  # and what this is for goes with it
             if error.code != 409:
                 message = f"Failed to update the endpoint slices of service {key_of(service)}: {error}"
                 self._events.warning(service, "FailedToUpdateEndpointSlices", message)

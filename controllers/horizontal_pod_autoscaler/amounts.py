@@ -51,9 +51,9 @@ def approximate(quantity: str | int | float) -> float:
     return int(number.scaleb(-exponent)) * 10.0**exponent
 
 
-def amount(thousandths: int) -> str:
-    """The canonical quantity; with decimal suffixes, of memory too, since it is an average."""
-    return str(Quantity(Decimal(thousandths).scaleb(-3)))
+def amount(thousandths: int, resource: str = "") -> str:
+    """The canonical quantity: of memory with binary suffixes, as metrics servers tell it, else with decimal ones."""
+    return str(Quantity(Decimal(thousandths).scaleb(-3), "binary" if resource == "memory" else "decimal"))
 
 
 def quotient(one: int, other: int) -> int:

@@ -121,7 +121,7 @@ def _resource(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     counted, name = _of_resource(source, samples, view)
     current = MetricValue(
         average_utilization=counted.usage.percent,
-        average_value=amount(counted.usage.average),
+        average_value=amount(counted.usage.average, source.name),
     )
     if spec.resource:
         status = MetricStatus(type=spec.type, resource=ResourceStatus(name=source.name, current=current))

@@ -98,6 +98,26 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         milli(text)
 
 
+@pytest.mark.parametrize(
+    ("thousandths", "resource", "text"),
+    [
+        (64 * 2**20 * 1000, "memory", "64Mi"),
+        (64 * 2**20 * 1000, "cpu", "67108864"),
+        (64 * 2**20 * 1000, "", "67108864"),
+        (67108865 * 1000, "memory", "67108865"),
+        (3 * 2**29 * 1000, "memory", "1536Mi"),
+        (1023 * 1000, "memory", "1023"),
+        (1024 * 1000, "memory", "1Ki"),
+        (2048_500, "memory", "2048500m"),
+        (64 * 2**20 * 1000, "hugepages-2Mi", "67108864"),
+        (250, "cpu", "250m"),
+        (0, "memory", "0"),
+    ],
+)
+def test_an_amount_of_memory_keeps_binary_suffixes(thousandths: int, resource: str, text: str) -> None:
+    assert amount(thousandths, resource) == text
+
+
 @given(st.integers(0, 10**15))
 def test_an_amount_reads_as_what_it_is(thousandths: int) -> None:
     assert milli(amount(thousandths)) == thousandths

@@ -157,6 +157,19 @@ def test_replicas_by_the_use_of_cpu(words: str, current: int, target: int, found
     assert (made.replicas, seen.average_utilization, seen.average_value) == (found[0], found[1], average)
 
 
+@pytest.mark.parametrize("container", ["", "main"])
+def test_the_use_of_memory_is_told_as_people_write_it(container: str) -> None:
+    source = {"name": "memory", "target": {"type": "AverageValue", "averageValue": "32Mi"}, "container": container}
+    metric = {"type": "ContainerResource", "containerResource": source} if container else {"type": "Resource"}
+    usage = [{"name": "main", "usage": {"memory": "65536Ki"}}]
+    items = [{"metadata": {"name": f"r-{number}"}, "containers": usage} for number in range(2)]
+    made = proposed({"resource": source, **metric}, items, world("r r")[0], 2)
+    assert isinstance(made, Proposal), made
+    status = made.status.resource or made.status.container_resource
+    assert status is not None
+    assert (made.replicas, status.current.average_value) == (4, "64Mi")
+
+
 @pytest.mark.parametrize(
     ("words", "current", "target", "found"), [row[1:] for row in HITS], ids=[row[0] for row in HITS]
 )

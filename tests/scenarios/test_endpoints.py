@@ -5,7 +5,18 @@ import json
 import msgspec
 import pytest
 
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Endpoints, Pod
+from controller_manager.api.core import (
+    ENDPOINTS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    EndpointAddress,
+    EndpointPort,
+    Endpoints,
+    EndpointSubset,
+    Pod,
+)
+from controller_manager.api.discovery import ENDPOINT_SLICES
 from controller_manager.api.errors import NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
@@ -223,3 +234,27 @@ async def test_only_services_without_an_address_are_called_headless(spec: dict[s
         await cluster.settle()
         labels = (await cluster.client.get(ENDPOINTS, WEB)).metadata.labels or {}
         assert (HEADLESS in labels) is headless
+
+
+@pytest.mark.parametrize("controller", ["endpoints", "endpointslice", "endpointslice-mirroring"])
+async def test_services_of_a_namespace_that_ends_are_nothing_to_warn_of(
+    controller: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--leader-elect=false", f"--controllers={controller}-controller")
+        await cluster.client.create(NAMESPACES, builders.namespace("ending"))
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}, namespace="ending"))
+        await cluster.client.create(SERVICES, builders.service("plain", namespace="ending"))
+        subsets = (EndpointSubset(addresses=(EndpointAddress(ip="10.9.0.1"),), ports=(EndpointPort(port=80),)),)
+        plain = Endpoints(metadata=ObjectMeta(name="plain", namespace="ending"), subsets=subsets)
+        await cluster.client.create(ENDPOINTS, plain)
+        await cluster.settle()
+        await cluster.client.delete(NAMESPACES, Key("", "ending"))
+        for resource in (ENDPOINTS, ENDPOINT_SLICES):
+            await cluster.client.delete_collection(resource, "ending")
+        await cluster.settle()
+        [state] = replica.manager.state().controllers
+        assert state.work is not None
+        assert not state.work.outcomes.get("give_up")
+        assert not state.work.outcomes.get("error")
+    assert "W0101" not in capsys.readouterr().err

@@ -93,6 +93,35 @@ class NoOptions(Options):
     title = "None"
 
 
+class Tells:
+    """Records an event for every pod."""
+
+    def __init__(self, context: Context, _options: Options) -> None:
+        self._events, self._pods = context.events, context.informers.get(PODS)
+
+    async def reconcile(self, key: Key) -> None:
+        pod = self._pods.get(key)
+        if pod is not None:
+            self._events.normal(pod, "Seen", "it is there")
+
+
+async def test_events_are_written_by_the_account_of_the_controller(watched: Watched) -> None:
+    tells = Spec(name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller")
+    await watched.cluster.manage(FLAG, specs=(tells,))
+    await create_pod(watched.cluster)
+    await watched.cluster.settle()
+    assert watched.writers("/namespaces/default/events") == {f"{PREFIX}teller"}
+    assert watched.writers("/namespaces/kube-system/events") == {PROCESS}, "that of the election"
+
+
+async def test_without_that_flag_events_are_written_by_the_process(watched: Watched) -> None:
+    tells = Spec(name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller")
+    await watched.cluster.manage(specs=(tells,))
+    await create_pod(watched.cluster)
+    await watched.cluster.settle()
+    assert watched.writers("/events") == {PROCESS}
+
+
 def beating(*names: str) -> Sequence[Spec[Any]]:
     may = (Rule(("",), ("pods",), ("patch",)),)
     return [Spec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),), rbac=may) for name in names]

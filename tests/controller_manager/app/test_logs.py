@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import ssl
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.flags import flag_set
-from controller_manager.app.logs import LogOptions, configure_logs, logs_allowed
+from controller_manager.app.logs import LogOptions, configure_logs, logs_allowed, unhandled
 from controller_manager.app.manager import Manager
 from controller_manager.app.network import HttpNetwork
 from controller_manager.base.log import get_logger
@@ -34,6 +35,22 @@ ALPHA = "--feature-gates=LoggingAlphaOptions=true"
 WORD = "pa55w0rd-of-the-test"
 TOKEN = f"eyJhbGciOiJSUzI1NiJ9.{base64.urlsafe_b64encode(WORD.encode()).decode()}.c2lnbmF0dXJl"
 SECRETS = (WORD, TOKEN, base64.b64encode(WORD.encode()).decode())
+
+
+async def test_that_a_connection_ended_badly_is_no_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    begin()
+    loop = asyncio.get_running_loop()
+    ended = {"message": "SSL error", "exception": ssl.SSLError("application data after close notify")}
+    unhandled(loop, ended)
+    assert capsys.readouterr().err == ""
+    begin("--v=4")
+    unhandled(loop, ended)
+    assert "after close notify" in capsys.readouterr().err
+    unhandled(loop, {"message": "a callback failed", "exception": ValueError("wrong")})
+    unhandled(loop, {"message": "never retrieved", "exception": OSError("lost"), "task": None})
+    told = capsys.readouterr().err
+    assert "ValueError: wrong" in told
+    assert "OSError: lost" in told
 
 
 def begin(*argv: str) -> None:

@@ -262,6 +262,33 @@ async def test_one_resource_that_can_not_be_read_holds_up_no_other(api: Any, ref
         assert len(api.requests) < 60
 
 
+@pytest.mark.parametrize(("code", "warnings"), [(404, 0), (403, 1)])
+async def test_a_resource_that_is_served_no_longer_is_nothing_to_warn_of(
+    api: Any, refusal: Any, code: int, warnings: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(api) as informers:
+        pods = informers.get(PODS)
+        await pods.synced()
+        api.before = lambda _: refusal(code, "NotFound" if code == 404 else "Forbidden")
+        api.hang_up()
+        await asyncio.sleep(100)
+        assert bool(capsys.readouterr().err.count("can't follow the collection")) == bool(warnings)
+        api.before = None
+        api.put(path("one"))
+        await asyncio.sleep(40)
+        assert len(pods) == 1
+
+
+async def test_a_resource_that_was_never_served_is_warned_of(
+    api: Any, refusal: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    api.before = lambda _: refusal(404, "NotFound")
+    async with running(api) as informers:
+        informers.get(PODS)
+        await asyncio.sleep(30)
+        assert "can't follow the collection" in capsys.readouterr().err
+
+
 async def test_informers_are_shared_by_selection(api: Any) -> None:
     async with running(api) as informers:
         assert informers.get(PODS) is informers.get(PODS)

@@ -211,6 +211,21 @@ async def test_a_refused_event_is_dropped_and_the_next_one_is_tried() -> None:
     assert (kit.count("refused"), kit.server.only["count"]) == (1, 1)
 
 
+@virtual
+async def test_who_can_not_write_holds_up_no_other() -> None:
+    kit, other = Kit(), Server()
+    other.down = 1000
+    recorder = kit.writer.through(Client(InProcessTransport(other))).recorder("other")
+    async with kit.running():
+        recorder.normal(POD, "Did", "it")
+        kit.recorder.normal(POD, "Did", "it")
+        await asyncio.sleep(1)
+        assert len(kit.server.events) == 1
+        await kit.writer.flush()
+    assert (kit.count("written"), kit.count("unreachable")) == (1, 1)
+    assert other.requests == ["POST"] * 4
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), st.floats(0, 700)), max_size=80))
 def test_counts_add_up_and_names_are_told_once(happened: list[tuple[str, str, float]]) -> None:
