@@ -10,6 +10,7 @@ from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import Route, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
+from apiserver_stub.verbs.query import seconds
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
@@ -102,10 +103,12 @@ class Server:
 
     async def _serve(self, call: Call) -> Response:
         form = self._forms.check(call)
+        asked = 0.0 if call.verb == "watch" else seconds(call.query, "timeout")
         if call.verb in _READS:
             return await self._forms.respond(call, form, await self._desks.answer(call))
+        patience = self._desks.patience
         try:
-            async with asyncio.timeout(self._desks.patience):
+            async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
                 return await self._forms.respond(call, form, await self._desks.answer(call))
         except TimeoutError:
             raise Timeout("the request did not complete within the allotted time") from None

@@ -20,7 +20,8 @@ METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NONE_SHARED: Mapping[str, Merge] = MappingProxyType({})
 _NOTHING_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
-_FILLED = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_FILLED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
+_NOT_SENT = ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
 _NOT_COUNTED = frozenset({"metadata", "status", "kind", "apiVersion"})
 
 
@@ -85,11 +86,16 @@ class Strategy:
         if "status" in self.parts and not self.born_with_status:
             new["status"] = {}
         metadata = new.setdefault("metadata", {})
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
-            metadata.pop(name, None)
+        self.forget(metadata)
         if self.generation:
             metadata["generation"] = 1
         self.born(new)
+
+    @staticmethod
+    def forget(metadata: Tree) -> None:
+        """Take away what only the server says of a new object."""
+        for name in _NOT_SENT:
+            metadata.pop(name, None)
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
@@ -126,6 +132,8 @@ class Strategy:
 
     def _own_metadata(self, new: Tree, old: Tree) -> None:
         metadata, before = new.setdefault("metadata", {}), old["metadata"]
+        metadata.pop("selfLink", None)
+        put_in(metadata, ("creationTimestamp",), before.get("creationTimestamp"))
         for name in _FILLED:
             if name not in metadata and name in before:
                 metadata[name] = before[name]

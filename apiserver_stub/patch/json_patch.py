@@ -1,6 +1,7 @@
 """JSON patch (RFC 6902): operations applied by copying only the containers on the paths they change.
 
-A malformed document is a `BadRequest`; an operation that does not fit the object, or a `test` that fails, is `Invalid`.
+A document that is no list is a `BadRequest`; an operation that is none, that does not fit the object, or a `test` that
+fails, is `Invalid`.
 """
 
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def apply(tree: Tree, operations: object) -> Tree:
         try:
             _perform(document, operation)
         except _Malformed as problem:
-            raise BadRequest(f"operation {number} of the JSON patch: {problem}") from None
+            raise Invalid(f"operation {number} of the JSON patch: {problem}") from None
         except _Inapplicable as problem:
             raise Invalid(f"operation {number} of the JSON patch does not fit: {problem}") from None
     changed = document.holder[""]
@@ -159,9 +160,9 @@ def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
     part: Any = parts[-1]
     if type(container) is list:
         part = _index(part, len(container))
-    elif type(container) is not dict or part not in container:
+    elif type(container) is not dict:
         raise _Inapplicable(f"{_pointer(parts)} does not exist")
-    container[part] = value
+    container[part] = value  # of an object also one that was not there, as kube-apiserver has it
 
 
 def _move(document: _Document, parts: list[str], operation: Tree) -> None:

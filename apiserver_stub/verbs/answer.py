@@ -12,6 +12,7 @@ from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.list import list_
+from apiserver_stub.verbs.options import check_write
 from apiserver_stub.verbs.patch import patch
 from apiserver_stub.verbs.subresources.binding import bind, bind_named
 from apiserver_stub.verbs.subresources.elsewhere import answer_elsewhere
@@ -28,6 +29,7 @@ _VERBS: Mapping[str, Verb] = MappingProxyType({
     "get": get, "list": list_, "watch": watch, "create": create, "update": update, "patch": patch,
     "delete": delete, "deletecollection": delete_collection,
 })  # fmt: skip
+_WRITES = frozenset({"create", "update", "patch"})
 _ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
     ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
     ("binding", "create"): bind, ("eviction", "create"): evict,
@@ -47,7 +49,10 @@ class Verbs:
 
     async def answer(self, call: Call) -> Reply:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
-        reply = await self._verb(call)(self._tools, call)
+        verb = self._verb(call)
+        if call.verb in _WRITES:
+            check_write(call)
+        reply = await verb(self._tools, call)
         deprecated = deprecated_kind(call.kind)
         return replace(reply, warnings=(deprecated, *reply.warnings)) if deprecated else reply
 

@@ -2,10 +2,9 @@
 
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
 
 from apiserver_stub.call import Call, Reply, Tree
-from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, JSON, Body, decode_document, media_type
+from apiserver_stub.encode.body import APPLY_YAML, JSON, Body, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.managed_fields import APPLY, Entries
@@ -17,11 +16,9 @@ from apiserver_stub.verbs.query import flag
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.rows import key_of, stale
 from apiserver_stub.verbs.tools import Tools
-from apiserver_stub.verbs.tracking import author_of, invalid_options, now, put_record, record_of, writable
-from apiserver_stub.verbs.update import check_name
-from controller_manager.api.errors import AlreadyExists, BadRequest, Cause, NotFound, conflict
-
-_MEDIA = (APPLY_YAML, APPLY_CBOR)
+from apiserver_stub.verbs.tracking import author_of, now, put_record, record_of, writable
+from apiserver_stub.verbs.update import check_name, keep_uid, refuse_uid
+from controller_manager.api.errors import AlreadyExists, BadRequest, NotFound
 
 
 async def apply(tools: Tools, call: Call) -> Reply:
@@ -64,8 +61,7 @@ class Application:
         """The object to create."""
         metadata = self._claim.config["metadata"]
         check_name(self._call, metadata)
-        if metadata.get("uid") or metadata.get("resourceVersion", "") not in ("", "0"):
-            self._refuse_presumption()
+        refuse_uid(self._call, metadata)
         tree, self.entries = patch.create(self._claim, now())
         return tree
 
@@ -74,32 +70,12 @@ class Application:
         live = fresh()
         tree, self.entries = patch.change(self._claim, live, record_of(live), self._versions, now())
         check_name(self._call, tree["metadata"])
+        keep_uid(self._call, tree["metadata"], live["metadata"])
         return tree, self.warnings
 
     def sign(self, new: Tree, old: Tree) -> None:
         """Record who owns what, for `revise`."""
         put_record(new, self.entries)
-
-    def _refuse_presumption(self) -> NoReturn:
-        kind = self._call.kind
-        why = "the applied configuration names a uid or a resourceVersion, and no existing object was found"
-        raise conflict(kind.group, kind.plural, self._call.name, why)
-
-
-def is_apply(call: Call) -> bool:
-    """Whether the body of a patch is a configuration to apply."""
-    return media_type(call.request) in _MEDIA
-
-
-def check_options(call: Call) -> None:
-    """Refuse what only an apply may ask for, and an apply that does not say who applies. Raises `Invalid`."""
-    if not is_apply(call):
-        if "force" in call.query:
-            why = "Forbidden: may not be specified for non-apply patch"
-            raise invalid_options(call, [Cause(reason="FieldValueForbidden", message=why, field="force")])
-    elif not call.query.get("fieldManager"):
-        why = "Required value: is required for apply patch"
-        raise invalid_options(call, [Cause(reason="FieldValueRequired", message=why, field="fieldManager")])
 
 
 def read_document(call: Call, api_version: str, kind: str) -> Body:
@@ -114,7 +90,7 @@ def read_document(call: Call, api_version: str, kind: str) -> Body:
         metadata = tree["metadata"] = {}
     if not isinstance(metadata, dict):
         raise BadRequest("the metadata of an applied configuration is an object")
-    if metadata.get("managedFields"):
+    if metadata.get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
     put_in(tree, ("metadata", "managedFields"), None)
     return body

@@ -15,6 +15,7 @@ from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.incoming import Warnings, read_object
+from apiserver_stub.verbs.options import check_write
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, served
 from apiserver_stub.verbs.tools import Tools
@@ -49,6 +50,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
+    kind.strategy.forget(metadata)
     run, name, above = tools.run_of(call.request), metadata.get("name", ""), namespace_row(call.namespace)
     key = key_of(kind, call.namespace, name)
     await tools.store.turn(kind.storage, key, *above)
@@ -94,20 +96,22 @@ def _complete(kind: Kind, tree: Tree, time: str) -> Warnings:
 
 async def read_new(offload: Offload, call: Call) -> tuple[Tree, Warnings]:
     """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
-    is_dry_run(call.query)
+    check_write(call)
     tree, warnings = await run_of(offload, call.request)(partial(read_object, call))
     check_namespace(call, tree["metadata"])
     return tree, warnings
 
 
 def check_namespace(call: Call, metadata: Tree) -> None:
-    """An object is in the namespace of its URL, whether it says so or not."""
+    """An object is in the namespace of its URL, whether it says so or not; one of a cluster is in none whatever it
+    says.
+    """
+    if not call.namespace:
+        metadata.pop("namespace", None)
+        return
     if metadata.get("namespace", call.namespace) not in ("", call.namespace):
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    if call.namespace:
-        metadata["namespace"] = call.namespace
-    else:
-        metadata.pop("namespace", None)
+    metadata["namespace"] = call.namespace
 
 
 def _taken(kind: Kind, name: str, row: Row) -> AlreadyExists:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from apiserver_stub.verbs.query import Query, as_revision, flag, number
+from apiserver_stub.verbs.options import check_list
+from apiserver_stub.verbs.query import Query, as_revision, number
 from controller_manager.api.errors import BadRequest
 
 
@@ -27,41 +28,24 @@ class Cut:
 
 
 def cut(query: Query) -> Cut:
-    """What the parameters of a list ask for; raises `BadRequest` for combinations that mean nothing."""
-    if flag(query, "sendInitialEvents") is not None:
-        raise BadRequest("sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list")
+    """What the parameters of a list ask for; raises `BadRequest` or `Invalid` for what means nothing."""
+    number(query, "timeoutSeconds")  # how long a watch lasts; others must be able to say it
+    check_list(query)
     version, match, token = (query.get(name, "") for name in ("resourceVersion", "resourceVersionMatch", "continue"))
     limit = max(number(query, "limit") or 0, 0)
     revision = as_revision(version, "resourceVersion") if version else 0
     if token:
-        return _continued(revision, match, limit, token)
-    match match:
-        case "":
-            return Cut(_unsaid(revision, limit), revision, limit)
-        case "NotOlderThan":
-            if not version:
-                raise _forbidden("resourceVersionMatch is forbidden unless resourceVersion is provided")
-            return Cut(Semantic.NOT_OLDER if revision else Semantic.LATEST, revision, limit)
-        case "Exact":
-            if not revision:
-                raise _forbidden('resourceVersionMatch "Exact" is forbidden unless a resourceVersion is provided')
-            return Cut(Semantic.EXACT, revision, limit)
-    raise BadRequest(f'resourceVersionMatch: Unsupported value: {match!r}: supported values: "Exact", "NotOlderThan"')
-
-
-def _continued(revision: int, match: str, limit: int, token: str) -> Cut:
+        if revision:
+            raise BadRequest("specifying resource version is not allowed when using continue")
+        return Cut(Semantic.CONTINUE, 0, limit, token)
+    if match == "Exact":
+        return Cut(Semantic.EXACT, revision, limit)
     if match:
-        raise _forbidden("resourceVersionMatch is forbidden when continue is provided")
-    if revision:
-        raise BadRequest("specifying resource version is not allowed when using continue")
-    return Cut(Semantic.CONTINUE, 0, limit, token)
+        return Cut(Semantic.NOT_OLDER if revision else Semantic.LATEST, revision, limit)
+    return Cut(_unsaid(revision, limit), revision, limit)
 
 
 def _unsaid(revision: int, limit: int) -> Semantic:
     if not revision:
         return Semantic.LATEST
     return Semantic.EXACT if limit else Semantic.NOT_OLDER
-
-
-def _forbidden(why: str) -> BadRequest:
-    return BadRequest(f"resourceVersionMatch: Forbidden: {why}")

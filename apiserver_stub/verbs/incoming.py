@@ -1,5 +1,7 @@
 """What a caller sent, fitted to its schema: unknown and repeated fields as `fieldValidation` says, types always."""
 
+from collections.abc import Callable
+
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.encode.body import Body, decode_body
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
@@ -8,7 +10,7 @@ from apiserver_stub.kinds.shapes import takes
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.copies import copied
 from apiserver_stub.verbs.query import field_validation
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import ApiError, BadRequest
 
 Warnings = tuple[str, ...]
 
@@ -22,25 +24,32 @@ def read_object(call: Call) -> tuple[Tree, Warnings]:
     return body.tree, warnings
 
 
-def fit(call: Call, body: Body, node: Node, kind: str) -> Warnings:
-    """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller."""
+def fit(call: Call, body: Body, node: Node, kind: str, refuse: Callable[[str], ApiError] = BadRequest) -> Warnings:
+    """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
+    `refuse` makes of a reason.
+    """
     if get_in(body.tree, ("metadata", "managedFields")) == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
         put_in(body.tree, ("metadata", "managedFields"), [{}])
-    return _judge(call, body, clean_tree(body.tree, node), kind)
+    return _judge(call, body, clean_tree(body.tree, node), kind, refuse)
 
 
 def check(call: Call, body: Body, node: Node, kind: str) -> Warnings:
-    """As `fit`, but the tree stays as it is, with its nulls and unknown fields."""
+    """As `fit`, but the tree stays as it is, with its nulls, and unknown fields are refused whatever the caller asks
+    for: nobody could own them. Raises `BadRequest`.
+    """
     report = Report() if takes(node.fitting, body.tree) else sweep(copied(body.tree), node)
-    return _judge(call, body, report, kind)
+    if report.unknown:
+        unknown = ", ".join(report.unknown)
+        raise BadRequest(f"the applied configuration has fields that are not in the schema: {unknown}")
+    return _judge(call, body, report, kind, BadRequest)
 
 
-def _judge(call: Call, body: Body, report: Report, kind: str) -> Warnings:
+def _judge(call: Call, body: Body, report: Report, kind: str, refuse: Callable[[str], ApiError]) -> Warnings:
     level = field_validation(call.query)
     if report.wrong:
         version = str(body.tree.get("apiVersion", call.kind.api_version)).rpartition("/")[2]
-        raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
+        raise refuse(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()
     problems = (
@@ -48,5 +57,5 @@ def _judge(call: Call, body: Body, report: Report, kind: str) -> Warnings:
         *(f'duplicate field "{path}"' for path in body.duplicates),
     )
     if level == "Strict":
-        raise BadRequest(f"strict decoding error: {', '.join(problems)}")
+        raise refuse(f"strict decoding error: {', '.join(problems)}")
     return problems

@@ -18,12 +18,14 @@ from apiserver_stub.encode.body import (
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Node
 from apiserver_stub.patch import json_patch, merge, strategic
-from apiserver_stub.verbs.apply import apply, check_options, is_apply
+from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.incoming import Warnings, fit
 from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.options import is_apply
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.errors import BadRequest
+from apiserver_stub.verbs.update import check_name, keep_uid
+from controller_manager.api.errors import BadRequest, Cause, Details, Invalid
 
 
 def _apply_operations(tree: Tree, document: Any, _node: Node) -> Tree:
@@ -53,25 +55,41 @@ class Patch:
         """The patched tree, which shares with `tree` what it left alone."""
         return self._apply(tree, self._document, node)
 
+    def check(self, tree: Tree, api_version: str, kind: str) -> None:
+        """Refuse a patched object of another kind or without metadata; one that lost its type gets it again, and from
+        a strategic merge patch, which is about an object of the type it is sent to, another is not taken.
+        """
+        for name, value in (("apiVersion", api_version), ("kind", kind)):
+            if tree.get(name) is None or self._apply is strategic.apply:
+                tree[name] = value
+            elif tree[name] != value:
+                raise unfit(f"{name} must stay {value}")
+        metadata = tree.get("metadata")
+        if metadata is None:
+            raise BadRequest("a patch must leave the metadata")
+        if not isinstance(metadata, dict):
+            raise unfit("metadata must be an object")
+
 
 async def patch(tools: Tools, call: Call) -> Reply:
     """The patched object; unchanged, with the version it had, when the patch changes nothing."""
-    check_options(call)
     if is_apply(call):
         return await apply(tools, call)
     kind, document = call.kind, await tools.run_of(call.request)(partial(Patch, call))
 
     def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
-        tree = document.apply(fresh(), kind.schema)
-        check_patched(tree, kind.api_version, kind.kind)
-        return tree, fit(call, Body(tree, document.duplicates), kind.schema, kind.kind)
+        live = fresh()
+        tree = document.apply(live, kind.schema)
+        document.check(tree, kind.api_version, kind.kind)
+        metadata = tree["metadata"]
+        check_name(call, metadata)
+        keep_uid(call, metadata, live["metadata"])
+        return tree, fit(call, Body(tree, document.duplicates), kind.schema, kind.kind, unfit)
 
     return await revise(tools, call, edit)
 
 
-def check_patched(tree: Tree, api_version: str, kind: str) -> None:
-    """No patch makes an object one of another kind, or takes its metadata away."""
-    if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
-        raise BadRequest("a patch must leave apiVersion and kind as they are")
-    if not isinstance(tree.get("metadata"), dict):
-        raise BadRequest("a patch must leave the metadata an object")
+def unfit(why: str) -> Invalid:
+    """The refusal of a patch that leaves something other than an object of its kind."""
+    cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field="patch")
+    return Invalid(f"the patched object is invalid: {why}", Details(causes=(cause,)))

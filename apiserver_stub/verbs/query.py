@@ -1,13 +1,18 @@
 """Query parameters as values (document 1, Query parameters); each reader raises `BadRequest` for what it can't read."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Literal
 
 from apiserver_stub.parse import is_on
 from controller_manager.api.errors import BadRequest
+from controller_manager.options.duration import parse_duration
 
 Query = Mapping[str, str]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
+FIELD_VALIDATION: Mapping[str, FieldValidation] = MappingProxyType(
+    {"Ignore": "Ignore", "Warn": "Warn", "Strict": "Strict"}
+)
 
 
 def flag(query: Query, name: str) -> bool | None:
@@ -40,21 +45,20 @@ def as_revision(text: str, name: str) -> int:
 
 def is_dry_run(query: Query) -> bool:
     """Whether nothing may be written: `?dryRun` alone and `All` say so."""
-    value = query.get("dryRun")
-    if value not in (None, "", "All"):
-        raise BadRequest(f'dryRun: Unsupported value: {value!r}: supported values: "All"')
-    return value is not None
+    return "dryRun" in query
+
+
+def seconds(query: Query, name: str) -> float:
+    """A duration, 0 when absent."""
+    text = query.get(name)
+    if not text:
+        return 0.0
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadRequest(f"{name}: Invalid value: {text!r}: {error}") from None
 
 
 def field_validation(query: Query) -> FieldValidation:
     """What becomes of unknown and repeated fields."""
-    match query.get("fieldValidation", ""):
-        case "" | "Warn":
-            return "Warn"
-        case "Ignore":
-            return "Ignore"
-        case "Strict":
-            return "Strict"
-        case other:
-            supported = '"Ignore", "Warn", "Strict"'
-            raise BadRequest(f"fieldValidation: Unsupported value: {other!r}: supported values: {supported}")
+    return FIELD_VALIDATION.get(query.get("fieldValidation", ""), "Warn")

@@ -9,15 +9,12 @@ from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.managed_fields import UPDATE, Author, Entries, accepted, updated
 from apiserver_stub.patch.versions import Comparison, Versions, tracked
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.errors import Cause, invalid
-from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
 # Gives a changed object its record of owners; the second object is the state before.
 Sign = Callable[[Tree, Tree], None]
 
-_OPTIONS = {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
 _UNKNOWN = "unknown"
 _RECORD = "managedFields"
 
@@ -53,20 +50,9 @@ def put_record(tree: Tree, entries: Entries) -> None:
 
 
 def author_of(call: Call, operation: str = UPDATE) -> Author:
-    """Who makes the call: the field manager it names, or its program. Raises `Invalid` for what is no name."""
-    manager = call.query.get("fieldManager", "")
-    if manager:
-        problems = _problems(manager)
-        if problems:
-            raise invalid_options(call, problems)
-    else:
-        manager = _program(call.request.headers.get("user-agent", ""))
+    """Who makes the call: the field manager it names, or its program."""
+    manager = call.query.get("fieldManager", "") or _program(call.request.headers.get("user-agent", ""))
     return Author(manager or _UNKNOWN, operation, call.kind.api_version, call.part)
-
-
-def invalid_options(call: Call, problems: list[Cause]) -> Exception:
-    """The refusal of parameters that say how to write."""
-    return invalid(f"meta.{GROUP_DOMAIN}", _OPTIONS[call.verb], "", problems)
 
 
 def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:
@@ -93,15 +79,3 @@ def _program(agent: str) -> str:
     """The name before the slash of a user agent, as much of it as a manager's may have."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
     return name.encode()[:MANAGER_LIMIT].decode(errors="ignore")
-
-
-def _problems(manager: str) -> list[Cause]:
-    found: list[Cause] = []
-    if len(manager.encode()) > MANAGER_LIMIT:
-        message = f"Too long: may not be more than {MANAGER_LIMIT} bytes"
-        found.append(Cause(reason="FieldValueTooLong", message=message, field="fieldManager"))
-    for place, letter in enumerate(manager):
-        if not letter.isprintable():
-            message = f"Invalid value: {manager!r}: invalid character U+{ord(letter):04X} (at position {place})"
-            found.append(Cause(reason="FieldValueInvalid", message=message, field="fieldManager"))
-    return found

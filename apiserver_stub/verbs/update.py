@@ -3,21 +3,21 @@
 from functools import partial
 
 from apiserver_stub.call import Call, Reply, Tree
+from apiserver_stub.kinds.problems import IMMUTABLE
 from apiserver_stub.verbs.create import insert
 from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.rows import key_of
 from apiserver_stub.verbs.tools import Tools
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import BadRequest, Cause, conflict, invalid
 
 
 async def update(tools: Tools, call: Call) -> Reply:
     """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
     if _may_create(tools, call):
         tree, warnings = await tools.run_of(call.request)(partial(_named, call))
-        if tree["metadata"].get("resourceVersion", "") in ("", "0"):
-            tree["metadata"].pop("resourceVersion", None)
-            return await insert(tools, call, tree, warnings)
+        refuse_uid(call, tree["metadata"])
+        return await insert(tools, call, tree, warnings)
     return await revise(tools, call, lambda _: _named(call))
 
 
@@ -32,6 +32,27 @@ def _named(call: Call) -> tuple[Tree, Warnings]:
     tree, warnings = read_object(call)
     check_name(call, tree["metadata"])
     return tree, warnings
+
+
+def refuse_uid(call: Call, metadata: Tree) -> None:
+    """A caller that names a uid means an object that exists; which version of it there was does not matter any more.
+
+    Raises `Conflict`.
+    """
+    metadata.pop("resourceVersion", None)
+    if metadata.get("uid"):
+        kind = call.kind
+        why = "the object names a uid, and no existing object was found"
+        raise conflict(kind.group, kind.plural, call.name, why)
+
+
+def keep_uid(call: Call, metadata: Tree, live: Tree) -> None:
+    """No patch gives an object another uid; one that takes it away says nothing. Raises `Invalid`."""
+    if metadata.get("uid") not in (None, "", live["uid"]):
+        kind = call.kind
+        message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
+        cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
+        raise invalid(kind.group, kind.kind, call.name, [cause])
 
 
 def check_name(call: Call, metadata: Tree) -> None:

@@ -6,21 +6,21 @@ from dataclasses import replace
 from apiserver_stub.call import Call, Reply, Stream
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.verbs.fresh import not_older_than
+from apiserver_stub.verbs.options import check_watch
 from apiserver_stub.verbs.query import flag, number, revision
 from apiserver_stub.verbs.rows import served
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.tools import Limits, Tools
 from apiserver_stub.watch.lines import Represent
 from apiserver_stub.watch.options import WatchOptions
-from controller_manager.api.errors import Cause, Invalid, invalid
-from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.chance import chance
 
 
 async def watch(tools: Tools, call: Call) -> Reply:
     """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
     kind, store = call.kind, tools.store
-    initial = _initial_events(call, tools.features.streaming_lists)
+    check_watch(call.query, streaming_lists=tools.features.streaming_lists)
+    initial = flag(call.query, "sendInitialEvents")  # None leaves it to the resource version
     asked = revision(call.query)
     if asked:
         await not_older_than(tools, asked)
@@ -43,24 +43,6 @@ async def watch(tools: Tools, call: Call) -> Reply:
         return tools.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
 
     return Reply(Stream(open_stream))
-
-
-def _initial_events(call: Call, offered: bool) -> bool | None:
-    """Whether the current state comes first; None leaves that to the resource version."""
-    initial, match = flag(call.query, "sendInitialEvents"), call.query.get("resourceVersionMatch", "")
-    if initial is None and match:
-        raise _refused("resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided")
-    if initial is not None and not offered:
-        raise _refused("sendInitialEvents", "is forbidden for watch unless the WatchList feature gate is enabled")
-    if initial is not None and match != "NotOlderThan":
-        raise _refused("resourceVersionMatch", "sendInitialEvents requires setting it to NotOlderThan")
-    return initial
-
-
-def _refused(field: str, why: str) -> Invalid:
-    message = f"Forbidden: {field} {why}"
-    cause = Cause(reason="FieldValueForbidden", message=message, field=field)
-    return invalid(f"meta.{GROUP_DOMAIN}", "ListOptions", "", [cause])
 
 
 def _seconds(asked: int | None, limits: Limits) -> float:

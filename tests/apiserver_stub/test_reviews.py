@@ -52,7 +52,7 @@ async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
     tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": said}, "spec": spec}
-    request = Request("POST", "", body=msgspec.json.encode(tree))
+    request = Request("POST", "", tuple(query.items()), body=msgspec.json.encode(tree))
     reply = await REVIEWS.answer(Call(request, JANE, "create", kind, namespace, "", None, query))
     assert isinstance(reply.body, Item)
     tree = msgspec.json.decode(reply.body.data)
@@ -112,7 +112,7 @@ async def test_may_somebody_in_a_namespace() -> None:
 
 async def test_a_question_is_held_to_what_every_create_is() -> None:
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="All") == {"allowed": True}
-    with pytest.raises(BadRequest, match="dryRun"):
+    with pytest.raises(Invalid, match="dryRun"):
         await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="Perhaps")
 
 

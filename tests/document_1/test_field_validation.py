@@ -77,16 +77,26 @@ async def test_strict_refuses_and_names_them_all(api: Any, body: Any) -> None:
     assert (await api.get(f"{PODS}/p")).status == 404
 
 
-@pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"])
+@pytest.mark.parametrize("form", ["merge-patch+json", "strategic-merge-patch+json"])
 async def test_patches_are_held_to_it_too(api: Any, form: str) -> None:
-    """Rule 4: on PATCH."""
+    """Rule 4: on PATCH, whose outcome is invalid."""
     await api.config("a")
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}, "dream": {"of": 1}}
-    url = f"{CONFIGS}/a?fieldManager=me&force={'true' if 'apply' in form else ''}".removesuffix("&force=")
-    assert (await api.patch(f"{url}&fieldValidation=Strict", body, form)).status == 400
-    warned = await api.patch(url, body, form)
+    body = {"data": {"k": "v"}, "dream": {"of": 1}}
+    refused = await api.patch(f"{CONFIGS}/a?fieldValidation=Strict", body, form)
+    assert (refused.status, refused.tree["reason"]) == (422, "Invalid")
+    warned = await api.patch(f"{CONFIGS}/a", body, form)
     assert (warned.status, "dream" in warned.headers.get("warning", "")) == (200, True)
     assert "dream" not in warned.tree
+
+
+@pytest.mark.parametrize("level", ["", "&fieldValidation=Ignore", "&fieldValidation=Strict"])
+async def test_unknown_fields_cannot_be_applied(api: Any, level: str) -> None:
+    """Nobody could own them, whatever the caller wants."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dream": {"of": 1}}
+    for _ in range(2):
+        refused = await api.patch(f"{CONFIGS}/a?fieldManager=me{level}", body, "apply-patch+yaml")
+        assert (refused.status, "dream" in refused.tree["message"]) == (400, True)
+        await api.config("a") if _ == 0 else None
 
 
 async def test_put_is_held_to_it_too(api: Any) -> None:

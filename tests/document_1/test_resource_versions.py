@@ -27,7 +27,7 @@ async def test_get_is_never_older_than_asked_and_here_always_the_newest(api: Any
 
 
 NOW, THEN = ["b"], ["a"]
-INVALID = 400
+INVALID = 422
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_list(api: Any, past: list[str], match: str, limit: str, version: 
     query = "&".join(f"{name}={value}" for name, value in said.items() if value)
     answer = await api.get(f"{CONFIGS}?labelSelector=of&{query}")
     if expected == INVALID:
-        assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
+        assert (answer.status, answer.tree["reason"]) == (422, "Invalid")
         return
     assert answer.names == expected
     assert answer.version == (past[0] if expected is THEN else past[2])

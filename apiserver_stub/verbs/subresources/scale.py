@@ -1,5 +1,6 @@
 """The replica count of an object, read and changed without knowing its kind."""
 
+from collections.abc import Callable
 from functools import partial
 
 import orjson
@@ -11,16 +12,17 @@ from apiserver_stub.kinds.kind import Kind, ScalePaths, Subresource
 from apiserver_stub.kinds.scale import from_scale, to_scale
 from apiserver_stub.kinds.schema import ANYTHING, Node
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.verbs.apply import Application, check_options, is_apply, read_document
+from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.incoming import Warnings, check, fit
 from apiserver_stub.verbs.modify import Fresh
-from apiserver_stub.verbs.patch import Patch, check_patched
+from apiserver_stub.verbs.options import is_apply
+from apiserver_stub.verbs.patch import Patch, unfit
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import check_name
-from controller_manager.api.errors import Cause, invalid
+from controller_manager.api.errors import ApiError, BadRequest, Cause, invalid
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 
@@ -43,8 +45,8 @@ class _Scaling:
     def patch(self, patch: Patch, fresh: Fresh) -> tuple[Tree, Warnings]:
         """The object with its scale patched."""
         scale = patch.apply(to_scale(fresh(), self._call.kind), self._node)
-        check_patched(scale, self._api_version, self._part.kind)
-        return self._laid_over(fresh, Body(scale, patch.duplicates))
+        patch.check(scale, self._api_version, self._part.kind)
+        return self._laid_over(fresh, Body(scale, patch.duplicates), unfit)
 
     def application(self) -> Application:
         """The configuration of the object that sets what the applied scale says."""
@@ -60,10 +62,12 @@ class _Scaling:
             put_in(config, (call.kind.scale or ScalePaths()).spec, replicas)
         return Application(self._tools, call, config, warnings)
 
-    def _laid_over(self, fresh: Fresh, body: Body) -> tuple[Tree, Warnings]:
+    def _laid_over(
+        self, fresh: Fresh, body: Body, refuse: Callable[[str], ApiError] = BadRequest
+    ) -> tuple[Tree, Warnings]:
         """The object with the replicas of the scale, presuming the version and uid the scale names."""
         scale, call = body.tree, self._call
-        warnings = fit(call, body, self._node, self._part.kind)
+        warnings = fit(call, body, self._node, self._part.kind, refuse)
         metadata = scale.setdefault("metadata", {})
         check_name(call, metadata)
         check_namespace(call, metadata)
@@ -98,7 +102,6 @@ async def update_scale(tools: Tools, call: Call) -> Reply:
 async def patch_scale(tools: Tools, call: Call) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
-    check_options(call)
     scaling, run = _Scaling(tools, call, call.subresource), tools.run_of(call.request)
     if is_apply(call):
         application = await run(scaling.application)

@@ -22,7 +22,6 @@ from apiserver_stub.kinds.token_request import (
     read_spec,
 )
 from apiserver_stub.store.row import Row
-from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import key_of, missing
 from apiserver_stub.verbs.subresources.body import read_body
 from apiserver_stub.verbs.tools import Tools
@@ -57,7 +56,6 @@ class TokenRequests:
         """
         part = call.subresource
         assert part is not None
-        is_dry_run(call.query)
         tree, warnings = await read_body(tools, call, named=False)
         account = tools.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
         if account is None:

@@ -183,16 +183,18 @@ async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -
 
 @pytest.mark.parametrize("level", ["Ignore", "Warn", "Strict"])
 async def test_field_validation(apply, owners, level: str) -> None:
-    """Document 1, Field validation, rule 3: the levels hold for apply too, for unknown fields and repeated ones."""
-    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nodd: 1\ndata: {k: '1', k: '2'}\n"
+    """Document 1, Field validation, rule 3: the levels hold for apply too; unknown fields are always refused."""
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '1', k: '2'}\n"
+    with pytest.raises(errors.BadRequest, match="not in the schema: odd"):
+        await apply(f"{CONFIGS}/a", body + b"odd: 1\n", query=f"fieldValidation={level}")
     if level == "Strict":
-        with pytest.raises(errors.BadRequest, match=r'unknown field "odd", duplicate field "data\.k"'):
+        with pytest.raises(errors.BadRequest, match=r'duplicate field "data\.k"'):
             await apply(f"{CONFIGS}/a", body, query="fieldValidation=Strict")
         return
     for status in (201, 200):
         done = await apply(f"{CONFIGS}/a", body, query=f"fieldValidation={level}")
         assert (done.status, done.tree["data"], list(owners(done.tree).values())) == (status, {"k": "2"}, [[".data.k"]])
-        assert ('unknown field \\"odd\\"' in done.headers.get("warning", "")) == (level == "Warn")
+        assert ('duplicate field \\"data.k\\"' in done.headers.get("warning", "")) == (level == "Warn")
 
 
 REFUSED: dict[str, tuple[Any, type[errors.ApiError], str]] = {
@@ -208,8 +210,6 @@ REFUSED: dict[str, tuple[Any, type[errors.ApiError], str]] = {
     "another namespace": (config(namespace="b"), errors.BadRequest, "namespace"),
     "a record": (config(managedFields=[{"manager": "x"}]), errors.BadRequest, "metadata.managedFields must be nil"),
     "a wrong type": (config({"k": 1}), errors.BadRequest, "data.k: expected string"),
-    "a stale version": (config(resourceVersion="1"), errors.Conflict, "cannot be fulfilled"),
-    "another uid": (config(uid="x"), errors.Conflict, "cannot be fulfilled"),
     "ambiguous": (config(finalizers=["a/b", "a/b"]), errors.BadRequest, r"\.metadata\.finalizers: duplicate entries"),
     "a broken rule": (config({"not a key": "1"}), errors.Invalid, "data"),
 }  # fmt: skip
@@ -227,8 +227,23 @@ async def test_what_cannot_be_applied(api, apply, name: str, existing: bool) -> 
     assert api.store.revision == before
 
 
-async def test_an_empty_record_may_be_applied(apply) -> None:
+async def test_no_record_may_be_applied_not_even_an_empty_one(apply) -> None:
     assert (await apply(f"{CONFIGS}/a", config(managedFields=None))).status == 201
+    with pytest.raises(errors.BadRequest, match="managedFields must be nil"):
+        await apply(f"{CONFIGS}/a", config(managedFields=[]))
+
+
+async def test_who_is_meant_by_uid_and_version(api, apply) -> None:
+    """Of an object that is not there a uid is a conflict and a version says nothing."""
+    with pytest.raises(errors.Conflict, match="cannot be fulfilled"):
+        await apply(f"{CONFIGS}/a", config(uid="x"))
+    assert (await apply(f"{CONFIGS}/a", config(resourceVersion="1"))).status == 201
+    before = api.store.revision
+    with pytest.raises(errors.Conflict, match="cannot be fulfilled"):
+        await apply(f"{CONFIGS}/a", config({"k": "2"}, resourceVersion="1"))
+    with pytest.raises(errors.Invalid, match=r"metadata\.uid"):
+        await apply(f"{CONFIGS}/a", config(uid="x"))
+    assert api.store.revision == before
 
 
 async def test_a_name_is_needed_only_to_create(api, apply) -> None:
@@ -247,7 +262,7 @@ async def test_an_apply_says_who_applies_and_no_other_patch_may_force(api) -> No
     ):
         await api("PATCH", f"{CONFIGS}/a", config(), content_type=media)
     await api.config("a")
-    with pytest.raises(errors.Invalid, match="force: Forbidden: may not be specified for non-apply patch"):
+    with pytest.raises(errors.Invalid, match="force: Forbidden: force may not be specified for a patch that is no app"):
         await api.patch(f"{CONFIGS}/a?force=false", {})
 
 

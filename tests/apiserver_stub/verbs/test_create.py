@@ -150,8 +150,8 @@ async def test_a_dry_run_answers_as_if_and_writes_nothing(api, query: str) -> No
 
 
 @pytest.mark.parametrize("query", ["dryRun=all", "dryRun=true", "fieldValidation=warn"])
-async def test_parameters_with_other_values_are_bad_requests(api, query: str) -> None:
-    with pytest.raises(errors.BadRequest, match="Unsupported value"):
+async def test_parameters_with_other_values_are_invalid(api, query: str) -> None:
+    with pytest.raises(errors.Invalid, match="Unsupported value"):
         await api.post(f"{PODS}?{query}", pod())
 
 

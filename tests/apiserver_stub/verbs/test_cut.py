@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver_stub.verbs.cut import Cut, Semantic, cut
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import BadRequest, Invalid
 
 LATEST, NOT_OLDER, EXACT, CONTINUE = Semantic.LATEST, Semantic.NOT_OLDER, Semantic.EXACT, Semantic.CONTINUE
 
@@ -33,7 +33,7 @@ def test_every_cell(match: str, paging: dict[str, str], version: str, cell: Sema
     asked = {"resourceVersionMatch": match, "resourceVersion": version, **paging}
     query = {name: value for name, value in asked.items() if value}
     if cell is None:
-        with pytest.raises(BadRequest):
+        with pytest.raises(Invalid if match else BadRequest):
             cut(query)
         return
     revision = int(version or 0) if cell is not CONTINUE else 0
@@ -43,7 +43,7 @@ def test_every_cell(match: str, paging: dict[str, str], version: str, cell: Sema
 @pytest.mark.parametrize(
     "query",
     [{"limit": "x"}, {"limit": "1.5"}, {"limit": "9" * 30}, {"limit": "\u0661"}, {"resourceVersion": "abc"},
-     {"resourceVersion": "-1"}, {"resourceVersion": "9" * 30}, {"sendInitialEvents": "true"}],
+     {"resourceVersion": "-1"}, {"resourceVersion": "9" * 30}, {"timeoutSeconds": "abc"}],
 )  # fmt: skip
 def test_what_cannot_be_read_is_a_bad_request(query: dict[str, str]) -> None:
     with pytest.raises(BadRequest):

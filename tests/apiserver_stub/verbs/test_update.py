@@ -93,21 +93,52 @@ async def test_the_name_is_that_of_the_url(api, name: str) -> None:
 
 @pytest.mark.parametrize(
     "metadata",
-    [{"name": "b"}, {"namespace": "other"}, {"uid": "11111111-1111-4111-8111-111111111111"},
-     {"creationTimestamp": "2001-01-01T00:00:00Z"}],
-)  # fmt: skip
+    [{"name": "b"}, {"name": None}, {"namespace": "other"}, {"uid": "11111111-1111-4111-8111-111111111111"}],
+)
 async def test_a_patch_cannot_change_who_the_object_is(api, metadata: dict[str, str]) -> None:
     made = await api.config("a")
-    with pytest.raises((errors.Invalid, errors.BadRequest, errors.Conflict)):
+    with pytest.raises(errors.Invalid if "uid" in metadata else errors.BadRequest):
         await api.patch(f"{CONFIGS}/a", {"metadata": metadata})
     assert await api.get(f"{CONFIGS}/a") == made
 
 
-@pytest.mark.parametrize("patch", [{"kind": "Secret"}, {"apiVersion": "v2"}, {"kind": None}, {"metadata": None}])
-async def test_a_patch_leaves_the_object_one(api, patch: dict[str, Any]) -> None:
-    await api.config("a")
-    with pytest.raises(errors.BadRequest, match="a patch must leave"):
-        await api.patch(f"{CONFIGS}/a", patch)
+SERVERS = {"creationTimestamp": "2001-01-01T00:00:00Z", "generation": 7, "selfLink": "/a"}
+
+
+async def test_what_only_the_server_says_is_ignored(api) -> None:
+    made = await api.post(CONFIGS, {"metadata": {"name": "a", **SERVERS, "deletionTimestamp": "2001-01-01T00:00:00Z"}})
+    assert made["metadata"].keys() & {"generation", "selfLink", "deletionTimestamp"} == set()
+    assert made["metadata"]["creationTimestamp"] > "2020"
+    assert await api.put(f"{CONFIGS}/a", {"metadata": {"name": "a", **SERVERS}}) == made
+    assert await api.patch(f"{CONFIGS}/a", {"metadata": SERVERS}) == made
+
+
+async def test_objects_of_the_cluster_are_in_no_namespace_whatever_they_say(api) -> None:
+    made = await api.post("/api/v1/nodes", {"metadata": {"name": "n", "namespace": "other"}})
+    put = await api.put("/api/v1/nodes/n", {"metadata": {"name": "n", "namespace": "default"}, "spec": {}})
+    status = await api.put("/api/v1/nodes/n/status", {"metadata": {"name": "n", "namespace": "x"}, "status": {}})
+    assert [tree["metadata"].get("namespace") for tree in (made, put, status)] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("patch", "merged", "strategic"),
+    [
+        ({"kind": "Secret"}, errors.Invalid, None),
+        ({"apiVersion": "v2"}, errors.Invalid, None),
+        ({"kind": None}, None, None),
+        ({"metadata": None}, errors.BadRequest, errors.BadRequest),
+        ({"metadata": "x"}, errors.Invalid, errors.Invalid),
+    ],
+)
+async def test_a_patch_leaves_the_object_one(api, patch: Any, merged: Any, strategic: Any) -> None:
+    """A type that is taken away comes back; a strategic merge patch gives no other."""
+    made = await api.config("a")
+    for form, refusal in (("merge-patch", merged), ("strategic-merge-patch", strategic)):
+        if refusal is None:
+            assert await api.patch(f"{CONFIGS}/a", patch, form) == made
+            continue
+        with pytest.raises(refusal):
+            await api.patch(f"{CONFIGS}/a", patch, form)
 
 
 async def test_what_is_not_there_cannot_be_changed(api) -> None:
@@ -121,8 +152,9 @@ async def test_a_put_creates_where_the_kind_allows_it(api) -> None:
     endpoints = "/api/v1/namespaces/default/endpoints"
     answer = await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})
     assert (answer.status, answer.tree) == (201, await api.get(f"{endpoints}/a"))
-    with pytest.raises(errors.NotFound):
-        await api.put(f"{endpoints}/b", {"metadata": {"name": "b", "resourceVersion": "5"}})
+    assert (await api("PUT", f"{endpoints}/b", {"metadata": {"name": "b", "resourceVersion": "5"}})).status == 201
+    with pytest.raises(errors.Conflict):
+        await api.put(f"{endpoints}/c", {"metadata": {"name": "c", "uid": "x"}})
     assert (await api("PUT", f"{endpoints}/a", {"metadata": {"name": "a"}})).status == 200
 
 
@@ -162,11 +194,12 @@ async def test_a_broken_patch_is_a_bad_request(api, body: bytes) -> None:
 async def test_patches_are_validated_like_bodies(api) -> None:
     await new_deployment(api)
     url = f"{DEPLOYMENTS}/d"
-    with pytest.raises(errors.BadRequest, match="expected integer"):
+    with pytest.raises(errors.Invalid, match="expected integer") as refused:
         await api.patch(url, {"spec": {"replicas": "three"}})
+    assert [(cause.reason, cause.field) for cause in refused.value.details.causes] == [("FieldValueInvalid", "patch")]
     with pytest.raises(errors.Invalid, match="replicas"):
         await api.patch(url, {"spec": {"replicas": -3}})
-    with pytest.raises(errors.BadRequest, match="strict decoding error"):
+    with pytest.raises(errors.Invalid, match="strict decoding error"):
         await api.patch(f"{url}?fieldValidation=Strict", {"spec": {"foo": 1}})
     answer = await api("PATCH", url, {"spec": {"foo": 1}}, content_type="application/merge-patch+json")
     assert "spec.foo" in answer.headers["warning"]
