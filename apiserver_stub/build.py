@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
+from apiserver_stub.address_objects import SERVICES, AddressObjects
 from apiserver_stub.admission import (
     Admission,
     CertificateRequests,
@@ -87,6 +88,7 @@ class ApiServer:
         progress: Progress,
         options: Parsed,
         offload: Offload,
+        addresses: AddressObjects,
     ) -> None:
         self.server = server
         self.store = store
@@ -95,6 +97,7 @@ class ApiServer:
         self._progress = progress
         self._options = options
         self._offload = offload
+        self._addresses = addresses
 
     async def handle(self, request: Request) -> Response:
         """Answer a request."""
@@ -119,6 +122,7 @@ class ApiServer:
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         versions = frozenset((group.name, version) for group in self._kinds.groups() for version in group.versions)
         await bootstrap(self.handle, Cluster(address, versions, authorities), self._progress.finish)
+        await self._addresses.repair()
 
     async def keep_settled(self, port: int, authorities: bytes) -> None:
         """Look after that again and again, until cancelled."""
@@ -162,6 +166,7 @@ def build(
     hub = Hub(store, offload)
     features = options[FeatureOptions]
     admission = _admission(store, may, options[NetworkOptions], features)
+    addresses = AddressObjects(store, lambda request: server.handle(request))
     verbs = Verbs(
         Tools(
             store,
@@ -171,6 +176,7 @@ def build(
             Limits(watch=serving.min_request_timeout),
             Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
             offload,
+            {SERVICES: addresses.follow},
         ),
         {("token", "create"): accounts.requests().create},
     )
@@ -198,7 +204,7 @@ def build(
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, kinds, progress, options, offload)
+    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses)
 
 
 def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:

@@ -1,6 +1,6 @@
 """Cluster IPs and node ports: a Service is given those it asks for, or free ones, as the last step of its write."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +13,7 @@ from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.admission.families import choose, family, wrong
 from apiserver_stub.admission.ledger import Item, Ledger
 from apiserver_stub.admission.ranges import addresses, ports
+from apiserver_stub.admission.service_ranges import ServiceRanges
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.service_spec import (
     is_headless,
@@ -23,15 +24,18 @@ from apiserver_stub.kinds.service_spec import (
 )
 from apiserver_stub.kinds.trees import dicts
 from apiserver_stub.store.refusals import Corrupt
-from apiserver_stub.store.row import Change
+from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import Cause, InternalError, invalid
 from controller_manager.api.model import Model
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.chance import chance
 
 Network = IPv4Network | IPv6Network
 
 _SERVICES = "services"
+_ADDRESSES = f"ipaddresses.networking.{GROUP_DOMAIN}"
+_MANAGED = '"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io"'
 _HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
 _FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
 
@@ -58,7 +62,8 @@ class ServiceAddresses:
         kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
         self._store = store
         self._ledger = Ledger(lambda key: store.is_pending(_SERVICES, key), kept)
-        self._allotment = Allotment({f"IPv{n.version}": n for n in networks}, node_ports, self._ledger)
+        self._ranges = ServiceRanges(store, networks)
+        self._allotment = Allotment(self._ranges.by_family, node_ports, self._ledger)
         self._follows = False
 
     def __call__(self, request: AdmissionRequest) -> None:
@@ -82,6 +87,10 @@ class ServiceAddresses:
         for row in self._store.snapshot(_SERVICES).items():
             with suppress(Corrupt):
                 self._ledger.note(row.key, _held_by(_STORED.decode(row.data)))
+        for row in self._store.snapshot(_ADDRESSES).items():
+            with suppress(Corrupt):
+                self._note_address(row, deleted=False)
+        self._ranges.follow()
         self._store.subscribe(self._changed)
 
     def _changed(self, changes: Sequence[Change]) -> None:
@@ -89,6 +98,13 @@ class ServiceAddresses:
             row = change.row
             if row.resource == _SERVICES:
                 self._ledger.note(row.key, () if change.deleted else _held_by(_STORED.decode(row.data)))
+            elif row.resource == _ADDRESSES:
+                self._note_address(row, deleted=change.deleted)
+
+    def _note_address(self, row: Row, *, deleted: bool) -> None:
+        """An address that somebody took without a service; those of services are known from these."""
+        ours = _MANAGED in row.data.decode()
+        self._ledger.note(f"{_ADDRESSES}/{row.key}", () if deleted or ours else (_canonical(row.name),))
 
 
 _STORED = msgspec.json.Decoder(_Service)
@@ -111,9 +127,11 @@ def _canonical(address: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """Decides what a Service is given: `networks` by family, the cluster's first choice first; pure but for chance."""
+    """Decides what a Service is given: `networks` of each family, those families the cluster chose first, and of a
+    family the network to draw from first; pure but for chance.
+    """
 
-    networks: dict[str, Network]
+    networks: Mapping[str, Sequence[Network]]
     node_ports: range
     ledger: Ledger
 
@@ -139,22 +157,24 @@ class Allotment:
         return []
 
     def _refuses_address(self, address: str, key: str) -> str:
-        parsed, network = ip_address(address), self.networks.get(family(address))
+        parsed, networks = ip_address(address), self.networks.get(family(address), ())
         if self.ledger.holds(str(parsed), key):
             return ""
         failed = f"failed to allocate IP {address}: "
         if not self.ledger.is_free(str(parsed), key):
             return failed + "provided IP is already allocated"
-        if network is None or int(parsed) not in addresses(network):
-            return f"{failed}the provided IP ({address}) is not in the valid range. The range of valid IPs is {network}"
+        if not any(int(parsed) in addresses(network) for network in networks):
+            known = ", ".join(map(str, networks)) or "empty"
+            return f"{failed}the provided IP ({address}) is not in the valid range. The range of valid IPs is {known}"
         return ""
 
     def _draw_address(self, name: str, key: str) -> str:
         make: Callable[[int], Any] = IPv4Address if name == "IPv4" else IPv6Address
-        found = addresses(self.networks[name]).draw(lambda n: self.ledger.is_free(str(make(n)), key), _below)
-        if found is None:
-            raise InternalError("Internal error occurred: failed to allocate a serviceIP: range is full")
-        return str(make(found))
+        for network in self.networks[name]:
+            found = addresses(network).draw(lambda n: self.ledger.is_free(str(make(n)), key), _below)
+            if found is not None:
+                return str(make(found))
+        raise InternalError("Internal error occurred: failed to allocate a serviceIP: range is full")
 
     def _give_ports(self, spec: Tree, key: str) -> list[Cause]:
         """Ports of the same number share their node port: a service over TCP and UDP is one."""

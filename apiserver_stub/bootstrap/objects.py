@@ -58,6 +58,11 @@ class Objects:
             if condition is not None and (told := _with_condition(found, condition)):
                 await self._send("PUT", f"{path}/status", told, manager)
 
+    async def remove(self, path: str) -> None:
+        """Delete an object that may be there."""
+        with suppress(NotFound):
+            await self._send("DELETE", path)
+
     async def _create(self, collection: str, wanted: Tree, manager: str) -> Tree:
         try:
             return await self._send("POST", collection, wanted, manager)

@@ -68,6 +68,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
         row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))
     except Stale:
         raise already_exists(kind.group, kind.plural, name) from None
+    await tools.committed(kind.storage, None, row.data)
     return Reply(Item(served(kind, row.data)), 201, warnings)
 
 

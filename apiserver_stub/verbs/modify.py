@@ -75,9 +75,11 @@ async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
         write.settle()
         if dry:
             return Outcome(encode(in_order(write.tree)), write.removes)
+        before = row.data
         try:
             row = await tools.store.commit(kind.storage, key, row.revision, at_rest(kind, write.tree), write.removes)
         except Stale:
             continue
+        await tools.committed(kind.storage, before, None if write.removes else row.data)
         return Outcome(served(kind, row.data), write.removes)
     raise stale(call)

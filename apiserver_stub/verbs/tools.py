@@ -1,6 +1,8 @@
 """What every verb works with, and the bounds it keeps."""
 
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Operation
 from apiserver_stub.call import Call, Tree
@@ -36,6 +38,11 @@ class Features:
     unsafe_deletion: bool = False
 
 
+# Does what follows from a write that is done, given the state before and after it.
+Follower = Callable[[bytes | None, bytes | None], Awaitable[None]]
+_NO_FOLLOWERS: Mapping[str, Follower] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """Where objects are, who hears of changes, which kinds there are, who admits; what is too much, and what is on."""
@@ -47,6 +54,7 @@ class Tools:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     offload: Offload = field(default_factory=Offload)
+    followers: Mapping[str, Follower] = field(default_factory=lambda: _NO_FOLLOWERS)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
@@ -55,6 +63,12 @@ class Tools:
     def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write to admission, which may change `tree` or raise a refusal."""
         self.admission.admit(_about(call, operation, tree, old))
+
+    async def committed(self, storage: str, before: bytes | None, after: bytes | None) -> None:
+        """Tell who follows a resource of a write, before its caller is answered; a state that is none is None."""
+        follow = self.followers.get(storage)
+        if follow is not None:
+            await follow(before, after)
 
     def settle(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write that keeps all rules to the last steps of admission, directly before the commit."""

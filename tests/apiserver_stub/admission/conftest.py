@@ -24,7 +24,7 @@ def allot(ledger: Ledger) -> Callable[..., tuple[dict[str, Any], list[str]]]:
     def give(
         spec: dict[str, Any], old: dict[str, Any] | None = None, ranges: str = "10.0.0.0/24", key: str = "default/s"
     ) -> tuple[dict[str, Any], list[str]]:
-        networks = {f"IPv{n.version}": n for n in map(ip_network, ranges.split(","))}
+        networks = {f"IPv{n.version}": [n] for n in map(ip_network, ranges.split(","))}
         given = {"type": "ClusterIP", "ports": [{"port": 80}], **spec}
         found = Allotment(networks, range(30000, 32768), ledger).allot(given, old or {}, key)
         return given, [f"{cause.field}: {cause.message}" for cause in found]
