@@ -31,6 +31,7 @@ from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
+    DATABASE,
     SCALE_TO_ZERO,
     STREAMING_LISTS,
     UNSAFE_DELETION,
@@ -54,6 +55,7 @@ from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.metrics import StoreMetrics
 from apiserver_stub.store.row import flaw_of
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
@@ -160,6 +162,7 @@ def build(
     may = May([_AUTHORIZERS[mode] for mode in access.authorization_mode])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
+    StoreMetrics(store, runtime.registry)
     tokens = _tokens(access.token_auth_file, accounts, store)
     authenticators: list[Authenticator] = [by_certificate, tokens]
     offload = Offload()
@@ -222,7 +225,7 @@ def _health_of(store: Store) -> Ask:
 def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
     lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.fleeting}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return Store(backend or _backend(options), retention, log=log, rules=Rules(flaw_of, lifetimes))
+    return Store(backend or _backend(options, log), retention, log=log, rules=Rules(flaw_of, lifetimes))
 
 
 def _admission(store: Store, may: May, network: NetworkOptions, features: FeatureOptions) -> Admission:
@@ -267,5 +270,7 @@ def _address(serving: ServingOptions) -> str:
     return f"{f'[{host}]' if ':' in host else host}:{serving.secure_port}" if serving.secure_port else ""
 
 
-def _backend(options: StorageOptions) -> Backend:
-    return MemoryBackend() if options.storage_backend == "memory" else SqliteBackend(options.folder / "apiserver.db")
+def _backend(options: StorageOptions, log: Logger) -> Backend:
+    if options.storage_backend == "memory":
+        return MemoryBackend()
+    return SqliteBackend(options.folder / DATABASE, options.accept_data_loss, log)

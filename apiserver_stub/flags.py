@@ -142,6 +142,9 @@ class TokenOptions(Options):
         return self
 
 
+DATABASE = "apiserver.db"  # in the data folder
+
+
 class StorageOptions(Options):
     """Where objects are kept."""
 
@@ -149,6 +152,11 @@ class StorageOptions(Options):
 
     storage_backend: str = flag("sqlite", "Where objects are kept.", choices=("sqlite", "memory"))
     data_dir: str = flag("apiserver-data", "Folder of the database and of what the server makes for itself.")
+    accept_data_loss: bool = flag(
+        False,
+        "Start although acknowledged writes are lost, with what is left of the store; revisions jump far ahead, so "
+        "that none is given out again. Without it such a start is refused, and says what is lost.",
+    )
     watch_cache_window: Duration = flag(
         "5m", "How much history is kept for watches and consistent lists to resume from.", minimum=1
     )

@@ -12,8 +12,18 @@ Done = Callable[[BaseException | None], None]
 class Backend(Protocol):
     """A durable, ordered log of records.
 
-    At most one `append` and one `compact` are under way at a time. `append` is all or nothing.
+    Use it in this order: `open`, `replay` to its end, `begin`, then the others. At most one `append` and one `compact`
+    are under way at a time. `append` is all or nothing; if it fails, the records will never be there, unless the
+    failure is `Unknown`.
     """
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the log, although it can be written; empty if nothing."""
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many checkpoints succeeded, and how many failed."""
 
     async def open(self) -> Mapping[str, int]:
         """Make ready; returns, per resource, the revision up to which the log was compacted. Raises `Unusable`."""
@@ -21,8 +31,13 @@ class Backend(Protocol):
     def replay(self) -> AsyncIterator[Sequence[Record]]:
         """Every record in the order of revisions, in portions. Raises `Unusable`."""
 
+    async def begin(self) -> int:
+        """Judge whether everything is there that was acknowledged, and accept records from here on; returns the
+        revision behind which history begins at the earliest. Raises `Unusable`.
+        """
+
     def append(self, records: Sequence[Record], done: Done) -> None:
-        """Make `records` durable, then call `done`."""
+        """Make `records` durable, then call `done`, with `Unknown` if nobody can tell whether they are."""
 
     def compact(self, marks: Mapping[str, int], revisions: Sequence[int], done: Done) -> None:
         """Note `marks` and remove the records of `revisions`, both or neither, then call `done`."""

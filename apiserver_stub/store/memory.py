@@ -9,6 +9,9 @@ from apiserver_stub.store.row import Record
 class MemoryBackend:
     """Durable at once, without threads or files; a second store opened on it later finds what the first one wrote."""
 
+    trouble = ""
+    checkpoint_counts = (0, 0)
+
     def __init__(self) -> None:
         self._records: dict[int, Record] = {}
         self._marks: dict[str, int] = {}
@@ -27,6 +30,10 @@ class MemoryBackend:
     async def replay(self) -> AsyncIterator[Sequence[Record]]:
         """Everything in one portion."""
         yield list(self._records.values())
+
+    async def begin(self) -> int:
+        """Nothing can be lost."""
+        return 0
 
     def append(self, records: Sequence[Record], done: Done) -> None:
         """Keep `records`."""

@@ -44,5 +44,9 @@ class Corrupt(errors.InternalError):
         self.row = row
 
 
+class Unknown(Exception):
+    """A write failed in such a way that it may still be found after a restart, and could not be taken back."""
+
+
 class Unusable(Exception):
     """The store's file cannot be used; the message is one sentence for the person who started the server."""

@@ -1,6 +1,8 @@
 """Rebuilding the visible state from the durable log; pure, fed record by record."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from apiserver_stub.store.expiry import Ages
 from apiserver_stub.store.history import Retention
@@ -50,9 +52,9 @@ class Replay:
             self._take(shelf, record)
             self.revision = max(self.revision, record.revision)
 
-    def collections(self) -> dict[str, Collection]:
-        """The state after the last record, by resource."""
-        return {resource: self._collection(shelf) for resource, shelf in self._shelves.items()}
+    def collections(self, floor: int = 0) -> dict[str, Collection]:
+        """The state after the last record, by resource; history begins behind revision `floor` at the earliest."""
+        return {resource: self._collection(shelf, floor) for resource, shelf in self._shelves.items()}
 
     def corrupt(self) -> list[CorruptRow]:
         """The rows that cannot be read."""
@@ -75,7 +77,7 @@ class Replay:
             self.garbage.append(record.revision)
 
     def _row(self, resource: str, record: Record) -> Row:
-        flaw = self._inspect(record.data)
+        flaw = record.flaw or self._inspect(record.data)
         if not flaw:
             self._ages.note(record)
             return Row(resource, record.key, record.revision, record.data)
@@ -83,20 +85,23 @@ class Replay:
         self._suspects[resource, record.key] = None
         return CorruptRow(resource, record.key, record.revision, record.data, flaw=flaw, uid=uid_of(record.data))
 
-    def _collection(self, shelf: _Shelf) -> Collection:
-        gone, kept = _behind_corruption(shelf.changes) if self._suspects else ([], shelf.changes)
+    def _collection(self, shelf: _Shelf, floor: int) -> Collection:
+        start = bisect_right(shelf.changes, floor, key=attrgetter("revision"))
+        if self._suspects:
+            start = max(start, _behind_corruption(shelf.changes))
+        gone, kept = shelf.changes[:start], shelf.changes[start:]
         self.garbage += garbage(gone)
-        mark = gone[-1].revision if gone else shelf.mark
+        mark = max(floor, gone[-1].revision if gone else shelf.mark)
         made = Collection(self._retention, mark, OrderedMap(sorted(shelf.rows.items())))
         for change in kept:
             made.history.append(change)
         return made
 
 
-def _behind_corruption(changes: list[Change]) -> tuple[list[Change], list[Change]]:
-    """The changes up to the last that tells of a corrupt row, and those behind it, which can be told to watchers."""
+def _behind_corruption(changes: list[Change]) -> int:
+    """How many changes there are up to the last that tells of a corrupt row; watchers can be told those behind it."""
     start = 0
     for at, change in enumerate(changes, 1):
         if isinstance(change.row, CorruptRow) or isinstance(change.before, CorruptRow):
             start = at
-    return changes[:start], changes[start:]
+    return start

@@ -11,7 +11,9 @@ from apiserver_stub.store.refusals import Corrupt
 
 
 class Record(NamedTuple):
-    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch."""
+    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch; `flaw`
+    says why a record that was read holds no object that can be believed.
+    """
 
     revision: int
     resource: str
@@ -19,6 +21,7 @@ class Record(NamedTuple):
     data: bytes
     deleted: bool
     at: float
+    flaw: str = ""
 
 
 class Row(msgspec.Struct, gc=False, eq=False):

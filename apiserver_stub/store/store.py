@@ -12,11 +12,11 @@ from apiserver_stub.store.expiry import Ages, Expiry
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
 from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
-from apiserver_stub.store.refusals import Stale, Unusable
+from apiserver_stub.store.refusals import Stale, Unknown, Unusable
 from apiserver_stub.store.replay import Inspect, Replay
 from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
 from apiserver_stub.store.upkeep import Upkeep
-from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 
 Subscriber = Callable[[Sequence[Change]], None]
@@ -57,8 +57,10 @@ class Store:
         """How much history there is."""
         self._log = log or get_logger("store")
         self._pipeline = Pipeline(backend, self._settle, limits or Limits())
-        self.trouble = ""
-        """Why the last group could not be written; empty once one could."""
+        self._failure = ""  # of the last group; empty once one could be written
+        self._floor = 0
+        self.failures = {"refused": 0, "unknown": 0}
+        """How many writes failed, by what is known of them."""
         self._allotted = self.revision
         self._collections: dict[str, Collection] = {}
         self._pending: dict[tuple[str, str], Write] = {}
@@ -73,11 +75,12 @@ class Store:
         self._clock = SteadyClock()
         try:
             replay = await self._replay()
+            self._floor = await self._backend.begin()
         except Unusable:
             await self._backend.close()
             raise
-        self._collections.update(replay.collections())
-        self.revision = self._allotted = max(self.revision, replay.revision)
+        self._collections.update(replay.collections(self._floor))
+        self.revision = self._allotted = max(self.revision, replay.revision, self._floor)
         self._upkeep.start(replay.garbage)
         self._expiry.wake()
         self._tell_corrupt(replay.corrupt())
@@ -88,6 +91,16 @@ class Store:
         await self._pipeline.drain()
         await self._upkeep.close()
         await self._backend.close()
+
+    @property
+    def trouble(self) -> str:
+        """Why the last group could not be written, or what else is wrong with the log; empty if all is well."""
+        return self._failure or self._backend.trouble
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many checkpoints succeeded, and how many failed."""
+        return self._backend.checkpoint_counts
 
     def subscribe(self, subscriber: Subscriber) -> None:
         """Call `subscriber` with each group of changes as soon as it is visible; it must not raise."""
@@ -144,8 +157,8 @@ class Store:
         `expected` is the revision of the row the caller saw, 0 if there must be none. `encode` is called at once with
         the new revision and returns the bytes to keep (of a deletion the final state). Raises `Stale` with the
         current row if that is another one, but only after every earlier write of the key is settled, so that trying
-        again makes progress; `ServiceUnavailable` if the log cannot be written. A cancelled caller's write may still
-        happen.
+        again makes progress; `ServiceUnavailable` if the log cannot be written, `Timeout` if it failed in such a way
+        that nobody knows whether the write was made. A cancelled caller's write may still happen.
         """
         await self.turn(resource, key)
         current = self.get(resource, key)
@@ -203,7 +216,7 @@ class Store:
         for write in writes:
             self._ages.note(write.record)
         self.revision = changes[-1].revision
-        self.trouble = ""
+        self._failure = ""
         self._upkeep.after({change.row.resource for change in changes}, changes[-1].at)
         self._expiry.wake()
         try:
@@ -215,14 +228,20 @@ class Store:
                     write.row.set_result(change.row)
 
     def _refuse(self, writes: Sequence[Write], failure: BaseException) -> None:
-        self.trouble = str(failure)
-        self._log.error("a group of writes failed", writes=len(writes), error=failure)
+        self._failure = str(failure)
+        known = not isinstance(failure, Unknown)
+        self.failures["refused" if known else "unknown"] += len(writes)
+        self._log.error("a group of writes failed", writes=len(writes), known=known, error=failure)
         for write in writes:
             if not write.row.done():
-                write.row.set_exception(ServiceUnavailable(f"the store cannot write: {failure}"))
+                write.row.set_exception(
+                    ServiceUnavailable(f"the store cannot write: {failure}")
+                    if known
+                    else Timeout(f"it is unknown whether the write was made: {failure}")
+                )
 
     def _collection(self, resource: str) -> Collection:
         found = self._collections.get(resource)
         if found is None:
-            found = self._collections[resource] = Collection(self.retention)
+            found = self._collections[resource] = Collection(self.retention, self._floor)
         return found

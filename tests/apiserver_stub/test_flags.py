@@ -8,6 +8,7 @@ import pytest
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.refusals import Unusable
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import FlagError
@@ -113,6 +114,20 @@ async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(si
     query = (("resourceVersion", old), ("resourceVersionMatch", "Exact"))
     url = "/api/v1/namespaces/default/configmaps"
     assert (await api.handle(Request("GET", url, query, certificate=ADMIN))).status == status
+    await api.stop()
+
+
+async def test_what_is_lost_is_accepted_by_a_flag(tmp_path: Path) -> None:
+    api = build(FLAGS.parse([f"--data-dir={tmp_path}"]), Runtime("test"))
+    await api.start()
+    await api.stop()
+    (tmp_path / "apiserver.db").unlink()
+    api = build(FLAGS.parse([f"--data-dir={tmp_path}"]), Runtime("test"))
+    with pytest.raises(Unusable, match="has lost acknowledged writes: the database is missing"):
+        await api.start()
+    api = build(FLAGS.parse([f"--data-dir={tmp_path}", "--accept-data-loss"]), Runtime("test"))
+    await api.start()
+    assert api.store.revision > 1_000_000_000
     await api.stop()
 
 

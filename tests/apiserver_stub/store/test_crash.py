@@ -11,6 +11,7 @@ import pytest
 
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from controller_manager.base.chance import chance
 
 KILLS = 5
 
@@ -53,14 +54,14 @@ class Acknowledged(NamedTuple):
     deleted: bool
 
 
-def run_and_kill(path: Path, name: str, changes: int) -> list[Acknowledged]:
+def run_and_kill(path: Path, name: str, changes: int, moment: float = 0.25) -> list[Acknowledged]:
     """What the process has acknowledged until its sudden end."""
     process = subprocess.Popen(
         [sys.executable, "-c", LOAD, str(path), name, str(changes)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     lines = [process.stdout.readline()]
-    time.sleep(0.25)
+    time.sleep(moment)
     process.send_signal(signal.SIGKILL)
     lines += process.stdout.readlines()
     process.wait()
@@ -84,6 +85,25 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
         rows |= expected_rows(store, writes)
         assert {row.key: row.revision for row in store.snapshot("pods").items()} == rows
         assert (store.history("pods").trimmed > 0) is (changes == 50)
+        revision = store.revision
+        await store.close()
+
+
+@pytest.mark.e2e
+@pytest.mark.virtual(seeds=2)
+async def test_killed_at_any_moment_again_and_again(tmp_path: Path) -> None:
+    """`make soak ARGS=tests/apiserver_stub/store/test_crash.py` tries thousands of moments."""
+    rows: dict[str, int] = {}
+    revision = 0
+    for kill in range(3):
+        moment = chance().uniform(0, 0.2)
+        writes = run_and_kill(tmp_path / "store.db", f"run{kill}", int(chance().uniform(1, 200)), moment)
+        assert min(write.revision for write in writes) > revision
+        store = Store(SqliteBackend(tmp_path / "store.db"))
+        await store.start()
+        rows |= expected_rows(store, writes)
+        found = {row.key: row.revision for row in store.snapshot("pods").items()}
+        assert {key: found.get(key, 0) for key in rows} == rows
         revision = store.revision
         await store.close()
 

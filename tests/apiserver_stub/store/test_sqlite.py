@@ -41,11 +41,12 @@ async def query(backend: SqliteBackend, sql: str) -> Any:
 
 async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path) -> None:
     backend = SqliteBackend(path)
-    await backend.open()
-    pragmas = [await query(backend, f"PRAGMA {name}") for name in ("journal_mode", "synchronous", "locking_mode")]
-    assert pragmas == ["wal", 2, "exclusive"]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    await backend.close()
+    store = Store(backend)
+    await store.start()
+    assert [await query(backend, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == ["wal", 2]
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
+    await store.close()
 
 
 async def test_a_file_is_used_by_one_process_at_a_time(path: Path) -> None:

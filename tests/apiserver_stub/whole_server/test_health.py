@@ -65,6 +65,25 @@ async def test_a_store_that_cannot_write_is_not_ready(started: Any, disk: Any) -
         assert await ask(api, "/readyz") == (200, "ok")
 
 
+async def test_a_store_that_cannot_be_kept_small_is_not_ready(started: Any, disk: Any) -> None:
+    """Checkpoints that fail are seen before the disk is full of what they left; writes go on meanwhile."""
+    async with started() as api:
+        disk.trouble = "the write-ahead log cannot be folded into the database: disk I/O error"
+        disk.checkpoint_counts = (3, 1)
+        assert (await ask(api, "/readyz"))[0] == 500
+        assert await ask(api, "/livez") == (200, "ok")
+        await api.config("a")
+        page = (await api.send("GET", "/metrics")).body.decode()
+        for line in (
+            'apiserver_storage_checkpoints_total{result="failure"} 1',
+            'apiserver_storage_checkpoints_total{result="success"} 3',
+            'apiserver_storage_write_failures_total{outcome="unknown"} 0',
+        ):
+            assert f"\n{line}\n" in page
+        disk.trouble = ""
+        assert await ask(api, "/readyz") == (200, "ok")
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 async def test_health_is_only_read(started: Any, method: str) -> None:
     async with started() as api:

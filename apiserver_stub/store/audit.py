@@ -1,0 +1,88 @@
+"""Reading a store's log without changing anything, and noting whether it is whole."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from apiserver_stub.store import schema
+from apiserver_stub.store.checksum import Damage, Tally, damage
+from apiserver_stub.store.integrity import Observed
+from apiserver_stub.store.row import Record
+from apiserver_stub.store.schema import State
+
+_REPLAY = "SELECT revision, resource, key, CAST(data AS BLOB), deleted, at, checksum FROM log ORDER BY revision"
+_FLAW = "the bytes are not those that were written"
+
+
+class Audit:
+    """One reading of the database `path`, on one thread: `open`, then `read` until nothing comes, then `close`.
+
+    `seen` is what is found, `state` what the store says of itself, `written` tells all sound records, `damaged` are the
+    revisions of those that cannot be believed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._records: sqlite3.Cursor | None = None
+        self.seen = Observed()
+        self.state: State | None = None
+        self.outdated = False
+        """The database is of a version without checksums."""
+        self.written = Tally()
+        self.damaged: list[int] = []
+
+    def open(self) -> None:
+        """Look at the files. Raises `Unusable` if this is no store, `sqlite3.Error` if it cannot be read."""
+        self.close()
+        seen = self.seen
+        log = self._path.with_name(f"{self._path.name}-wal")
+        seen.orphan = log.exists() and log.stat().st_size > 0
+        if not self._path.exists() or not self._path.stat().st_size:
+            return
+        self._connection = schema.reader(self._path)
+        if not schema.is_store(self._connection, self._path):
+            self.close()
+            return
+        self.outdated = schema.version(self._connection) < schema.SCHEMA
+        if self.outdated:
+            self.close()
+            return
+        seen.exists = True
+        self.state = schema.read_state(self._connection)
+        seen.stateless = self.state is None
+        if self.state is not None:
+            seen.store, seen.epoch = bytes.fromhex(self.state.store), self.state.epoch
+            seen.removed, seen.revision = self.state.removed, self.state.revision
+        self._records = self._connection.execute(_REPLAY)
+
+    def read(self, count: int) -> list[Record]:
+        """About `count` more records that can be believed, in the order of revisions; none if that was all."""
+        found: list[Record] = []
+        while self._records is not None and not found:
+            rows = self._records.fetchmany(count)
+            if not rows:
+                break
+            found = [record for row in rows if (record := self._judged(row)) is not None]
+        return found
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._records = None
+
+    def _judged(self, row: tuple[Any, ...]) -> Record | None:
+        revision, resource, key, data, deleted, at, expected = row
+        record = Record(revision, resource, key, data, bool(deleted), at)
+        found = damage(record, expected)
+        if found is Damage.RECORD:
+            self.damaged.append(revision)
+            self.seen.damaged.append(f"revision {revision} ({resource!r} {key!r})")
+            return None
+        self.seen.revision = max(self.seen.revision, revision)
+        one = (expected,)
+        self.written = self.written.plus(one)
+        if self.seen.said is None or revision <= self.seen.said.revision:
+            self.seen.present = self.seen.present.plus(one)
+        return record if found is Damage.NONE else record._replace(flaw=_FLAW)

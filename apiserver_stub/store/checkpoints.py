@@ -1,0 +1,83 @@
+"""When the write-ahead log is folded into the database, and what everybody is told if that fails."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from controller_manager.base.log import Logger
+
+_AFTER = 8 << 20  # bytes in the write-ahead log, about, after which it is folded
+_MOST = 256 << 20  # bytes of it that others may hold back by reading, before somebody should know
+_RETRY = 10.0  # seconds until another attempt after a failure
+_PAGE = 8192
+
+
+class Folded(NamedTuple):
+    """Pages of the write-ahead log, and how many of them are in the database too; `epoch` is that of the next log, 0 if
+    this one goes on.
+    """
+
+    pages: int
+    folded: int
+    epoch: int
+
+
+Fold = Callable[[], "asyncio.Future[Folded]"]
+
+
+class Checkpoints:
+    """Decides when to fold, and counts how it went. `fold` does it and raises if that fails."""
+
+    def __init__(self, fold: Fold, log: Logger) -> None:
+        self._fold = fold
+        self._log = log
+        self._size = 0
+        self._running = False
+        self._retry: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.trouble = ""
+        """What is wrong with the last one; empty if nothing is."""
+        self.succeeded = 0
+        self.failed = 0
+
+    def grown(self, size: int) -> None:
+        """A group with so many bytes of objects was written, or removed: about as many came to the write-ahead log."""
+        self._size += size + 3 * _PAGE
+        if self._size >= _AFTER and not self._running and self._retry is None:
+            self._start()
+
+    def close(self) -> None:
+        """Begin no more."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _start(self) -> None:
+        self._retry = None
+        if not self._closed:
+            self._running = True
+            self._fold().add_done_callback(self._ended)
+
+    def _ended(self, work: "asyncio.Future[Folded]") -> None:
+        self._running = False
+        self._size = 0
+        failure = work.exception()
+        if failure is not None:
+            self.failed += 1
+            self._say(f"the write-ahead log cannot be folded into the database: {failure}")
+            if not self._closed:
+                self._retry = asyncio.get_running_loop().call_later(_RETRY, self._start)
+            return
+        self.succeeded += 1
+        pages, folded, _ = work.result()
+        held = (pages - folded) * _PAGE
+        self._say(
+            f"another process reads, and holds {held >> 20} MiB back in the write-ahead log" if held > _MOST else ""
+        )
+
+    def _say(self, trouble: str) -> None:
+        if trouble and not self.trouble:
+            self._log.error("the store cannot be kept small", why=trouble)
+        elif self.trouble and not trouble:
+            self._log.info("the write-ahead log is folded into the database again")
+        self.trouble = trouble
