@@ -291,3 +291,11 @@ async def test_metrics_tell_what_is_unfinished() -> None:
         assert bench.sample("workqueue_unfinished_work_seconds") == pytest.approx(4)
         assert bench.sample("workqueue_longest_running_processor_seconds") == pytest.approx(3)
         assert bench.sample("workqueue_depth") == 1
+
+
+async def test_a_failure_is_logged_with_the_type_of_the_error(capsys: pytest.CaptureFixture[str]) -> None:
+    async with running(Bench(KeyError("html"))) as bench:
+        bench.loop.add("a", "created")
+        await asyncio.sleep(1)
+        assert bench.loop.state().last_error == "a: KeyError: 'html'"
+    assert "KeyError: 'html'" in capsys.readouterr().err.partition("\n")[0]
