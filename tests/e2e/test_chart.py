@@ -19,7 +19,15 @@ pytestmark = pytest.mark.e2e
 HERE = Path(__file__).parent
 CHART = HERE.parents[1] / "charts" / "cluster-controller-manager"
 OPERATOR = ("servicemonitor.yaml", "prometheusrule.yaml")
+DIGEST = f"sha256:{'ab' * 32}"
+OWN = """
+from controller_manager.framework import PODS, For, Options, Rule, Spec
+
+RULES = (Rule(groups=("",), resources=("pods",), verbs=("patch",)),)
+SPECS = (Spec(name="greeter-controller", reconciler=print, options=Options, watches=(For(PODS),), rbac=RULES),)
+"""
 EVERYTHING = {
+    "controllers": ["*", "-ttl-controller"],
     "replicas": 3,
     "antiAffinity": "required",
     "useServiceAccountCredentials": True,
@@ -37,9 +45,12 @@ EVERYTHING = {
     "dashboard": {"enabled": True},
 }
 CASES = {
-    "plain": {},
+    "idle": {},
+    "plain": {"controllers": ["*"]},
+    "beside": {"controllers": ["namespace-controller"], "leaseName": "kube-controller-manager"},
     "full": EVERYTHING,
-    "single": {"replicas": 1},
+    "single": {"replicas": 1, "controllers": ["*"]},
+    "badly-pinned": {"image": {"digest": "latest"}},
     "wrong": {"replicas": "two"},
     "unknown": {"replica": 2},
 }
@@ -64,9 +75,21 @@ def chart(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(server: Any, chart: Path) -> Told:
+def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The values that are printed for an author's module."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "greeter.py").write_text(OWN)
+    command = [sys.executable, "-m", "controller_manager.app.permissions", "greeter"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    found: dict[str, Any] = yaml.safe_load(done.stdout)
+    return found
+
+
+@pytest.fixture(scope="module")
+def told(server: Any, chart: Path, own: dict[str, Any]) -> Told:
+    cases = {**CASES, "own": {**own, "command": ["greeter"], "image": {"name": "greeter", "digest": DIGEST}}}
     command = [sys.executable, str(HERE / "helm_chart.py"), str(server.kubeconfig), "kube-system", str(chart)]
-    done = subprocess.run([*command, json.dumps(CASES)], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, json.dumps(cases)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     found: Told = json.loads(done.stdout)
     return found
@@ -113,6 +136,32 @@ def test_the_plain_release_is_a_replica_set_that_runs_as_nobody(told: Told) -> N
     }
     assert found["PodDisruptionBudget", "plain"]["spec"]["maxUnavailable"] == 1
     assert not any(kind == "ConfigMap" and name.endswith("dashboard") for kind, name in found)
+
+
+def test_by_default_nothing_runs_that_a_kube_controller_manager_runs(told: Told) -> None:
+    found = objects(told, "idle")
+    assert found["Deployment", "idle"]["spec"]["replicas"] == 0
+    assert ("PodDisruptionBudget", "idle") not in found
+    notes = told["idle"]["notes"]
+    assert "Nothing runs yet" in notes
+    assert "--controllers=*,-namespace-controller" in notes
+    assert "--set 'controllers={" in notes
+
+
+def test_notes_say_what_else_must_not_run(told: Told) -> None:
+    assert "A kube-controller-manager of this cluster must not run * as well" in told["plain"]["notes"]
+    assert "It competes with kube-controller-manager for one lease" in told["beside"]["notes"]
+    assert "kube-controller-manager" not in told["own"]["notes"]
+
+
+def test_a_program_of_ones_own_runs_with_its_own_permissions(told: Told) -> None:
+    found = objects(told, "own")
+    assert found["Deployment", "own"]["spec"]["replicas"] == 2
+    (container,) = found["Deployment", "own"]["spec"]["template"]["spec"]["containers"]
+    assert (container["command"], container["image"]) == (["greeter"], f"greeter@{DIGEST}")
+    assert "--controllers=*" in container["args"]
+    assert rules_of(found["ClusterRole", "own-controllers"]) == [(("",), ("pods",), ("patch",))]
+    assert rules_of(found["ClusterRole", "own"])[-1] == (("",), ("pods",), ("get", "list", "watch"))
 
 
 @pytest.mark.parametrize("release", ["plain", "full"])
@@ -184,6 +233,7 @@ def test_one_replica_has_no_budget_that_would_keep_its_node_from_being_drained(t
 def test_values_that_are_wrong_or_unknown_are_refused(told: Told) -> None:
     assert "replicas" in told["wrong"]["error"]
     assert "replica" in told["unknown"]["error"]
+    assert "digest" in told["badly-pinned"]["error"]
 
 
 def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ import runpy
 from pathlib import Path
 
 from controller_manager.app.catalog import installed
-from controller_manager.app.permissions import chart_roles
+from controller_manager.app.permissions import chart_values
 
 CHART = Path("charts/cluster-controller-manager")
 
 
 def test_the_roles_are_what_the_controllers_declare(root: Path) -> None:
-    assert (root / CHART / "templates/rbac.yaml").read_text() == chart_roles(installed())
+    assert (root / CHART / "rbac.yaml").read_text() == chart_values(installed())
 
 
 def test_the_dashboard_is_what_its_script_prints(root: Path) -> None:

@@ -15,3 +15,61 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- define "manager.lease" -}}
 {{ .Values.leaseName | default .Release.Name }}
 {{- end }}
+
+{{/* What the controllers may do: those of a program of your own, or the built-in ones. */}}
+{{- define "manager.rbac" -}}
+{{- if .Values.rbac.controllers }}{{ toYaml .Values.rbac }}{{ else }}{{ (.Files.Get "rbac.yaml" | fromYaml).rbac | toYaml }}{{ end }}
+{{- end }}
+
+{{/* The controllers that run: those that are named, or all of a program of your own. Otherwise none. */}}
+{{- define "manager.controllers" -}}
+{{- if .Values.controllers }}{{ join "," .Values.controllers }}{{ else if .Values.rbac.controllers }}*{{ end }}
+{{- end }}
+
+{{/* The replicas: none while no controllers run. */}}
+{{- define "manager.replicas" -}}
+{{- if include "manager.controllers" . }}{{ .Values.replicas }}{{ else }}0{{ end }}
+{{- end }}
+
+{{- define "manager.image" -}}
+{{- with .Values.image }}{{ if .digest }}{{ printf "%s@%s" .name .digest }}{{ else }}{{ printf "%s:%v" .name .tag }}{{ end }}{{ end }}
+{{- end }}
+
+{{/* Binds the cluster role of that name to a service account: context, name, account, namespace. */}}
+{{- define "manager.clusterRoleBinding" }}
+{{- $root := index . 0 }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ index . 1 }}
+  labels:
+    {{- include "manager.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: ClusterRole
+  name: {{ index . 1 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ index . 2 }}
+    namespace: {{ index . 3 }}
+{{- end }}
+
+{{/* Binds a role to the service account of the release: context, name, namespace, role. */}}
+{{- define "manager.roleBinding" }}
+{{- $root := index . 0 }}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ index . 1 }}
+  namespace: {{ index . 2 }}
+  labels:
+    {{- include "manager.labels" $root | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: {{ index . 3 }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ $root.Release.Name }}
+    namespace: {{ $root.Release.Namespace }}
+{{- end }}
