@@ -55,6 +55,7 @@ CASES = {
     "unknown": {"replica": 2},
 }
 
+EVENTS = (("",), ("events",), ("create", "patch", "update"))
 INFO = 1  # a chart without an icon is worth a remark
 
 Told = dict[str, dict[str, Any]]
@@ -184,7 +185,7 @@ def test_apart_each_controller_has_its_own_account_and_rules(told: Told) -> None
     assert ("ClusterRole", "full-controllers") not in found
     for spec in installed():
         declared = [(rule.groups, rule.resources, rule.verbs) for rule in spec.rbac]
-        assert rules_of(found["ClusterRole", f"full:{spec.name}"]) == declared
+        assert rules_of(found["ClusterRole", f"full:{spec.name}"]) == [EVENTS, *declared]
         (subject,) = found["ClusterRoleBinding", f"full:{spec.name}"]["subjects"]
         assert (subject["kind"], subject["namespace"]) == ("ServiceAccount", "kube-system")
     _, tokens = found["Role", "full-accounts"]["rules"]
