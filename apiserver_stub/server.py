@@ -84,6 +84,8 @@ class Server:
                 return None, self._gate.probe(request) or self._desks.page(request, route)
             kind, part = resolve(route, self._kinds)
             known = route
+            if request.unread is not None:
+                request = await request.received(user.name)
             namespace = route.namespace if kind.namespaced else ""
             call = Call(request, user, route.verb, kind, namespace, route.name, part, query)
             return known, await self._serve(call)

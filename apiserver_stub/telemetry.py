@@ -3,6 +3,7 @@
 Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
 """
 
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 from msgspec.structs import replace
@@ -112,6 +113,7 @@ class _Counted:
 
     def __init__(self, body: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
         self._body = body
+        self.ends_at = getattr(body, "ends_at", math.inf)
         self._closed: Callable[[], None] | None = closed
 
     def __aiter__(self) -> AsyncIterator[bytes]:

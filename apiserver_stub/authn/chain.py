@@ -6,12 +6,11 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import ANONYMOUS, UNAUTHENTICATED, User
 from apiserver_stub.parse import PUBLIC
-from controller_manager.api.errors import Unauthorized, forbidden
+from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Request
+from controller_manager.serving.impersonation import refuse_impersonation
 
 AUTHENTICATED = "system:authenticated"
-# Clients say whom they would be in these, and more of it in headers that mean nothing without one of them.
-_IMPERSONATING = frozenset({"impersonate-user", "impersonate-group", "impersonate-uid"})
 _NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 
 Authenticator = Callable[[Request], User | None]
@@ -26,13 +25,10 @@ class Who:
     def __call__(self, request: Request) -> User:
         """The caller, a member of `system:authenticated`, or anybody who asks for what is public and brings no token.
 
-        Raises `Unauthorized`, and `Forbidden` for a caller who would be another: what is asked in a weaker user's name
-        must not be done in a stronger one's.
+        Raises `Unauthorized`, and `Forbidden` or `BadRequest` for a caller who would be another.
         """
         user = self._recognized(request)
-        if not _IMPERSONATING.isdisjoint(request.headers):
-            name = request.headers.get("impersonate-user", "")
-            raise forbidden("", "users", name, "this server serves no impersonation")
+        refuse_impersonation(request.headers)
         return user
 
     def _recognized(self, request: Request) -> User:

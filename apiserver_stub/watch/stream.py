@@ -21,13 +21,17 @@ class Publisher(Protocol):
 
 
 class Stream(AsyncIterator[bytes]):
-    """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration."""
+    """Chunks of whole event lines. One reader; `aclose` may be called from anywhere and ends the iteration.
+
+    `ends_at` is the time in seconds of the loop when it is over, taken by its reader or not.
+    """
 
     def __init__(self, publisher: Publisher, resource: str, watcher: Watcher, offload: Offload) -> None:
         self._offload = offload
         self._publisher = publisher
         self._resource = resource
         self._watcher = watcher
+        self.ends_at = watcher.ends_at
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False

@@ -63,7 +63,7 @@ class Watcher:
         self._initial: Iterator[Row] | None = None
         self._refusal: ApiError | None = None
         self._bookmark_at = now + _BOOKMARK_EVERY
-        self._end_at = now + options.timeout if options.timeout is not None else float("inf")
+        self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
         self._slow = not target.represent.frames_only
         self._keep: Callable[[bytes], None] = _nothing
         self.work: Callable[[], bytes] | None = None
@@ -79,7 +79,7 @@ class Watcher:
     @property
     def deadline(self) -> float:
         """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
-        return min(self._end_at, self._bookmark_at) if self._options.bookmarks else self._end_at
+        return min(self.ends_at, self._bookmark_at) if self._options.bookmarks else self.ends_at
 
     def end(self) -> None:
         """Say nothing more."""
@@ -178,7 +178,7 @@ class Watcher:
 
     def _due(self, now: float) -> bytes:
         """What the clock asks for: a bookmark, the end, or the end after a bookmark."""
-        ending = now >= self._end_at
+        ending = now >= self.ends_at
         complete = self._initial is None
         if ending:
             self.end()

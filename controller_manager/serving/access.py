@@ -9,6 +9,7 @@ from controller_manager.api.errors import BadRequest, Forbidden, InternalError, 
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import monotonic
+from controller_manager.serving.impersonation import refuse_impersonation
 
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
@@ -84,14 +85,15 @@ class Access:
     async def check(self, request: Request) -> None:
         """Return if the request may be answered.
 
-        Raises Unauthorized for credentials that are not believed, Forbidden, and InternalError when the API server
-        cannot be asked what a caller may do.
+        Raises Unauthorized for credentials that are not believed, Forbidden, BadRequest or Forbidden for a request in
+        another's name, and InternalError when the API server cannot be asked what a caller may do.
         """
         if request.path in self._open:
             return
         if not is_text(request.path):
             raise BadRequest("the path is not UTF-8")
         identity = await self._identify(request)
+        refuse_impersonation(request.headers)
         verb = request.method.lower()
         if ADMIN_GROUP not in identity.groups and await self._decide(identity, verb, request.path) != Decision.ALLOWED:
             _refuse(identity, verb, request.path)

@@ -2,6 +2,7 @@
 
 import _ssl
 import asyncio
+import math
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -15,11 +16,15 @@ from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
+from controller_manager.serving.backlog import Backlog
 from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.trust import digest
 
-_PIECE = 1024 * 1024  # TLS moves a big body several times faster in pieces
+_PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
+_WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
+_FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
+_FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
 _ROOTS = 1000  # certificates of clients whose authority is remembered
 
 
@@ -68,11 +73,14 @@ class Connection(RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
     `arrived` is called when it begins; from then on it is one of the `crowd`. It ends when the head of a request has
-    more than `head_limit` bytes or takes too long, the wait for the first one included.
+    more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client does not
+    take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget each.
     """
 
     __slots__ = (
-        *("_arrived", "_body", "_crowd", "_head_bytes", "_head_limit", "_head_timer", "_roots"),
+        *("_arrived", "_backlog", "_body", "_body_bytes", "_crowd", "_head_bytes", "_head_limit", "_head_timer"),
+        "_heads",
+        "_roots",
         *("answering", "certificate"),
     )
     answering: bool  # from the first byte of an answer to its last
@@ -83,6 +91,8 @@ class Connection(RequestHandler):
         manager: web.Server,
         roots: Roots,
         crowd: Crowd,
+        backlog: Backlog,
+        heads: Backlog,
         head_limit: int,
         arrived: Callable[[], None],
         **more: Any,
@@ -90,11 +100,14 @@ class Connection(RequestHandler):
         super().__init__(manager, **more)
         self._arrived = arrived
         self._crowd = crowd
+        self._backlog = backlog
+        self._heads = heads
         self._head_limit = head_limit
         self.answering = False
         self.certificate = None
         self._roots = roots
         self._body: StreamReader = EMPTY_PAYLOAD
+        self._body_bytes = 0  # as they came, with their framing
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
 
@@ -115,24 +128,73 @@ class Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what belongs to no body is the head of a request."""
-        before = self._request_count
+        before, in_body = self._request_count, not self._body.is_eof()
         super().data_received(data)
         if self._request_count != before:
-            self._body = self._messages[-1][1]
+            self._body, self._body_bytes = self._messages[-1][1], 0
             if self._head_timer is not None:
                 self._head_complete()
-        elif self._body.is_eof():
-            self._head_bytes += len(data)
-            if self._head_bytes > self._head_limit:
-                self.force_close()
-            elif self._head_timer is None:
-                self._await_head()
+        elif in_body:
+            self._count_body(len(data))
+        elif data:
+            self._count_head(len(data))
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        self._heads.remove(self)
+        self._heads.add(self, self._head_bytes, self.cut)
+        if self._head_bytes > self._head_limit:
+            self.force_close()
+        elif self._head_timer is None:
+            self._await_head()
+
+    def _count_body(self, size: int) -> None:
+        self._body_bytes += size
+        if self._body_bytes > _FRAMING + 2 * self._body.total_bytes and self._body.exception() is None:
+            self._body.set_exception(web.RequestPayloadError("there is more framing than content"))
+            self.stop_reading()
+
+    def stop_reading(self) -> None:
+        """Look at nothing more that comes; the connection ends with the answer that is being made."""
+        self.close()
+        self._parser = None  # with what it has not looked at yet
+        self._pause_transport_reading()
+
+    async def drained(self, held: int, until: float = math.inf) -> None:
+        """Return once the client has taken most of what was written; `held` bytes wait for that in memory.
+
+        A client that needs too long, or longer than `until` (loop time), is cut off. Raises ConnectionError.
+        """
+        if not self._paused:
+            return
+        self._backlog.add(self, held, self.cut)
+        try:
+            async with asyncio.timeout_at(min(self._loop.time() + _WRITE_TIMEOUT, until)):
+                await self._drain_helper()
+        except TimeoutError:
+            self.cut()
+            raise ConnectionAbortedError("the client does not take its answer") from None
+        finally:
+            self._backlog.remove(self)
+
+    async def part(self) -> None:
+        """End without reading what the client still sends, but not before it has had time to read its answer."""
+        self.stop_reading()
+        await asyncio.sleep(_FAREWELL)
+        self.cut()
+
+    def cut(self) -> None:
+        """End at once."""
+        if self.transport is not None:
+            self.transport.abort()
 
     def _await_head(self) -> None:
         self._head_timer = self._loop.call_later(_HEAD_TIMEOUT, self._head_overdue)
 
     def _head_complete(self) -> None:
-        self._head_bytes = 0
+        if self._head_bytes:
+            self._head_bytes = 0
+            self._heads.remove(self)
         if self._head_timer is not None:
             self._head_timer.cancel()
             self._head_timer = None
@@ -172,21 +234,29 @@ def open_transport(incoming: web.BaseRequest) -> asyncio.Transport:
 
 async def write_whole(incoming: web.BaseRequest, head: bytes, body: bytes) -> None:
     """Write an answer; returns once the client has taken most of it. Raises ConnectionError when it is gone."""
-    if len(body) <= _PIECE:
-        open_transport(incoming).write(head + body)
-        return await incoming.writer.drain()
-    open_transport(incoming).write(head)
-    view = memoryview(body)
-    for start in range(0, len(body), _PIECE):
-        open_transport(incoming).write(view[start : start + _PIECE])
-        await incoming.writer.drain()
-    return None
+    if len(body) > _PIECE:
+        open_transport(incoming).write(head)
+        return await _write_pieces(incoming, body, math.inf)
+    open_transport(incoming).write(head + body)
+    return await cast("Connection", incoming.protocol).drained(len(body))
 
 
-async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], *, chunked: bool) -> None:
-    """Write each chunk as it comes, no faster than the client takes them."""
+async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
+    """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
+    connection = cast("Connection", incoming.protocol)
     async for chunk in body:
-        if chunk:
+        if len(chunk) > _PIECE:
+            open_transport(incoming).write(b"%x\r\n" % len(chunk) if chunked else b"")
+            await _write_pieces(incoming, chunk, until)
+            open_transport(incoming).write(b"\r\n" if chunked else b"")
+        elif chunk:
             # Not by `writelines`: before Python 3.12.9 and 3.13.2 it never waits for a client (CVE-2024-12254).
             open_transport(incoming).write(http.framed(chunk) if chunked else chunk)
-            await incoming.writer.drain()
+            await connection.drained(len(chunk), until)
+
+
+async def _write_pieces(incoming: web.BaseRequest, data: bytes, until: float) -> None:
+    connection, view = cast("Connection", incoming.protocol), memoryview(data)
+    for start in range(0, len(data), _PIECE):
+        open_transport(incoming).write(view[start : start + _PIECE])
+        await connection.drained(len(data), until)

@@ -110,7 +110,10 @@ def framed(chunk: bytes) -> bytes:
 
 def refusal(error: ApiError) -> Response:
     """A refusal as an answer with its Status."""
-    return Response(error.code, {"content-type": "application/json"}, error.status().encode())
+    headers = {"content-type": "application/json"}
+    if error.details is not None and error.details.retry_after_seconds:
+        headers["retry-after"] = str(error.details.retry_after_seconds)
+    return Response(error.code, headers, error.status().encode())
 
 
 def _without_control(headers: Mapping[str, str]) -> dict[str, str]:

@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
-from aiohttp import HttpVersion11, web
-from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp import HttpVersion10, HttpVersion11, web
 from msgspec.structs import replace
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving import http
+from controller_manager.serving.backlog import Backlog
+from controller_manager.serving.body import Body
+from controller_manager.serving.budget import Budget
 from controller_manager.serving.connection import (
     CLOSE,
     KEEP,
@@ -33,9 +35,10 @@ from controller_manager.serving.crowd import Crowd
 from controller_manager.serving.door import ContextChoice, Door
 from controller_manager.serving.listening import CannotListen, listen
 
-_BODY_TIMEOUT = 60.0  # seconds a request's body may take to arrive
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
+_UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
 _LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
+_VERSIONS = frozenset({HttpVersion10, HttpVersion11})
 _HEADERS = 2000  # a user's groups come in one header each; `connection` bounds the bytes of all
 
 __all__ = ["CannotListen", "Limits", "Site"]
@@ -43,11 +46,15 @@ __all__ = ["CannotListen", "Limits", "Site"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a client may ask of a site: bytes in the head and the body of a request, connections of all together."""
+    """What clients may ask of a site: bytes in the head and the body of a request, and of all of them together
+    connections, bytes in unfinished heads, and bytes of answers that are not taken.
+    """
 
     head: int = 1024 * 1024
     body: int = 3 * 1024 * 1024
     connections: int = 10_000
+    heads: int = 64 * 1024 * 1024
+    backlog: int = 128 * 1024 * 1024
 
 
 _LIMITS = Limits()
@@ -58,8 +65,9 @@ class Site:
 
     `tls` is one context for all connections, or chooses that of each; None serves plain HTTP.
 
-    `handle` answers refusals itself; an exception it raises is logged and becomes a plain 500. It sees HEAD as
-    GET, and is cancelled when its client goes away.
+    `handle` gets a request before its body is read, and decides by asking for it (`Request.received`) that it will be:
+    a caller who is refused has sent it in vain, and the connection ends. An ApiError that it raises is answered, any
+    other exception is logged and becomes a plain 500. It sees HEAD as GET, and is cancelled when its client goes away.
     """
 
     def __init__(
@@ -78,12 +86,19 @@ class Site:
         self._tls = tls
         self._limits = limits
         self._crowd = Crowd(min(limits.connections, _files_for_clients()))
+        self._budget = Budget(limits.body)
+        self._backlog, self._heads = Backlog(limits.backlog), Backlog(limits.heads)
         self._share_port = share_port
         self._door: Door | None = None
         self._web: web.Server | None = None
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
         self._date = (0, "")
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory of bodies, unfinished heads and answers that clients have not taken."""
+        return self._budget.held + self._heads.held + self._backlog.held
 
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
@@ -95,11 +110,15 @@ class Site:
             manager,
             Roots(),
             self._crowd,
+            self._backlog,
+            self._heads,
             self._limits.head,
             loop=asyncio.get_running_loop(),
             access_log=None,
             keepalive_timeout=_IDLE_TIMEOUT,
-            lingering_time=2.0,
+            lingering_time=0,
+            read_bufsize=_UNREAD,
+            auto_decompress=False,
             max_line_size=_LINE_LIMIT,
             max_field_size=_LINE_LIMIT,
             max_headers=_HEADERS,
@@ -124,63 +143,55 @@ class Site:
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", incoming.protocol)
-        keep = incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
+        body = Body(incoming, self._limits.body, self._budget) if _has_body(incoming) else None
         try:
+            keep = _may_stay(incoming)
             try:
-                request = await self._understand(incoming, connection.certificate)
+                request = self._understand(incoming, connection.certificate, body)
             except errors.ApiError as error:
-                response, keep = http.refusal(error), False  # what is left of the body is not worth reading
+                response, keep = http.refusal(error), False
             else:
                 self._crowd.keep(connection)
-                response = await self._handle(request)
-                # Whoever is not believed shows its certificate, or another, on a connection of its own.
-                keep = keep and not self._stopping and response.status != 401
+                response = await self._answer(request)
+            # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
+            # sends whose body was not wanted is not worth reading.
+            unwanted = body is not None and not body.arrived
+            keep = keep and not (unwanted or self._stopping or response.status == 401)
             connection.answering = True
             try:
                 if isinstance(response.body, bytes):
                     await self._send(incoming, response, response.body, keep=keep)
                 else:
                     await self._send_stream(incoming, response, response.body, keep=keep)
+                if unwanted:
+                    self._crowd.wait_for(connection)
+                    await connection.part()
             except ConnectionError:
                 return CLOSE
             connection.answering = False
             return KEEP if keep else CLOSE
         finally:
+            if body is not None:
+                body.release()
             self._crowd.wait_for(connection)
 
-    async def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None) -> Request:
-        body = await self._read_body(incoming) if incoming.body_exists else b""
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._handle(request)
+        except errors.ApiError as error:
+            return http.refusal(error)
+
+    def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None, body: Body | None) -> Request:
+        if incoming.version not in _VERSIONS:
+            raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
+        if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
         path, query = http.parse_target(_target(incoming))
         method = "GET" if incoming.method == "HEAD" else incoming.method
         items = incoming.headers.items()
         headers = http.fold_headers(items)
-        request = Request(method, path, query, headers, body, certificate)
+        request = Request(method, path, query, headers, b"", certificate, unread=body)
         return request if len(headers) == len(items) else replace(request, repeated=http.repeated_headers(items))
-
-    async def _read_body(self, incoming: web.BaseRequest) -> bytes:
-        if incoming.method == "CONNECT":
-            incoming.content.feed_eof()  # aiohttp takes all that follows for a body
-            return b""
-        limit, parts, size = self._limits.body, [], 0
-        if (incoming.content_length or 0) > limit:
-            raise _too_large(limit)
-        if _waits_for_leave(incoming) and incoming.transport is not None:
-            incoming.transport.write(http.CONTINUE)
-        if incoming.content.is_eof() and incoming.content.exception() is None:  # it came with the head
-            return _within(limit, incoming.content.read_nowait())
-        try:
-            async with asyncio.timeout(_BODY_TIMEOUT):
-                while part := await incoming.content.readany():
-                    parts.append(part)
-                    size += len(part)
-                    if size > limit:
-                        raise _too_large(limit)
-        except TimeoutError:
-            raise errors.BadRequest(f"the body did not arrive within {_BODY_TIMEOUT:.0f} seconds") from None
-        except (web.RequestPayloadError, HttpProcessingError) as error:
-            incoming.content.feed_eof()  # nothing more is waited for
-            raise errors.BadRequest(f"the body cannot be read: {error}") from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
         framing = http.content_length(response.status, len(body))
@@ -193,6 +204,7 @@ class Site:
         self, incoming: web.BaseRequest, response: Response, body: AsyncIterator[bytes], *, keep: bool
     ) -> None:
         chunked = incoming.version >= HttpVersion11
+        until = getattr(body, "ends_at", math.inf)
         task = asyncio.current_task()
         assert task is not None
         self._streams.add(task)
@@ -200,7 +212,7 @@ class Site:
             framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
             open_transport(incoming).write(self._head(response, framing, keep=keep))
             if incoming.method != "HEAD":
-                await write_chunks(incoming, body, chunked=chunked)
+                await write_chunks(incoming, body, until, chunked=chunked)
         except asyncio.CancelledError:
             if not self._stopping or incoming.transport is None:
                 raise
@@ -212,6 +224,7 @@ class Site:
                 await aclose()
         if chunked and incoming.method != "HEAD":
             open_transport(incoming).write(http.LAST_CHUNK)
+            await cast("Connection", incoming.protocol).drained(0, until)
 
     def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
         date, repeated = self._date_line(), response.repeated
@@ -236,21 +249,18 @@ def _target(incoming: web.BaseRequest) -> str:
     return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
 
 
+def _has_body(incoming: web.BaseRequest) -> bool:
+    if incoming.method == "CONNECT":
+        incoming.content.feed_eof()  # aiohttp takes all that follows for a body
+        return False
+    return incoming.body_exists
+
+
+def _may_stay(incoming: web.BaseRequest) -> bool:
+    """Whether the connection may serve another request."""
+    return incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
+
+
 def _leaves_http(incoming: web.BaseRequest) -> bool:
     """Whether the client offers to go on in another protocol; what it sends behind that is no request to be trusted."""
     return incoming.method == "CONNECT" or "upgrade" in incoming.headers
-
-
-def _waits_for_leave(incoming: web.BaseRequest) -> bool:
-    """Whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
-    return incoming.headers.get("expect", "").lower() == "100-continue" and incoming.version >= HttpVersion11
-
-
-def _within(limit: int, body: bytes) -> bytes:
-    if len(body) > limit:
-        raise _too_large(limit)
-    return body
-
-
-def _too_large(limit: int) -> errors.RequestEntityTooLarge:
-    return errors.RequestEntityTooLarge(f"the body of a request is limited to {limit} bytes")

@@ -178,7 +178,9 @@ def test_no_path_leads_around_the_guard(connect: Callable[..., Connection], path
         (["Authorization: Bearer good\x00"], 400),
         (["X-Remote-User: root", "X-Remote-Group: system:masters"], 403),
         (["Impersonate-User: root", "Impersonate-Group: system:masters"], 403),
-        (["Authorization: Bearer good", "Impersonate-User: system:anonymous"], 200),
+        (["Impersonate-Uid: 1"], 400),
+        (["Authorization: Bearer good", "Impersonate-User: system:anonymous"], 403),
+        (["Authorization: Bearer good", "impersonate-EXTRA-scopes: x"], 400),
     ],
 )
 def test_what_headers_alone_achieve(connect: Callable[..., Connection], headers: list[str], status: int) -> None:

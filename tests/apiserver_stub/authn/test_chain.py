@@ -6,7 +6,7 @@ from apiserver_stub.authn.certificate import by_certificate
 from apiserver_stub.authn.chain import Who
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens
 from apiserver_stub.call import User
-from controller_manager.api.errors import Forbidden, Unauthorized
+from controller_manager.api.errors import BadRequest, Forbidden, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 
 TOKENS = BearerTokens([StaticTokens({"token": User("joe")}, ["us"]).find], ["us"])
@@ -38,7 +38,19 @@ def test_a_stranger_is_refused(headers: dict[str, str]) -> None:
         WHO(Request("GET", "/", headers=headers))
 
 
-@pytest.mark.parametrize("header", ["impersonate-user", "impersonate-group", "impersonate-uid"])
+@pytest.mark.parametrize("header", ["impersonate-group", "impersonate-uid", "impersonate-extra-scopes"])
 def test_nobody_is_served_who_would_be_another(header: str) -> None:
     with pytest.raises(Forbidden, match="serves no impersonation"):
-        WHO(Request("GET", "/", headers={**BEARER, header: "eve"}))
+        WHO(Request("GET", "/", headers={**BEARER, "impersonate-user": "eve", header: "x"}))
+    with pytest.raises(BadRequest, match="Impersonate-User"):
+        WHO(Request("GET", "/", headers={**BEARER, header: "x"}))
+
+
+def test_who_is_not_known_learns_that_first() -> None:
+    with pytest.raises(Unauthorized):
+        WHO(Request("GET", "/", headers={"impersonate-user": "eve"}))
+
+
+def test_headers_of_a_proxy_are_but_headers() -> None:
+    headers = {**BEARER, "x-remote-user": "eve", "x-remote-group": "system:masters"}
+    assert WHO(Request("GET", "/", headers=headers)) == User("joe", groups=("system:authenticated",))

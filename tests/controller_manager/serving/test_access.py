@@ -103,6 +103,14 @@ async def test_the_rest_is_for_those_who_are_known_and_allowed(access, name, met
             await access.check(request)
 
 
+@pytest.mark.parametrize("name", ["alice", "root"])
+async def test_nobody_acts_in_the_name_of_another(access, name):
+    with pytest.raises(Forbidden, match="serves no impersonation"):
+        await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-user": "system:anonymous"}))
+    with pytest.raises(BadRequest, match="Impersonate-User"):
+        await access.check(Request("GET", "/metrics", headers={"name": name, "impersonate-group": "nobody"}))
+
+
 async def test_a_refusal_names_the_caller_and_what_was_wanted(access):
     with pytest.raises(Forbidden) as refusal:
         await access.check(Request("GET", "/metrics"))

@@ -13,6 +13,7 @@ HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 
 
 async def answer_slowly(request: Request) -> Response:
+    await request.received("somebody")
     await asyncio.sleep(float(request.path.removeprefix("/").removeprefix("a") or 0))
     return Response(200, {}, b"hello")
 
@@ -110,3 +111,39 @@ async def test_a_body_has_a_minute():
         seconds, said = await visit.lives()
     assert said.startswith(b"HTTP/1.1 400")
     assert 60 <= seconds < 64
+
+
+async def endless() -> AsyncIterator[bytes]:
+    while True:
+        yield b"x" * 1_000_000
+
+
+class Watch(AsyncIterator[bytes]):
+    """A stream with an end of its own."""
+
+    def __init__(self) -> None:
+        self.ends_at = asyncio.get_running_loop().time() + 5
+
+    async def __anext__(self) -> bytes:
+        return b"x" * 100_000
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(("stream", "seconds"), [(endless, 30), (Watch, 5)])
+async def test_who_takes_nothing_is_cut_off_in_time(stream, seconds):
+    """A piece of an answer has half a minute; a watch is over when its time is, whatever its reader does."""
+
+    async def answer(_: Request) -> Response:
+        return Response(200, {}, stream())
+
+    site, loop = Site(answer, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    await site.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
+    writer.write(HEAD + b"\r\n")
+    await asyncio.sleep(seconds - 1)
+    assert site.held
+    await asyncio.sleep(2)
+    assert not site.held
+    assert loop.time() == seconds + 1
+    writer.transport.abort()
+    await site.stop(1)

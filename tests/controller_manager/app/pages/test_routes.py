@@ -36,6 +36,23 @@ def make_pages(*flags: str) -> Pages:
     return Pages(access, Health(get_logger("test")), routes)
 
 
+class Unreadable:
+    """A body that nobody may read."""
+
+    async def read(self, caller: str) -> bytes:
+        raise AssertionError(f"it is read for {caller}")
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/healthz", "/metrics", "/configz", "/nonsense"])
+@pytest.mark.parametrize("certificate", [None, Certificate("root", ("system:masters",))])
+async def test_no_body_is_read_of_anybody(
+    pages: Pages, method: str, path: str, certificate: Certificate | None
+) -> None:
+    response = await pages.handle(Request(method, path, certificate=certificate, unread=Unreadable()))
+    assert response.status in (200, 403, 404, 405)
+
+
 @pytest.fixture
 def pages() -> Pages:
     return make_pages()

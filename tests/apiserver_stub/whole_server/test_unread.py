@@ -1,0 +1,92 @@
+"""Bodies are read for callers who are let in, and watches end although nobody reads them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.errors import TooManyRequests
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.runtime import Runtime
+from controller_manager.serving import Site
+
+ADMIN = Certificate("admin", ("system:masters",))
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+class OnTheWire:
+    """A body that notes for whom it is read."""
+
+    def __init__(self, body: Any = None) -> None:
+        self.body = msgspec.json.encode(body)
+        self.read_for: list[str] = []
+
+    async def read(self, caller: str) -> bytes:
+        self.read_for.append(caller)
+        if self.body == b"null":
+            raise TooManyRequests("there is no room")
+        return self.body
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    tokens = tmp_path / "tokens.csv"
+    tokens.write_text('s3cret,jane,42,"dev,ops"\n')
+    server = build(FLAGS.parse(("--storage-backend=memory", f"--token-auth-file={tokens}")), Runtime("test"))
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (Request("POST", CONFIG_MAPS), 401),
+        (Request("POST", CONFIG_MAPS, headers={"authorization": "Bearer forged"}), 401),
+        (Request("POST", CONFIG_MAPS, headers={"impersonate-user": "eve"}, certificate=ADMIN), 403),
+        (Request("POST", CONFIG_MAPS, headers={"impersonate-extra-scopes": "x"}, certificate=ADMIN), 400),
+        (Request("POST", "/api/v1/namespaces/default/nonsense", certificate=ADMIN), 404),
+        (Request("POST", "/healthz", certificate=ADMIN), 405),
+    ],
+)
+async def test_the_body_of_who_is_refused_is_not_read(api: ApiServer, request_: Request, status: int) -> None:
+    body = OnTheWire({})
+    response = await api.handle(msgspec.structs.replace(request_, unread=body))
+    assert (response.status, body.read_for) == (status, [])
+
+
+async def test_who_is_let_in_is_named_to_the_reader(api: ApiServer) -> None:
+    body = OnTheWire({"metadata": {"name": "a"}})
+    response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=body))
+    assert (response.status, body.read_for) == (201, ["admin"])
+
+
+async def test_where_there_is_no_room_for_a_body_its_sender_may_come_again(api: ApiServer) -> None:
+    response = await api.handle(Request("POST", CONFIG_MAPS, certificate=ADMIN, unread=OnTheWire()))
+    assert response.status == 429
+
+
+@pytest.mark.virtual
+async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServer) -> None:
+    for number in range(10):
+        body = msgspec.json.encode({"metadata": {"name": f"a{number}"}, "data": {"a": "x" * 1_000_000}})
+        assert (await api.handle(Request("POST", CONFIG_MAPS, body=body, certificate=ADMIN))).status == 201
+    site, loop = Site(api.handle, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    await site.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
+    writer.write(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=5 HTTP/1.1\r\nhost: x\r\n".encode())
+    writer.write(b"authorization: Bearer s3cret\r\n\r\n")
+    began = loop.time()
+    await asyncio.sleep(4.5)
+    assert site.held
+    await asyncio.sleep(1)
+    assert not site.held
+    assert loop.time() - began < 6
+    assert not (await asyncio.wait_for(reader.read(), 5)).endswith(b"\r\n0\r\n\r\n")  # it breaks off
+    writer.transport.abort()
+    await site.stop(1)

@@ -1,0 +1,100 @@
+"""Room for bodies: of a caller, of all, in what order, and for how long somebody waits for it."""
+
+import asyncio
+
+import pytest
+
+from controller_manager.api.errors import TooManyRequests
+from controller_manager.serving.budget import Budget
+
+pytestmark = pytest.mark.virtual
+
+
+class Readers:
+    """Callers who take room for a body each."""
+
+    def __init__(self, budget: Budget, group: asyncio.TaskGroup) -> None:
+        self.budget, self._group = budget, group
+        self.reading: list[str] = []
+
+    async def begin(self, *callers: str, size: int = 10) -> None:
+        for caller in callers:
+            self._group.create_task(self._take(caller, size))
+            await asyncio.sleep(0.01)
+
+    async def end(self, caller: str, size: int = 10) -> None:
+        self.reading.remove(caller)
+        self.budget.give_back(caller, size)
+        await asyncio.sleep(0.01)
+
+    async def _take(self, caller: str, size: int) -> None:
+        await self.budget.take(caller, size)
+        self.reading.append(caller)
+
+
+async def test_a_caller_may_read_four_of_the_largest_at_a_time_and_holds_up_nobody_else():
+    async with asyncio.TaskGroup() as group:
+        readers = Readers(Budget(10), group)
+        await readers.begin("a", "a", "a", "a", "a", "b")
+        assert readers.reading == ["a", "a", "a", "a", "b"]
+        await readers.end("a")
+        assert readers.reading == ["a", "a", "a", "b", "a"]
+
+
+async def test_all_together_have_a_bound_and_come_in_order():
+    async with asyncio.TaskGroup() as group:
+        readers = Readers(Budget(10), group)
+        await readers.begin(*map(str, range(24)))
+        assert readers.budget.held == 240
+        await readers.begin("late")
+        await readers.begin("later", size=1)
+        assert len(readers.reading) == 24
+        await readers.end("0", 1)
+        readers.reading.append("0")
+        assert "later" not in readers.reading
+        await readers.end("0", 9)
+        assert "late" in readers.reading
+        await readers.end("1")
+        assert "later" in readers.reading
+
+
+async def test_who_waits_too_long_is_told_to_come_again():
+    budget, loop = Budget(10), asyncio.get_running_loop()
+    for _ in range(4):
+        await budget.take("a", 10)
+    with pytest.raises(TooManyRequests) as refusal:
+        await budget.take("a", 10)
+    assert refusal.value.details is not None
+    assert (loop.time(), refusal.value.details.retry_after_seconds) == (10, 1)
+    assert budget.held == 40
+
+
+async def test_too_many_do_not_wait_at_all():
+    budget, loop = Budget(10), asyncio.get_running_loop()
+    for _ in range(4):
+        await budget.take("a", 10)
+    async with asyncio.TaskGroup() as group:
+        waiting = [group.create_task(budget.take("a", 10)) for _ in range(200)]
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests):
+            await budget.take("a", 10)
+        assert loop.time() == 0
+        for one in waiting:
+            one.cancel()
+
+
+async def test_who_leaves_while_waiting_leaves_nothing_behind():
+    budget = Budget(10)
+    for _ in range(4):
+        await budget.take("a", 10)
+    async with asyncio.TaskGroup() as group:
+        early, late = (group.create_task(budget.take("a", 10)) for _ in range(2))
+        await asyncio.sleep(0)
+        early.cancel()
+        await asyncio.sleep(0)
+        budget.give_back("a", 10)
+        late.cancel()  # it has been let in just now
+    for _ in range(3):
+        budget.give_back("a", 10)
+    assert budget.held == 0
+    await budget.take("a", 40)
