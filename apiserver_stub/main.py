@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import uvloop
 
+from apiserver_stub import maintenance
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.component_statuses import Ask
 from apiserver_stub.credentials import ADMIN, Authority, reachable_address, server_hosts, server_url
@@ -40,7 +41,10 @@ class CannotStart(Exception):
 
 def main() -> None:
     """Run until a signal comes; exit with status 1 when that is impossible."""
-    options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:])
+    if sys.argv[1:2] and sys.argv[1] in maintenance.COMMANDS:
+        maintenance.run(sys.argv[1], sys.argv[2:])
+        return
+    options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:], maintenance.HELP)
     log = options[LogOptions]
     configure(json=log.logging_format == "json", levels=Levels(log.verbosity))
     try:

@@ -49,6 +49,7 @@ class Audit:
             self.close()
             return
         seen.exists = True
+        self._connection.execute("BEGIN")  # all that is read is of one state, though a server may go on writing
         self.state = schema.read_state(self._connection)
         seen.stateless = self.state is None
         if self.state is not None:

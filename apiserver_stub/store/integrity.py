@@ -94,7 +94,8 @@ def _middle(seen: Observed) -> list[str]:
         return []
     missing = said.written.records - found.records - len(seen.damaged)
     if missing > 0:
-        return [f"{missing} records up to revision {said.revision} are missing"]
+        what = "1 record" if missing == 1 else f"{missing} records"
+        return [f"{what} up to revision {said.revision} missing"]
     return [] if seen.damaged else [f"records up to revision {said.revision} are not those that were written"]
 
 

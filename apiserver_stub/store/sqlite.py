@@ -199,7 +199,7 @@ class SqliteBackend:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.is_dir():
             raise IsADirectoryError(None, "Is a directory")
-        self._witness = Witness(witness_path(self._path), self._path)
+        self._witness = Witness(self._path)
         seen = self._audit.seen
         seen.said, seen.unreadable = self._witness.read()
         seen.boot = boot_id()
@@ -369,11 +369,6 @@ class SqliteBackend:
             self._beside.sync()
         except (sqlite3.Error, OSError) as error:
             self._log.error("the store could not be closed in order", error=error)
-
-
-def witness_path(path: Path) -> Path:
-    """Where the witness of a store is."""
-    return path.with_name(f"{path.name}-witness")
 
 
 def _new_name() -> str:

@@ -40,10 +40,10 @@ class Acknowledged(NamedTuple):
 class Witness:
     """The file of what was acknowledged. Who holds it open may use the store, and nobody else."""
 
-    def __init__(self, path: Path, store: Path) -> None:
+    def __init__(self, store: Path) -> None:
         """Make the file if need be and take it; `store` is the path of the database. Raises `Unusable` or `OSError`."""
-        self.path = path
-        self._file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        self.path = witness_path(store)
+        self._file = os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -70,6 +70,11 @@ class Witness:
         if os.fstat(self._file).st_size == 0:
             self.path.unlink(missing_ok=True)
         os.close(self._file)
+
+
+def witness_path(store: Path) -> Path:
+    """Where the witness of a store is, by the path of its database."""
+    return store.with_name(f"{store.name}-witness")
 
 
 def parse(content: bytes) -> tuple[Acknowledged | None, bool]:

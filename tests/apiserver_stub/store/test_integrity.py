@@ -20,9 +20,9 @@ from apiserver_stub.store.history import Retention
 from apiserver_stub.store.integrity import JUMP, Observed, in_doubt, losses
 from apiserver_stub.store.refusals import TooOld, Unusable
 from apiserver_stub.store.row import CorruptRow, Record, flaw_of
-from apiserver_stub.store.sqlite import SqliteBackend, witness_path
+from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
-from apiserver_stub.store.witness import Acknowledged, parse
+from apiserver_stub.store.witness import Acknowledged, parse, witness_path
 
 FILES = ("", "-wal", "-witness")
 
@@ -193,7 +193,7 @@ async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) ->
     store = await opened(killed)
     await store.close()
     direct(killed, "DELETE FROM log WHERE revision IN (5, 6)")
-    with pytest.raises(Unusable, match="2 records up to revision 21 are missing"):
+    with pytest.raises(Unusable, match="2 records up to revision 21 missing"):
         await opened(killed)
     direct(killed, "UPDATE state SET data = data || ' '")
     with pytest.raises(Unusable, match="what it says of its own history is damaged"):
@@ -351,7 +351,7 @@ WHOLE: dict[str, Any] = {
         ({"store": b"b" * 16}, ["of another store"]),
         ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
         ({"revision": 9}, ["revisions 10 to 10 are gone"]),
-        ({"present": Tally(2, 30)}, ["2 records up to revision 10 are missing"]),
+        ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
         ({"present": Tally(4, 31)}, ["not those that were written"]),
         ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
         ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),

@@ -1,0 +1,131 @@
+"""Commands beside serving: snapshots of the store, their restoration, and checks."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Self
+
+from pydantic import model_validator
+
+from apiserver_stub.flags import DATABASE
+from apiserver_stub.store.integrity import JUMP
+from apiserver_stub.store.refusals import Unusable
+from apiserver_stub.store.snapshot import Content, check, restore, take
+from controller_manager.base.clock import monotonic
+from controller_manager.options import FlagSet, Options, Parsed, command_line, flag
+
+_PROGRAM = "apiserver-stub"
+_EVERY = 1.0  # seconds between two lines about how far it has come
+
+
+class SnapshotOptions(Options):
+    """What is copied, and where to."""
+
+    title = "Snapshot"
+
+    data_dir: str = flag("apiserver-data", "Data folder of the server, which may run meanwhile.")
+    file: str = flag("", "File to make; it must not be there yet.")
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if not self.file:
+            raise ValueError("--file must name the file of the snapshot")
+        return self
+
+
+class RestoreOptions(Options):
+    """What is made a store again, and where."""
+
+    title = "Restore"
+
+    file: str = flag("", "The snapshot.")
+    data_dir: str = flag("apiserver-data", "Data folder of the server to be; there must be no store in it yet.")
+    revision_jump: int = flag(
+        JUMP,
+        "By how much revisions jump, more than were given out since the snapshot, so that none is given out again.",
+        minimum=1,
+        maximum=1 << 48,
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if not self.file:
+            raise ValueError("--file must name the file of the snapshot")
+        return self
+
+
+class CheckOptions(Options):
+    """What is read."""
+
+    title = "Check"
+
+    data_dir: str = flag("apiserver-data", "Data folder of a server, which may run meanwhile.")
+    file: str = flag("", "A snapshot to check instead.")
+
+
+def run(command: str, argv: Sequence[str]) -> None:
+    """Carry out a command; prints one sentence, and exits with status 1 when it cannot be done."""
+    summary, group, work = _COMMANDS[command]
+    options = command_line(f"{_PROGRAM} {command}", summary, FlagSet(group), argv)
+    try:
+        sys.stdout.write(f"{work(options, _Progress().tell)}\n")
+    except (Unusable, OSError) as error:
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        sys.stderr.write(f"{_PROGRAM} {command}: {why}\n")
+        raise SystemExit(1) from None
+
+
+class _Progress:
+    """Tells a person who waits how far it has come, about every second."""
+
+    def __init__(self) -> None:
+        self._next = monotonic() + _EVERY
+
+    def tell(self, words: str) -> None:
+        """Say so if it is time to."""
+        if monotonic() >= self._next:
+            self._next = monotonic() + _EVERY
+            sys.stderr.write(f"{words}\n")
+            sys.stderr.flush()
+
+
+def _take(options: Parsed, tell: Callable[[str], None]) -> str:
+    chosen = options[SnapshotOptions]
+    content = take(Path(chosen.data_dir) / DATABASE, Path(chosen.file), tell)
+    return f"{chosen.file}: {_told(content)}"
+
+
+def _restore(options: Parsed, tell: Callable[[str], None]) -> str:
+    chosen = options[RestoreOptions]
+    revision = restore(Path(chosen.file), Path(chosen.data_dir) / DATABASE, chosen.revision_jump, tell)
+    return f"{chosen.data_dir}: restored; revisions go on after {revision}"
+
+
+def _check(options: Parsed, tell: Callable[[str], None]) -> str:
+    chosen = options[CheckOptions]
+    path = Path(chosen.file) if chosen.file else Path(chosen.data_dir) / DATABASE
+    content = check(path, tell)
+    if content.damaged:
+        raise Unusable(f"{path} holds {len(content.damaged)} damaged objects: {', '.join(content.damaged[:20])}")
+    return f"{path}: whole, {_told(content)}"
+
+
+def _told(content: Content) -> str:
+    damaged = f", {len(content.damaged)} of them damaged" if content.damaged else ""
+    kinds = f"{content.resources} kind{'s' if content.resources != 1 else ''}"
+    return f"{content.records} records of {kinds}{damaged}, up to revision {content.revision}"
+
+
+_Work = Callable[[Parsed, Callable[[str], None]], str]
+_COMMANDS: Mapping[str, tuple[str, type[Options], _Work]] = MappingProxyType(
+    {
+        "snapshot": ("Copies the store of a server, running or not, to one file.", SnapshotOptions, _take),
+        "restore": ("Makes a snapshot the store of a server that is not there yet.", RestoreOptions, _restore),
+        "check": ("Reads a store or a snapshot, and says whether all is there.", CheckOptions, _check),
+    }
+)
+COMMANDS = frozenset(_COMMANDS)
+HELP: Mapping[str, str] = MappingProxyType(
+    {f"Command {_PROGRAM} {name}": f"{summary} --help lists its flags." for name, (summary, _, _) in _COMMANDS.items()}
+)
