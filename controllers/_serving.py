@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from controller_manager.api.core import Pod, Service, ServicePort
+from controller_manager.api.core import TCP, Pod, Service, ServicePort
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -56,7 +56,7 @@ def offered_ports(pod: Pod) -> Mapping[tuple[str, str], int]:
     offered: dict[tuple[str, str], int] = {}
     for container in (*pod.spec.containers, *sidecars):
         for port in container.ports:
-            offered.setdefault((port.name, port.protocol), port.container_port)
+            offered.setdefault((port.name, port.protocol or TCP), port.container_port)
     return offered
 
 
@@ -64,7 +64,7 @@ def target_port(port: ServicePort, offered: Mapping[tuple[str, str], int]) -> in
     """The number `port` leads to in a pod with these `offered_ports`; None when it offers none of that name."""
     if not isinstance(port.target_port, str):
         return port.target_port or port.port
-    return offered.get((port.target_port, port.protocol))
+    return offered.get((port.target_port, port.protocol or TCP))
 
 
 def trigger_time(

@@ -21,7 +21,7 @@ from controller_manager.api.reviews import (
     SubjectAccessReview,
     SubjectAccessReviewSpec,
 )
-from controller_manager.api.timestamps import parse_time
+from controller_manager.api.timestamps import time_of
 from controller_manager.base.clock import utc_now
 from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
 from controller_manager.options import Options
@@ -143,6 +143,6 @@ def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[Claim]:
 
 def next_look(request: CertificateSigningRequest, now: datetime) -> float:
     """Seconds until the sender is asked about again."""
-    created = request.metadata.creation_timestamp
-    age = (now - parse_time(created)).total_seconds() if created else 0.0
+    created = time_of(request.metadata.creation_timestamp)
+    age = (now - created).total_seconds() if created else 0.0
     return min(max(_SOONEST, age), _LATEST)

@@ -14,7 +14,7 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
 )
 from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import parse_time
+from controller_manager.api.timestamps import parse_time, told
 from controller_manager.base.clock import utc_now
 from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
 from controller_manager.options import Options
@@ -81,15 +81,16 @@ def end_of(request: CertificateSigningRequest) -> datetime | None:
 
 def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
     conditions, certificate = request.status.conditions, request.status.certificate
-    if not conditions and request.metadata.creation_timestamp:
-        yield _later(request.metadata.creation_timestamp, OPEN)
+    if not conditions and (created := told(request.metadata.creation_timestamp)):
+        yield _later(created, OPEN)
     for condition in conditions:
-        if condition.last_update_time is None:
+        updated = told(condition.last_update_time)
+        if not updated:
             continue
         if condition.type in (DENIED, FAILED):
-            yield _later(condition.last_update_time, DONE)
+            yield _later(updated, DONE)
         elif condition.type == APPROVED:
-            yield _later(condition.last_update_time, DONE if certificate else OPEN)
+            yield _later(updated, DONE if certificate else OPEN)
     if certificate and request.condition(APPROVED) and (expiry := expiry_of(certificate)):
         yield expiry
 

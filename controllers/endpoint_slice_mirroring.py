@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from controller_manager.api.core import (
     ENDPOINTS,
     SERVICES,
+    TCP,
     EndpointAddress,
     EndpointPort,
     Endpoints,
@@ -222,7 +223,7 @@ def _endpoint(address: EndpointAddress, ip: str, ready: bool) -> Endpoint:
 
 
 def _port(port: EndpointPort) -> SlicePort:
-    return SlicePort(name=port.name, port=port.port, protocol=port.protocol, app_protocol=port.app_protocol)
+    return SlicePort(name=port.name, port=port.port, protocol=port.protocol or TCP, app_protocol=port.app_protocol)
 
 
 def _is_going(endpoints: Endpoints) -> bool:

@@ -8,6 +8,9 @@ from controller_manager.api.edit import Condition
 from controller_manager.api.model import Model, Object
 from controller_manager.api.resource import Resource
 
+TCP = "TCP"
+"""The protocol of a port that names none."""
+
 
 class NamespaceSpec(Model):
     finalizers: tuple[str, ...] = ()
@@ -38,7 +41,7 @@ class ObjectReference(Model):
 class ContainerPort(Model):
     container_port: int
     name: str = ""
-    protocol: str = "TCP"
+    protocol: str = TCP
 
 
 class ResourceRequirements(Model):
@@ -94,7 +97,7 @@ class Pod(Object):
 class ServicePort(Model):
     port: int
     name: str = ""
-    protocol: str = "TCP"
+    protocol: str = TCP
     target_port: int | str | None = None
     app_protocol: str | None = None
 
@@ -127,7 +130,7 @@ class EndpointPort(Model):
 
     port: int
     name: str = ""
-    protocol: str = "TCP"
+    protocol: str = TCP
     app_protocol: str | None = None
 
 

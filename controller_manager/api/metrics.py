@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from controller_manager.api.decode import Decoder
 from controller_manager.api.model import Model
 
@@ -30,8 +32,10 @@ class PodMetrics(Model):
     containers: tuple[ContainerMetrics, ...] = ()
 
 
-class PodMetricsList(Model):
-    items: tuple[PodMetrics, ...] = ()
+class MetricsList(Model):
+    """Values of several objects, not decoded yet: one that can't be costs no other."""
+
+    items: tuple[msgspec.Raw, ...] = ()
 
 
 class CustomValue(Model):
@@ -41,18 +45,10 @@ class CustomValue(Model):
     value: str | int | float = "0"
 
 
-class CustomValueList(Model):
-    items: tuple[CustomValue, ...] = ()
-
-
 class ExternalValue(Model):
     """One series of a metric of something outside of the cluster."""
 
     value: str | int | float = "0"
-
-
-class ExternalValueList(Model):
-    items: tuple[ExternalValue, ...] = ()
 
 
 class _Version(Model):
@@ -65,7 +61,8 @@ class ApiGroup(Model):
     versions: tuple[_Version, ...] = ()
 
 
-POD_METRICS = Decoder(PodMetricsList)
-CUSTOM_VALUES = Decoder(CustomValueList)
-EXTERNAL_VALUES = Decoder(ExternalValueList)
+METRICS_LIST = Decoder(MetricsList)
+POD_METRICS = Decoder(PodMetrics)
+CUSTOM_VALUE = Decoder(CustomValue)
+EXTERNAL_VALUE = Decoder(ExternalValue)
 API_GROUP = Decoder(ApiGroup)

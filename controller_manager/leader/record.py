@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from controller_manager.api.coordination import Lease, LeaseSpec
-from controller_manager.api.timestamps import format_micro
+from controller_manager.api.timestamps import format_micro, told
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ def read(lease: Lease) -> Record:
     return Record(
         holder=spec.holder_identity,
         seconds=float(spec.lease_duration_seconds or 0),
-        renewed=spec.renew_time or "",
-        acquired=spec.acquire_time or "",
+        renewed=told(spec.renew_time),
+        acquired=told(spec.acquire_time),
         transitions=spec.lease_transitions or 0,
     )
 

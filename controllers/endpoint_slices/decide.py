@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import ObjectReference, Pod, Service
+from controller_manager.api.core import TCP, ObjectReference, Pod, Service
 from controller_manager.api.discovery import (
     MANAGED_BY,
     SERVICE_NAME,
@@ -209,7 +209,7 @@ def _ports(service: Service, pod: Pod) -> Iterable[SlicePort]:
     for port in service.spec.ports:
         number = target_port(port, offered)
         if number is not None:
-            yield SlicePort(name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol)
+            yield SlicePort(name=port.name, port=number, protocol=port.protocol or TCP, app_protocol=port.app_protocol)
 
 
 def _labels(service: Service) -> dict[str, str]:

@@ -8,6 +8,7 @@ import msgspec
 
 from controller_manager.api.core import (
     ENDPOINTS,
+    TCP,
     EndpointAddress,
     EndpointPort,
     Endpoints,
@@ -213,7 +214,7 @@ def _endpoint(service: Service, pod: Pod, ip: str) -> EndpointAddress:
 
 
 def _endpoint_port(port: ServicePort, number: int) -> EndpointPort:
-    return EndpointPort(name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol)
+    return EndpointPort(name=port.name, port=number, protocol=port.protocol or TCP, app_protocol=port.app_protocol)
 
 
 def _labels(service: Service) -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from controller_manager.api.core import Container, Pod, ResourceRequirements
 from controller_manager.api.edit import Condition
-from controller_manager.api.timestamps import parse_time
+from controller_manager.api.timestamps import time_of, told
 from controller_manager.options.duration import parse_duration
 
 from .amounts import milli
@@ -120,7 +120,7 @@ def _requested(resources: ResourceRequirements | None, resource: str) -> str | N
 
 def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
     condition = _readiness(pod)
-    if condition is None or pod.status.start_time is None:
+    if condition is None or not told(pod.status.start_time):
         return True
     started, turned = seconds_of(pod.status.start_time), seconds_of(condition.last_transition_time)
     if started + startup.initialization > now:
@@ -131,7 +131,8 @@ def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
 def seconds_of(time: str | None) -> float:
     """A time of the API as seconds since the epoch; 0 without one that can be read."""
     try:
-        return parse_time(time).timestamp() if time else 0.0
+        moment = time_of(time)
+        return moment.timestamp() if moment else 0.0
     except ValueError:
         return 0.0
 

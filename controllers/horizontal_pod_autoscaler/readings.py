@@ -9,9 +9,10 @@ from controller_manager.api.autoscaling import MetricIdentifier, MetricSelector,
 from controller_manager.api.decode import Decoder
 from controller_manager.api.metrics import (
     CUSTOM_METRICS,
-    CUSTOM_VALUES,
+    CUSTOM_VALUE,
     EXTERNAL_METRICS,
-    EXTERNAL_VALUES,
+    EXTERNAL_VALUE,
+    METRICS_LIST,
     POD_METRICS,
     RESOURCE_METRICS,
     ContainerMetrics,
@@ -84,7 +85,7 @@ def text_of(selector: MetricSelector | None) -> str:
 
 def resource_samples(body: bytes, resource: str, container: str = "") -> Samples:
     """What each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
-    items = _decode(POD_METRICS, body).items
+    items = _each(POD_METRICS, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the resource metrics API")
     found: dict[str, Sample] = {}
@@ -108,7 +109,7 @@ def _use(pod: PodMetrics, resource: str, container: str) -> int | None:
 
 def pods_samples(body: bytes) -> Samples:
     """A custom metric of each pod. Raises CannotCompute when there is none."""
-    items = _decode(CUSTOM_VALUES, body).items
+    items = _each(CUSTOM_VALUE, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the custom metrics API")
     return {each.described_object.name: Sample(milli(each.value)) for each in items}
@@ -116,7 +117,7 @@ def pods_samples(body: bytes) -> Samples:
 
 def object_value(body: bytes) -> int:
     """A custom metric of one object, in thousandths."""
-    items = _decode(CUSTOM_VALUES, body).items
+    items = _all(CUSTOM_VALUE, body)
     if len(items) != 1:
         raise CannotCompute(f"the custom metrics API has {len(items)} values for one object")
     return milli(items[0].value)
@@ -124,13 +125,31 @@ def object_value(body: bytes) -> int:
 
 def external_value(body: bytes) -> int:
     """The sum of all series of an external metric, in thousandths."""
-    items = _decode(EXTERNAL_VALUES, body).items
+    items = _all(EXTERNAL_VALUE, body)
     if not items:
         raise CannotCompute("no metrics returned by the external metrics API")
     return min(LARGEST, sum(milli(each.value) for each in items))
 
 
-def _decode(decoder: Decoder[_Form], body: bytes) -> _Form:
+def _all(decoder: Decoder[_Form], body: bytes) -> list[_Form]:
+    """The items, of which none may be missing."""
+    return [_decode(decoder, item) for item in _decode(METRICS_LIST, body).items]
+
+
+def _each(decoder: Decoder[_Form], body: bytes) -> list[_Form]:
+    """The items that can be read; if there are any, a pod whose item can't is one without metrics."""
+    found, problem = [], None
+    for item in _decode(METRICS_LIST, body).items:
+        try:
+            found.append(_decode(decoder, item))
+        except CannotCompute as error:
+            problem = error
+    if not found and problem is not None:
+        raise problem
+    return found
+
+
+def _decode(decoder: Decoder[_Form], body: bytes | msgspec.Raw) -> _Form:
     try:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:

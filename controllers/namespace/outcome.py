@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller_manager.api.edit import Condition, with_condition
 from controller_manager.api.model import PartialObject
-from controller_manager.api.timestamps import format_time, parse_time
+from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.client.discovery import ServedResource
 
 # What holders of finalizers are given before the next look, and the shortest wait between two looks.
@@ -92,8 +92,8 @@ def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, f
 
 def _had_its_time(obj: PartialObject, now: datetime) -> bool:
     """What was given a grace names the moment of its end as that of its deletion."""
-    moment = obj.metadata.deletion_timestamp
-    return moment is None or parse_time(moment) < now
+    moment = time_of(obj.metadata.deletion_timestamp)
+    return moment is None or moment < now
 
 
 def next_look(outcome: Outcome, age: float, period: float) -> float:

@@ -196,3 +196,9 @@ def test_the_canonical_form_is_one(subsets: list[EndpointSubset]) -> None:
     once = ep.canonical(subsets)
     assert ep.canonical(once) == once
     assert ep.canonical(list(reversed(subsets))) == once
+
+
+def test_a_port_without_a_protocol_is_one_of_tcp() -> None:
+    web = service(ports=[{"port": 80, "targetPort": "http", "protocol": ""}])
+    [subset] = ep.subsets_of(web, [pod("a", **HTTP_8080)])
+    assert [(port.port, port.protocol) for port in subset.ports] == [(8080, "TCP")]

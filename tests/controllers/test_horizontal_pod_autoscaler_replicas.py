@@ -223,6 +223,24 @@ def test_replicas_by_a_value_that_all_share(
     assert (made.replicas, status.current.average_value or status.current.value) == found
 
 
+def test_metrics_of_a_pod_that_can_not_be_decoded_cost_that_pod_only() -> None:
+    source = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}
+    good = [{"describedObject": {"name": f"r-{number}"}, "value": "20"} for number in range(2)]
+    broken = {"describedObject": {"name": "r-2"}, "value": ["20"]}
+    made = proposed({"type": "Pods", "pods": source}, [*good, broken], world("r r r")[0], 3)
+    assert isinstance(made, Proposal), made
+    assert made.replicas == 4, "the third is taken for one without metrics"
+    made = proposed({"type": "Pods", "pods": source}, [broken], world("r r r")[0], 3)
+    assert isinstance(made, Failure)
+    assert "unreadable" in made.message
+
+
+def test_a_series_of_an_external_metric_that_can_not_be_decoded_is_not_left_out_of_the_sum() -> None:
+    source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
+    made = proposed({"type": "External", "external": source}, [{"value": "8"}, {"value": []}], world("r r")[0], 2)
+    assert isinstance(made, Failure)
+
+
 def test_series_of_an_external_metric_are_added_up_as_far_as_one_can_count() -> None:
     source = {"metric": {"name": "queue"}, "target": {"type": "Value", "value": "10"}}
     metric, pods = {"type": "External", "external": source}, world("r r")[0]

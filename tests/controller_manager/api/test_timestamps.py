@@ -1,0 +1,31 @@
+"""Times as the API writes them, and the ways in which it writes none."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from controller_manager.api.coordination import Lease
+from controller_manager.api.timestamps import time_of, told
+from controller_manager.leader.record import held, read
+
+ZERO = "0001-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("none", [None, "", ZERO, "0001-01-01T00:00:00.000000Z"])
+def test_a_zero_time_is_none(none: str | None) -> None:
+    assert told(none) == ""
+    assert time_of(none) is None
+
+
+def test_a_time_is_the_moment_it_names() -> None:
+    assert told("2026-01-02T03:04:05Z") == "2026-01-02T03:04:05Z"
+    assert time_of("2026-01-02T03:04:05Z") == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    with pytest.raises(ValueError, match="isoformat"):
+        time_of("no time")
+
+
+@pytest.mark.parametrize("none", ["null", f'"{ZERO}"'])
+def test_a_lease_that_was_never_renewed_had_no_holder(none: str) -> None:
+    lease = Lease.decode(f'{{"spec":{{"renewTime":{none},"acquireTime":{none},"holderIdentity":null}}}}'.encode())
+    assert (read(lease).renewed, read(lease).acquired) == ("", "")
+    assert held(lease, "me", 15, datetime(2026, 1, 1, tzinfo=UTC)).spec.lease_transitions == 0

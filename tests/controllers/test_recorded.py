@@ -1,0 +1,249 @@
+"""All controllers against what a real API server answered (`recorded/answers.jsonl`, made by `recorded/record.py`)."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.api.accounts import SERVICE_ACCOUNTS, TokenRequest
+from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, Scale
+from controller_manager.api.certificates import REQUESTS
+from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, EVENTS, NAMESPACES, PODS, SERVICES
+from controller_manager.api.discovery import ENDPOINT_SLICES
+from controller_manager.api.model import PartialObject
+from controller_manager.api.nodes import NODES
+from controller_manager.api.resource import Resource
+from controller_manager.api.reviews import SubjectAccessReview, TokenReview
+from controller_manager.api.wire import Request, Response
+from controller_manager.app import catalog
+from controller_manager.app.catalog import CatalogOptions
+from controller_manager.app.flags import flag_set
+from controller_manager.app.manager import Manager
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import Client, InProcessTransport
+from controller_manager.client.codec import Codec
+from controller_manager.client.discovery import resources
+from controller_manager.testing import FaultyNetwork
+from controller_manager.testing.certificates import authority, write_authority
+from controllers.horizontal_pod_autoscaler.readings import resource_samples
+
+Tree = dict[str, Any]
+JSON = {"content-type": "application/json"}
+WIDGETS = Resource("recorded.example", "v1", "widgets", "Widget", True, PartialObject)
+KINDS: tuple[Resource[Any], ...] = (
+    NAMESPACES, NODES, PODS, SERVICES, ENDPOINTS, EVENTS, CONFIG_MAPS, SERVICE_ACCOUNTS, ENDPOINT_SLICES, LEASES,
+    REQUESTS, HORIZONTAL_POD_AUTOSCALERS, WIDGETS,
+)  # fmt: skip
+
+
+@cache
+def recorded() -> tuple[Tree, ...]:
+    data = Path(__file__).parent.joinpath("recorded/answers.jsonl").read_bytes()
+    return tuple(json.loads(line) for line in data.splitlines())
+
+
+def bytes_of(tree: Any) -> bytes:
+    return tree.encode() if isinstance(tree, str) else json.dumps(tree, separators=(",", ":")).encode()
+
+
+def answers(method: str, path: str, status: int = 200) -> list[Tree]:
+    return [one for one in recorded() if (one["method"], one["path"], one["status"]) == (method, path, status)]
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda one: one.name)
+def test_every_object_of_a_list_is_decoded(resource: Resource[Any]) -> None:
+    codec = Codec(resource)
+    lists = [one["body"] for one in answers("GET", resource.path()) if "body" in one]
+    assert lists
+    for tree in lists:
+        pieces = codec.parse(bytes_of(tree))
+        found, unreadable = codec.sift(pieces.body, pieces.spans)
+        assert not unreadable
+        assert [obj.metadata.name for obj in found] == [item["metadata"]["name"] for item in tree["items"]]
+        assert pieces.metadata.resource_version
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda one: one.name)
+def test_every_event_of_a_watch_is_decoded(resource: Resource[Any]) -> None:
+    codec = Codec(resource)
+    lines = [line for one in answers("GET", resource.path()) for line in one.get("lines", ())]
+    assert {line["type"] for line in lines} >= {"ADDED", "BOOKMARK"}
+    for line in lines:
+        event = codec.event(bytes_of(line))
+        assert not event.unreadable
+        assert event.object.metadata.resource_version == line["object"]["metadata"]["resourceVersion"]
+
+
+def test_a_resource_without_verbs_and_a_broken_group_cost_nothing_else() -> None:
+    async def answer(request: Request) -> Response:
+        found = [one for one in answers("GET", request.path) if "body" in one and not one["query"]]
+        chosen = next(one for one in found if one["accept"] == request.headers["accept"])
+        return Response(200, JSON, bytes_of(chosen["body"]))
+
+    found = asyncio.run(resources(Client(InProcessTransport(answer))))
+    verbs = {one.resource.name: one.verbs for one in found.resources}
+    assert verbs["odds.metrics.k8s.io"] == frozenset()
+    assert "delete" in verbs["widgets.recorded.example"]
+    assert found.failed == ("broken.example/v1",)
+
+
+def test_single_answers_are_decoded() -> None:
+    inside = "/namespaces/recorded"
+    [scale] = answers("GET", f"/apis/apps/v1{inside}/deployments/web/scale")
+    assert Scale.decode(bytes_of(scale["body"])).status.selector == "app=web"
+    [metrics] = answers("GET", f"/apis/metrics.k8s.io/v1beta1{inside}/pods")
+    assert resource_samples(bytes_of(metrics["body"]), "memory").keys() == {"web-1", "web-2"}
+    unknown, known = answers("POST", "/apis/authentication.k8s.io/v1/tokenreviews", 201)
+    assert not TokenReview.decode(bytes_of(unknown["body"])).status.authenticated
+    account = TokenReview.decode(bytes_of(known["body"])).status.user
+    assert account.username == "system:serviceaccount:recorded:default"
+    assert "system:serviceaccounts" in account.groups
+    [access] = answers("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", 201)
+    assert not SubjectAccessReview.decode(bytes_of(access["body"])).status.allowed
+    [token] = answers("POST", f"/api/v1{inside}/serviceaccounts/default/token", 201)
+    assert TokenRequest.decode(bytes_of(token["body"])).spec.expiration_seconds == 600
+
+
+def test_refusals_are_told_apart() -> None:
+    told = [one for one in recorded() if one["status"] >= 400]
+    found = [errors.from_response(one["status"], bytes_of(one["body"])) for one in told]
+    assert {type(one) for one in found} >= {
+        errors.NotFound, errors.AlreadyExists, errors.Invalid, errors.Conflict, errors.Forbidden, errors.BadRequest,
+    }  # fmt: skip
+    [ending] = [one for one in found if isinstance(one, errors.Forbidden)]
+    assert ending.details is not None
+    assert [cause.reason for cause in ending.details.causes] == ["NamespaceTerminating"]
+
+
+class Replay:
+    """Answers reads as recorded; takes every write, says that it worked, and changes nothing."""
+
+    def __init__(self) -> None:
+        self.writes: list[tuple[str, str, Tree]] = []
+        self.versions = 10_000
+
+    async def __call__(self, request: Request) -> Response:
+        if request.method != "GET":
+            return self._written(request)
+        if ("watch", "true") in request.query:
+            return Response(200, JSON, self._events(request))
+        return self._read(request)
+
+    def of(self, method: str, path: str) -> list[Tree]:
+        return [tree for how, where, tree in self.writes if (how, where) == (method, path)]
+
+    def _written(self, request: Request) -> Response:
+        tree = json.loads(request.body or b"{}")
+        self.writes.append((request.method, request.path, tree))
+        if request.path.endswith("accessreviews"):
+            tree["status"] = {"allowed": True}
+        if request.method == "DELETE":
+            return Response(200, JSON, bytes_of({"kind": "Status", "status": "Success", "metadata": {}}))
+        self.versions += 1
+        metadata = {"name": request.path.rsplit("/", 1)[1], **tree.get("metadata", {})}
+        return Response(200, JSON, bytes_of({**tree, "metadata": {**metadata, "resourceVersion": str(self.versions)}}))
+
+    def _read(self, request: Request) -> Response:
+        aggregated = "APIGroupDiscoveryList" in request.headers["accept"]
+        exact = [
+            one
+            for one in recorded()
+            if one["method"] == "GET" and one["path"] == request.path and "body" in one and "limit" not in one["query"]
+        ]
+        for one in exact:
+            if ("APIGroupDiscoveryList" in one["accept"]) == aggregated:
+                return Response(one["status"], JSON, bytes_of(one["body"]))
+        objects = {path: obj for collection in self._collections() for path, obj in collection}
+        if request.path in objects:
+            return Response(200, JSON, bytes_of(objects[request.path]))
+        if not request.path.endswith("s"):
+            return Response(404, JSON, errors.NotFound("there is none").status().encode())
+        below = [obj for path, obj in objects.items() if path.rpartition("/")[0] == request.path]
+        return Response(200, JSON, bytes_of({"metadata": {"resourceVersion": "900"}, "items": below or None}))
+
+    @staticmethod
+    def _collections() -> list[list[tuple[str, Tree]]]:
+        return [
+            [
+                (resource.path(meta.get("namespace", ""), meta["name"]), item)
+                for one in answers("GET", resource.path())
+                for item in one.get("body", {}).get("items", ())
+                for meta in (item["metadata"],)
+            ]
+            for resource in KINDS
+        ]
+
+    async def _events(self, request: Request) -> AsyncIterator[bytes]:
+        found = [one["lines"] for one in answers("GET", request.path) if "sendInitialEvents" in one["query"]]
+        for line in found[0] if found else [_bookmark("900", **{"k8s.io/initial-events-end": "true"})]:
+            yield bytes_of(line) + b"\n"
+        while True:
+            await asyncio.sleep(5)
+            yield bytes_of(_bookmark(str(self.versions))) + b"\n"
+
+
+def _bookmark(version: str, **annotations: str) -> Tree:
+    return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": version, "annotations": annotations}}}
+
+
+@pytest.mark.virtual
+async def test_every_controller_does_its_work_on_them(tmp_path: Path) -> None:
+    signing = write_authority(tmp_path, authority())
+    every = catalog.installed()
+    flags = (
+        *("--secure-port=0", "--leader-elect=false", "--controllers=*", f"--root-ca-file={tmp_path}/ca.crt"),
+        *signing,
+        "--cluster-api-content-type=application/json",
+    )
+    parsed = flag_set(every).parse(flags)
+    replay = Replay()
+    network = FaultyNetwork(lambda obtain: InProcessTransport(replay))
+    manager = Manager(parsed, catalog.select(every, parsed[CatalogOptions].controllers), network, Runtime("test"))
+    async with Tasks() as tasks:
+        tasks.start(manager.run(), name="manager")
+        await asyncio.sleep(150)
+        state = manager.state()
+        manager.stop("the test is over")
+        await asyncio.sleep(30)
+    assert not [one for informer in state.informers for one in informer.unreadable]
+    assert not [one.selection for one in state.informers if not one.synced]
+    failing = {one.name: one.work.last_error for one in state.controllers if one.work and one.work.last_error}
+    assert not failing
+    for expected in EXPECTED:
+        assert_done(replay, *expected)
+
+
+def assert_done(replay: Replay, method: str, path: str, *words: str) -> None:
+    """There was such a write, and the words stand in it."""
+    found = replay.of(method, path)
+    assert found, f"no {method} {path}; there were {sorted({(how, where) for how, where, _ in replay.writes})}"
+    assert any(all(word in json.dumps(tree) for word in words) for tree in found), found
+
+
+HERE = "/api/v1/namespaces/recorded"
+SLICES = "/apis/discovery.k8s.io/v1/namespaces/recorded/endpointslices"
+CSR = "/apis/certificates.k8s.io/v1/certificatesigningrequests/node-a"
+# What each of them has to do there.
+EXPECTED = [
+    ("POST", f"{HERE}/configmaps", "kube-root-ca.crt"),
+    ("POST", "/api/v1/namespaces/default/serviceaccounts", "default"),
+    ("POST", f"{HERE}/endpoints", "10.1.0.1", "notReadyAddresses", "10.1.0.2"),
+    ("POST", SLICES, "10.1.0.2", "endpointslice-controller.k8s.io"),
+    ("POST", SLICES, "10.9.0.1", "endpointslicemirroring-controller.k8s.io"),
+    ("PUT", "/apis/autoscaling/v2/namespaces/recorded/horizontalpodautoscalers/web/status", "96Mi", "ScalingActive"),
+    ("PUT", f"{CSR}/approval", "Approved"),
+    ("PUT", "/api/v1/nodes/node-a/status", "NodeStatusUnknown"),
+    ("DELETE", f"{HERE}/pods/evicted"),
+    ("DELETE", f"{HERE}/pods/lost"),
+    ("DELETE", "/apis/recorded.example/v1/namespaces/recorded/widgets/garbage"),
+    ("DELETE", "/api/v1/namespaces/recorded-ending/configmaps"),
+    ("PUT", "/api/v1/namespaces/recorded-ending/status", "DiscoveryFailed", "broken.example/v1"),
+    ("PATCH", "/api/v1/nodes/node-a", "node.alpha.kubernetes.io/ttl"),
+]
