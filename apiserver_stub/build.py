@@ -1,22 +1,23 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from apiserver_stub.address_objects import SERVICES, AddressObjects
+from apiserver_stub.addresses import reachable_address
 from apiserver_stub.admission import (
     Admission,
     CertificateRequests,
     NamespaceLifecycle,
     ServiceAddresses,
-    refuse_admins,
+    restrict_subjects,
     tolerate_illness,
 )
 from apiserver_stub.admission.autoscalers import keep_one
-from apiserver_stub.authn.certificate import by_certificate
+from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
@@ -25,7 +26,6 @@ from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.call import User
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
-from apiserver_stub.credentials import reachable_address
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.flags import (
@@ -115,22 +115,22 @@ class ApiServer:
         await self.store.start()
         self._progress.stored = True
 
-    async def settle(self, port: int, authorities: bytes = b"") -> None:
-        """Bring about what every cluster has; clients reach this server at `port`, and it believes certificates of
-        these `authorities` (PEM). Done again, it corrects what no longer holds.
+    async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Bring about what every cluster has; clients reach this server at `port`, and `authentication` is published
+        of how it knows them. Done again, it corrects what no longer holds.
         """
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         versions = frozenset((group.name, version) for group in self._kinds.groups() for version in group.versions)
-        await bootstrap(self.handle, Cluster(address, versions, authorities), self._progress.finish)
+        await bootstrap(self.handle, Cluster(address, versions, authentication), self._progress.finish)
         await self._addresses.repair()
 
-    async def keep_settled(self, port: int, authorities: bytes) -> None:
+    async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:
         """Look after that again and again, until cancelled."""
         while True:
             await asyncio.sleep(_UPKEEP)
-            await self.settle(port, authorities)
+            await self.settle(port, authentication())
 
     def unready(self) -> None:
         """From now on say that requests should go elsewhere."""
@@ -150,10 +150,14 @@ class ApiServer:
 
 
 def build(
-    options: Parsed, runtime: Runtime, backend: Backend | None = None, components: Mapping[str, Ask] = _ALONE
+    options: Parsed,
+    runtime: Runtime,
+    backend: Backend | None = None,
+    components: Mapping[str, Ask] = _ALONE,
+    certificates: ClientCertificates | None = None,
 ) -> ApiServer:
     """The server those options describe, on another `backend` if one is given; `components` of the control plane
-    beside it are shown by their statuses.
+    beside it are shown by their statuses. `certificates` judges those that requests bring.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -164,7 +168,7 @@ def build(
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
     StoreMetrics(store, runtime.registry)
     tokens = _tokens(access.token_auth_file, accounts, store)
-    authenticators: list[Authenticator] = [by_certificate, tokens]
+    authenticators: list[Authenticator] = [certificates or ClientCertificates(), tokens]
     offload = Offload()
     hub = Hub(store, offload)
     features = options[FeatureOptions]
@@ -237,7 +241,7 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
     namespaces = NamespaceLifecycle(store.get)
-    first = [namespaces, tolerate_illness, requests.sender, refuse_admins, *to_zero]
+    first = [namespaces, tolerate_illness, requests.sender, restrict_subjects, *to_zero]
     return Admission(first, [namespaces, requests.verdict, addresses])
 
 

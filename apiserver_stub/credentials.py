@@ -1,11 +1,9 @@
-"""The server's own certificate authority and what it issues: its certificate, and kubeconfigs for its clients."""
+"""The server's own certificate authorities, one for each purpose, and what they issue: certificates and kubeconfigs."""
 
 import base64
-import socket
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +14,11 @@ from cryptography.exceptions import InvalidSignature
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.base.clock import utc_now
 from controller_manager.serving.files import write_atomically
-from controller_manager.serving.tls import Pair, issue, make_ca
+from controller_manager.serving.tls import Pair, alternative_name, check_authority, issue, make_ca
 
-_RENEW_BEFORE = timedelta(days=30)
 _CLUSTER = "cluster"
-_SERVICE_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+YEAR = timedelta(days=365)
+"""How long a certificate lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,46 +33,109 @@ ADMIN = Identity("kubernetes-admin", (ADMIN_GROUP,))
 
 
 class Authority:
-    """A certificate authority kept in a folder; made there when the folder has none. Raises OSError."""
+    """A certificate authority in two files of a folder; made there when the folder has none.
 
-    def __init__(self, folder: Path) -> None:
+    Raises OSError, and ValueError for files that are no authority and its key.
+    """
+
+    def __init__(self, folder: Path, name: str, common_name: str) -> None:
+        self.certificate_file, self.key_file = folder / f"{name}.crt", folder / f"{name}.key"
+        if not self.certificate_file.exists():
+            make_ca(common_name).write(self.certificate_file, self.key_file)
+        self.pair = self._read()
+
+    def reload(self) -> None:
+        """Take over what somebody has put into the files; raises as the constructor does, and then changes nothing."""
+        self.pair = self._read(self.pair)
+
+    def issued(self, certificate: x509.Certificate) -> bool:
+        """Whether a certificate is signed by this authority as it is now."""
+        try:
+            certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    def _read(self, known: Pair | None = None) -> Pair:
+        pair = Pair(self.certificate_file.read_bytes(), self.key_file.read_bytes())
+        if pair != known:
+            try:
+                check_authority(pair)
+            except ValueError as error:
+                raise ValueError(f"{self.certificate_file} and {self.key_file}: {error}") from error
+        return pair
+
+
+class Authorities:
+    """The authorities of a cluster in one folder, laid out so that a certificate of one is good for its purpose alone.
+
+    | files          | signs                                          | believed by                              |
+    |----------------|------------------------------------------------|------------------------------------------|
+    | ca             | the certificate of the API server              | clients of the API server, pods included |
+    | client-ca      | certificates of clients of the API server      | the API server and controller managers   |
+    | front-proxy-ca | certificates of proxies that speak for others  | extension servers, controller managers   |
+    | signing-ca     | what is asked for of other signers             | whoever is told to                       |
+
+    `lifetime` is that of what they issue. Raises as `Authority` does.
+    """
+
+    def __init__(self, folder: Path, lifetime: timedelta = YEAR) -> None:
         self._folder = folder
-        self.certificate_file, self.key_file = folder / "ca.crt", folder / "ca.key"
-        self._ca = self._load_or_make(self.key_file)
+        self._enough = lifetime / 3
+        self._days = lifetime / timedelta(days=1)
+        self.serving = Authority(folder, "ca", "apiserver-ca")
+        self.clients = Authority(folder, "client-ca", "client-ca")
+        self.front_proxy = Authority(folder, "front-proxy-ca", "front-proxy-ca")
+        self.signing = Authority(folder, "signing-ca", "signing-ca")
+
+    def reload(self) -> None:
+        """Take over authorities that somebody has replaced. Raises as `Authority` does."""
+        for authority in (self.serving, self.clients, self.front_proxy, self.signing):
+            authority.reload()
 
     def server_files(self, hosts: Sequence[str]) -> tuple[Path, Path]:
         """Certificate and key of a server at `hosts`: those in the folder while they serve, otherwise new ones."""
         cert_file, key_file = self._folder / "apiserver.crt", self._folder / "apiserver.key"
         if not (key_file.exists() and self._serves(cert_file, hosts)):
-            issue(self._ca, "apiserver", hosts=hosts).write(cert_file, key_file)
+            pair = issue(self.serving.pair, "apiserver", hosts=hosts, days=self._days)
+            pair.write(cert_file, key_file)
         return cert_file, key_file
 
     def kubeconfig(self, file: Path, server: str, identity: Identity, *, trust: bytes = b"") -> None:
-        """Have `file` connect `identity` to the URL `server`; it is left alone while it does.
+        """Have `file` connect `identity` to the URL `server`; it is left alone while it does, and does for long.
 
-        `trust` replaces the authority's certificate for a server that shows one of another origin.
+        `trust` replaces the certificate of the serving authority for a server that shows one of another origin.
         """
-        trust = trust or self._ca.certificate
+        trust = trust or self.serving.pair.certificate
         if not self._connects(file, server, trust):
-            client = issue(self._ca, identity.user, identity.groups, client=True)
-            document = _kubeconfig_document(server, trust, client, identity.user)
-            write_atomically(file, yaml.safe_dump(document, sort_keys=False).encode())
+            client = self._issue_client(identity)
+            key = {"client-certificate-data": _base64(client.certificate), "client-key-data": _base64(client.key)}
+            _write_kubeconfig(file, server, trust, key, identity.user)
 
-    def _load_or_make(self, key_file: Path) -> Pair:
-        if self.certificate_file.exists() and key_file.exists():
-            return Pair(self.certificate_file.read_bytes(), key_file.read_bytes())
-        ca = make_ca("apiserver-ca")
-        ca.write(self.certificate_file, key_file)
-        return ca
+    def renewable_kubeconfig(self, file: Path, server: str, identity: Identity) -> None:
+        """The same for a process that runs on: the certificate and its key are in one file beside it, which such a
+        process reads again.
+        """
+        held = file.with_suffix(".pem")
+        if not self._certifies(_read_certificate(held)):
+            client = self._issue_client(identity)
+            write_atomically(held, client.certificate + client.key)
+        key = {"client-certificate": held.name, "client-key": held.name}
+        _write_kubeconfig(file, server, self.serving.pair.certificate, key, identity.user)
+
+    def _issue_client(self, identity: Identity) -> Pair:
+        pair = self.clients.pair
+        return issue(pair, identity.user, identity.groups, client=True, days=self._days)
 
     def _serves(self, cert_file: Path, hosts: Sequence[str]) -> bool:
-        try:
-            certificate = x509.load_pem_x509_certificate(cert_file.read_bytes())
-            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (OSError, ValueError, x509.ExtensionNotFound):
+        certificate = _read_certificate(cert_file)
+        if certificate is None or not self.serving.issued(certificate):
             return False
-        named = {str(name.value) for name in names}
-        return self._lasts(certificate) and named >= {_canonical(host) for host in hosts}
+        try:
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except (ValueError, x509.ExtensionNotFound):
+            return False
+        return self._lasts(certificate) and all(alternative_name(host) in names for host in hosts)
 
     def _connects(self, file: Path, server: str, trust: bytes) -> bool:
         try:
@@ -85,65 +146,36 @@ class Authority:
             known = base64.b64decode(cluster["certificate-authority-data"])
         except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
             return False
-        return cluster.get("server") == server and known == trust and self._lasts(certificate)
+        return cluster.get("server") == server and known == trust and self._certifies(certificate)
+
+    def _certifies(self, certificate: x509.Certificate | None) -> bool:
+        return certificate is not None and self.clients.issued(certificate) and self._lasts(certificate)
 
     def _lasts(self, certificate: x509.Certificate) -> bool:
-        """Whether this authority issued the certificate and it is valid for a while yet."""
-        authority = x509.load_pem_x509_certificate(self._ca.certificate)
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except (ValueError, TypeError, InvalidSignature):
-            return False
-        return certificate.not_valid_after_utc - _RENEW_BEFORE > utc_now()
+        """Whether more than a third of its time is left."""
+        return certificate.not_valid_after_utc - utc_now() > self._enough
 
 
-def _kubeconfig_document(server: str, trust: bytes, client: Pair, user: str) -> dict[str, Any]:
-    """A kubeconfig with one cluster, one user and a context of both."""
-    credentials = {"client-certificate-data": _base64(client.certificate), "client-key-data": _base64(client.key)}
-    return {
+def _read_certificate(file: Path) -> x509.Certificate | None:
+    try:
+        return x509.load_pem_x509_certificate(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _write_kubeconfig(file: Path, server: str, trust: bytes, user: Mapping[str, str], name: str) -> None:
+    """A kubeconfig with one cluster, one user and a context of both; one that says the same is left alone."""
+    document: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": _CLUSTER, "cluster": {"server": server, "certificate-authority-data": _base64(trust)}}],
-        "users": [{"name": user, "user": credentials}],
-        "contexts": [{"name": _CLUSTER, "context": {"cluster": _CLUSTER, "user": user}}],
+        "users": [{"name": name, "user": dict(user)}],
+        "contexts": [{"name": _CLUSTER, "context": {"cluster": _CLUSTER, "user": name}}],
         "current-context": _CLUSTER,
     }
-
-
-def server_hosts(bind: str, advertised: str, cluster_ip: str) -> list[str]:
-    """Every name and address by which clients reach the server."""
-    host = socket.gethostname()
-    names = ["localhost", "127.0.0.1", "::1", *_SERVICE_NAMES, cluster_ip, advertised]
-    names += [host] if host.isascii() else []
-    names += [] if ip_address(bind).is_unspecified else [bind]
-    return list(dict.fromkeys(names))
-
-
-def server_url(bind: str, port: int) -> str:
-    """The URL for clients on this machine."""
-    address = ip_address(bind)
-    host = "127.0.0.1" if address.is_unspecified else f"[{bind}]" if address.version == 6 else bind
-    return f"https://{host}:{port}"
-
-
-def reachable_address(bind: str) -> str:
-    """The address others reach this machine at: `bind` if it is one, otherwise that of the default route."""
-    address = ip_address(bind)
-    if not address.is_unspecified and not address.is_loopback:
-        return bind
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing; an address of documentation (RFC 5737)
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
-
-
-def _canonical(host: str) -> str:
-    try:
-        return str(ip_address(host))
-    except ValueError:
-        return host
+    data = yaml.safe_dump(document, sort_keys=False).encode()
+    if not file.exists() or file.read_bytes() != data:
+        write_atomically(file, data)
 
 
 def _base64(data: bytes) -> str:

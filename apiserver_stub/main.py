@@ -7,25 +7,25 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 
 import uvloop
 
 from apiserver_stub import maintenance
+from apiserver_stub.authn.certificate import ClientCertificates, Handle
 from apiserver_stub.build import ApiServer, build
+from apiserver_stub.certificates import ServerCertificates, close_folders
 from apiserver_stub.component_statuses import Ask
-from apiserver_stub.credentials import ADMIN, Authority, reachable_address, server_hosts, server_url
-from apiserver_stub.flags import FLAGS, CertificateOptions, LogOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.flags import FLAGS, LogOptions, ServingOptions
 from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.contexts import Contexts
-from controller_manager.serving.pairs import FilePair
 from controller_manager.serving.probe import probe
 from controller_manager.serving.site import Limits, Site
+from controller_manager.serving.trust import Trust
 
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
@@ -56,16 +56,19 @@ def main() -> None:
 
 async def serve(options: Parsed, runtime: Runtime) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends the process at once. Raises `CannotStart`."""
+    trust = Trust()
+    clients = ClientCertificates(trust)
     with _explained():
-        api = build(options, runtime, components=_COMPONENTS)
+        close_folders(options)
+        api = build(options, runtime, components=_COMPONENTS, certificates=clients)
         await api.open()
     try:
         with _explained():
-            authority = Authority(_cert_folder(options))
-            site = _site(api, options, authority)
+            certificates = ServerCertificates(options, trust, runtime.log("certificates"))
+            site = _site(clients.following(api.handle), options, certificates.contexts())
             await site.start()
         try:
-            await _serve_until_signal(api, site, options, authority, runtime)
+            await _serve_until_signal(api, site, options, certificates, runtime)
         finally:
             api.end_streams()
             await site.stop()
@@ -74,19 +77,19 @@ async def serve(options: Parsed, runtime: Runtime) -> None:
 
 
 async def _serve_until_signal(
-    api: ApiServer, site: Site, options: Parsed, authority: Authority, runtime: Runtime
+    api: ApiServer, site: Site, options: Parsed, certificates: ServerCertificates, runtime: Runtime
 ) -> None:
     serving, log = options[ServingOptions], runtime.log("main")
     stop = _on_signals()
     with _explained():
-        url = _write_kubeconfig(authority, options, site.port)
-    authorities = _authorities(options, authority)
-    await api.settle(site.port, authorities)
+        url = certificates.write_kubeconfig(site.port)
+    await api.settle(site.port, certificates.published())
     collect_garbage_seldom()
-    log.info("ready", url=url, kubeconfig=str(_kubeconfig(options)))
+    log.info("ready", url=url, kubeconfig=str(certificates.kubeconfig_file))
     async with Tasks() as tasks:
-        upkeep = partial(api.keep_settled, site.port, authorities)
+        upkeep = partial(api.keep_settled, site.port, certificates.published)
         tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+        tasks.start(keep_running(partial(certificates.keep, site.port), log, name="certificates"), name="certificates")
         await stop.wait()
     for one in _SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(one)
@@ -102,45 +105,10 @@ def _on_signals() -> asyncio.Event:
     return stop
 
 
-def _site(api: ApiServer, options: Parsed, authority: Authority) -> Site:
+def _site(handle: Handle, options: Parsed, contexts: Contexts) -> Site:
     serving = options[ServingOptions]
     limits = Limits(body=serving.max_request_bytes)
-    return Site(api.handle, serving.bind_address, serving.secure_port, _tls(options, authority), limits=limits)
-
-
-def _tls(options: Parsed, authority: Authority) -> Contexts:
-    serving, given, network = options[ServingOptions], options[CertificateOptions], options[NetworkOptions]
-    for file in filter(None, (given.tls_cert_file, given.tls_private_key_file, given.client_ca_file)):
-        Path(file).open("rb").close()  # the refusals of ssl name no file
-    if given.tls_cert_file:
-        pair = FilePair(Path(given.tls_cert_file), Path(given.tls_private_key_file))
-    else:
-        advertised = serving.advertise_address or reachable_address(serving.bind_address)
-        own = authority.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
-        pair = FilePair(*own)
-    bundle = _authorities(options, authority)
-    return Contexts(pair, authorities=lambda: bundle)
-
-
-def _authorities(options: Parsed, authority: Authority) -> bytes:
-    """Whose client certificates are believed."""
-    given = options[CertificateOptions].client_ca_file
-    return b"\n".join(file.read_bytes() for file in (authority.certificate_file, *([Path(given)] if given else [])))
-
-
-def _write_kubeconfig(authority: Authority, options: Parsed, port: int) -> str:
-    given = options[CertificateOptions].tls_cert_file
-    url = server_url(options[ServingOptions].bind_address, port)
-    authority.kubeconfig(_kubeconfig(options), url, ADMIN, trust=Path(given).read_bytes() if given else b"")
-    return url
-
-
-def _kubeconfig(options: Parsed) -> Path:
-    return _cert_folder(options) / "admin.kubeconfig"
-
-
-def _cert_folder(options: Parsed) -> Path:
-    return Path(options[CertificateOptions].cert_dir or options[StorageOptions].data_dir)
+    return Site(handle, serving.bind_address, serving.secure_port, contexts, limits=limits)
 
 
 @contextmanager

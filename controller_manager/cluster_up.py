@@ -1,27 +1,34 @@
 """`cluster-up`: starts an API server and controller managers as child processes, and says where they are."""
 
 import asyncio
+import fcntl
+import os
 import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from apiserver_stub.credentials import Authority, Identity
+from apiserver_stub.certificates import MARKS
+from apiserver_stub.credentials import Authorities, Identity
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.base.clock import monotonic
+from controller_manager.base.listeners import listener_on
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
+from controller_manager.serving.files import private_folder
 
 API_SERVER = "apiserver"
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
 LAST_LINES = 12
+RENEW_EVERY = 60.0
+LOCK = "cluster-up.lock"
 
 Arguments = Annotated[
     tuple[str, ...], FlagType("argument", lambda text: (text,), " ".join, lambda before, more: before + more)
@@ -67,14 +74,20 @@ def main() -> None:
 
 
 class Cluster:
-    """The child processes, from start to end."""
+    """The child processes, from start to end.
+
+    They are given a pipe as standard input and end when it closes: whatever ends this process, ends them.
+    """
 
     def __init__(self, options: ClusterOptions, say: Callable[[str], None]) -> None:
         self._options = options
         self._say = say
         self._folder = Path(options.data_dir).absolute()
         self._processes: dict[str, asyncio.subprocess.Process] = {}
-        self._children: dict[str, Child] = {}
+        self._children = {child.name: child for child in self._plan()}
+        self._logged: dict[str, int] = {}
+        files = [self._folder / f"manager-{number}.kubeconfig" for number in range(options.managers)]
+        self._kubeconfigs = ManagerKubeconfigs(files, f"https://127.0.0.1:{options.api_port}", say)
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -83,7 +96,7 @@ class Cluster:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.set)
         began = monotonic()
-        self._prepare()
+        lock = self._prepare()
         try:
             await self._start()
             if not self._stop.is_set():
@@ -92,24 +105,26 @@ class Cluster:
             return await self._watch_over()
         finally:
             await self._stop_all()
+            os.close(lock)
 
-    def _prepare(self) -> None:
-        """Everything that can be refused before a process runs: folder, ports, credentials."""
+    def _prepare(self) -> int:
+        """Everything that can be refused before a process runs or a file is changed; the lock of the folder."""
         options = self._options
         try:
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            probe = self._folder / ".writable"
-            probe.touch()
-            probe.unlink()
+            private_folder(self._folder, MARKS)
+            lock = _lock(self._folder)
         except OSError as error:
             raise StartError(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
+        except ValueError as error:
+            raise StartError(f"--data-dir: {error}") from None
         ports = [options.api_port, *(options.manager_port + n for n in range(options.managers))]
         for port in ports:
             if not _is_free(port):
                 name = "--api-port" if port == options.api_port else "--manager-port"
-                raise StartError(f"{name}: port {port} on 127.0.0.1 is in use; stop what listens there first")
-        self._children = {child.name: child for child in self._plan()}
+                owner = listener_on(port) or "another program"
+                raise StartError(f"{name}: port {port} on 127.0.0.1 is in use by {owner}; stop that or choose another")
         self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
+        return lock
 
     async def _start(self) -> None:
         """The API server first: managers that find nobody would wait before they try again."""
@@ -117,6 +132,12 @@ class Cluster:
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE  # asks for health on loopback, sends nothing
         server, *managers = self._children.values()
         await self._bring_up(server, tls)
+        if self._stop.is_set():
+            return
+        try:
+            self._kubeconfigs.write()
+        except (OSError, ValueError) as error:
+            raise StartError(f"the kubeconfigs of the managers cannot be written: {error}") from None
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
     async def _bring_up(self, child: Child, tls: ssl.SSLContext) -> None:
@@ -125,8 +146,9 @@ class Cluster:
 
     async def _launch(self, child: Child) -> None:
         with child.log.open("ab") as log:
+            self._logged[child.name] = log.tell()
             self._processes[child.name] = await asyncio.create_subprocess_exec(
-                *child.command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                *child.command, stdin=asyncio.subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
             )
 
     async def _until_ready(self, child: Child, tls: ssl.SSLContext) -> None:
@@ -134,7 +156,7 @@ class Cluster:
         deadline = monotonic() + START_SECONDS
         while not self._stop.is_set():
             if process.returncode is not None:
-                raise StartError(f"{_obituary(child, process.returncode)}")
+                raise StartError(self._obituary(child, process.returncode))
             if await _answers_ready(child.port, tls):
                 self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
                 return
@@ -147,13 +169,14 @@ class Cluster:
         async with Tasks() as tasks:
             waiting = {tasks.start(process.wait(), name=name): name for name, process in self._processes.items()}
             stop = tasks.start(self._stop.wait(), name="stop")
+            tasks.start(self._kubeconfigs.keep(), name="kubeconfigs")
             while True:
                 done, _ = await asyncio.wait((stop, *waiting), return_when=asyncio.FIRST_COMPLETED)
                 if stop in done:
                     return 0
                 for task in done:
                     name = waiting.pop(task)
-                    self._say(_obituary(self._children[name], task.result()))
+                    self._say(self._obituary(self._children[name], task.result()))
                 if self._is_over(set(waiting.values())):
                     return 1
 
@@ -184,14 +207,11 @@ class Cluster:
 
     def _plan(self) -> list[Child]:
         options, folder = self._options, self._folder
-        server = f"https://127.0.0.1:{options.api_port}"
-        authority = Authority(folder)
         arguments = (f"--data-dir={folder}", f"--secure-port={options.api_port}", "--bind-address=127.0.0.1")
         children = [self._child(API_SERVER, "apiserver_stub", options.api_port, arguments + options.apiserver_arg)]
         for number in range(options.managers):
             name, port = f"manager-{number}", options.manager_port + number
             kubeconfig = folder / f"{name}.kubeconfig"
-            authority.kubeconfig(kubeconfig, server, Identity(MANAGER_USER))
             given = (
                 f"--kubeconfig={kubeconfig}",
                 f"--authentication-kubeconfig={kubeconfig}",
@@ -199,23 +219,88 @@ class Cluster:
                 f"--secure-port={port}",
                 "--bind-address=127.0.0.1",
                 f"--cert-dir={folder / name}",
-                f"--client-ca-file={authority.certificate_file}",
-                f"--root-ca-file={authority.certificate_file}",
-                *_signing(authority, options.manager_arg),
+                f"--client-ca-file={folder / 'client-ca.crt'}",
+                f"--root-ca-file={folder / 'ca.crt'}",
+                *_signing(folder, options.manager_arg),
             )
             children.append(self._child(name, "controller_manager", port, given + options.manager_arg))
         return children
 
     def _child(self, name: str, module: str, port: int, arguments: tuple[str, ...]) -> Child:
-        return Child(name, (sys.executable, "-m", module, *arguments), port, self._folder / f"{name}.log")
+        command = (sys.executable, "-m", "controller_manager.tethered", module, *arguments)
+        return Child(name, command, port, self._folder / f"{name}.log")
+
+    def _obituary(self, child: Child, status: int) -> str:
+        """How a child ended, with what it logged last in this run."""
+        how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+        with child.log.open("rb") as log:
+            log.seek(self._logged[child.name])
+            lines = log.read().decode("utf-8", "replace").splitlines()[-LAST_LINES:]
+        return "\n".join([f"{child.name} {how}; its last log lines:", *(f"  {line}" for line in lines)])
 
 
-def _signing(authority: Authority, more: Arguments) -> Arguments:
-    """Certificates that are asked for are signed by the cluster's authority, unless arguments name others."""
+class ManagerKubeconfigs:
+    """The kubeconfigs of the managers, in the folder of the authorities, for the API server at the URL `server`."""
+
+    def __init__(self, files: Sequence[Path], server: str, say: Callable[[str], None]) -> None:
+        self._files = files
+        self._server = server
+        self._say = say
+
+    def write(self) -> None:
+        """Have them connect for a good while yet. Raises OSError or ValueError."""
+        for file in self._files:
+            authorities = Authorities(file.parent)
+            authorities.renewable_kubeconfig(file, self._server, Identity(MANAGER_USER))
+
+    async def keep(self) -> None:
+        """Renew what the managers show before it expires, until cancelled; what hinders that is told of once."""
+        told = ""
+        while True:
+            await asyncio.sleep(RENEW_EVERY)
+            problem = ""
+            try:
+                self.write()
+            except (OSError, ValueError) as error:
+                problem = f"the kubeconfigs of the managers cannot be renewed: {error}"
+            if problem and problem != told:
+                self._say(problem)
+            told = problem
+
+
+def _signing(folder: Path, more: Arguments) -> Arguments:
+    """Each signer has the authority that those believe who meet its certificates, unless arguments name others: the
+    API server believes no authority for its clients but that of its own signers.
+    """
     if any(argument.startswith("--cluster-signing-") and "-file" in argument for argument in more):
         return ()
-    certificate, key = authority.certificate_file, authority.key_file
-    return f"--cluster-signing-cert-file={certificate}", f"--cluster-signing-key-file={key}"
+    signers = {
+        "kube-apiserver-client": "client-ca",
+        "kubelet-client": "client-ca",
+        "kubelet-serving": "signing-ca",
+        "legacy-unknown": "signing-ca",
+    }
+    return tuple(
+        f"--cluster-signing-{signer}-{kind}-file={folder / authority}.{suffix}"
+        for signer, authority in signers.items()
+        for kind, suffix in (("cert", "crt"), ("key", "key"))
+    )
+
+
+def _lock(folder: Path) -> int:
+    """A descriptor that keeps the folder ours while it is open. Raises OSError, and ValueError if it is another's."""
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.read(lock, 20).decode("ascii", "replace").strip()
+        os.close(lock)
+        raise ValueError(
+            f"{folder} is in use by another cluster-up (process {holder}); stop it, or choose another"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
 
 
 def _is_free(port: int) -> bool:
@@ -240,12 +325,6 @@ async def _answers_ready(port: int, tls: ssl.SSLContext) -> bool:
                 writer.close()
     except (OSError, TimeoutError):
         return False
-
-
-def _obituary(child: Child, status: int) -> str:
-    how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
-    lines = child.log.read_text("utf-8", "replace").splitlines()[-LAST_LINES:]
-    return "\n".join([f"{child.name} {how}; its last log lines:", *(f"  {line}" for line in lines)])
 
 
 def _print(line: str) -> None:

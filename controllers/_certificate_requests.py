@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
+from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
 
 if TYPE_CHECKING:
     from cryptography.x509 import CertificateSigningRequest, GeneralName
 
-NODES_GROUP = "system:nodes"
-NODE_PREFIX = "system:node:"
 SMALLEST_RSA = 1024  # what upstream can verify
 CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
 
@@ -40,14 +39,16 @@ Check = Callable[[Asked, Collection[str]], str]
 
 
 # Signer             subject                      names              usages
-# API client         any                          any                client auth, maybe signature and encipherment
+# API client         not O=system:masters         any                client auth, maybe signature and encipherment
 # node client        O=system:nodes only,         none               signature, client auth, maybe encipherment
 # node serving       CN=system:node:...           DNS or IP, only    signature, server auth, maybe encipherment
-# legacy unknown     any                          any                any
+# legacy unknown     not O=system:masters         any                any
 
 
 def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
     """Of a client that is no node."""
+    if problem := admin_problem(asked, usages):
+        return problem
     others = sorted(set(usages) - {_CLIENT, _SIGNATURE, _ENCIPHERMENT})
     if others:
         return f"a client certificate is not for the usage {others[0]}"
@@ -70,16 +71,16 @@ def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
     return _subject_problem(asked) or names or _usages_problem(usages, _SERVER)
 
 
-def no_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Where everything goes."""
-    return ""
+def admin_problem(asked: Asked, usages: Collection[str]) -> str:
+    """Of whoever it is: those who may do everything are certified by nobody's asking."""
+    return f"no member of {ADMIN_GROUP} is certified" if ADMIN_GROUP in asked.organizations else ""
 
 
 CHECKS: Mapping[str, Check] = {
     API_CLIENT: api_client_problem,
     NODE_CLIENT: node_client_problem,
     NODE_SERVING: node_serving_problem,
-    LEGACY_UNKNOWN: no_problem,
+    LEGACY_UNKNOWN: admin_problem,
 }
 """The rules by signer."""
 

@@ -1,6 +1,6 @@
 """Plain functions that look at every write before it happens and may refuse or change it."""
 
-from apiserver_stub.admission.certificates import CertificateRequests, refuse_admins
+from apiserver_stub.admission.certificates import CertificateRequests, restrict_subjects
 from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
@@ -13,6 +13,6 @@ __all__ = [
     "NamespaceLifecycle",
     "ServiceAddresses",
     "Step",
-    "refuse_admins",
+    "restrict_subjects",
     "tolerate_illness",
 ]

@@ -2,16 +2,19 @@
 
 from binascii import a2b_base64
 from collections.abc import Callable
+from typing import NamedTuple
 
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds.certificate_request import REQUESTS, dated
 from apiserver_stub.kinds.trees import get_in, put_in
-from controller_manager.api.certificates import API_CLIENT
+from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
 from controller_manager.api.errors import forbidden
-from controller_manager.api.platform import ADMIN_GROUP
+from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
+
+_UNREADABLE = "the request is no certificate request (PKCS #10, in PEM) that can be read"
 
 # Whether a user may do something (approve, sign) for the signer of that name.
 Allows = Callable[[User, str, str], bool]
@@ -58,26 +61,62 @@ class CertificateRequests:
         return self._allows(user, verb, signer) or self._allows(user, verb, f"{domain}/*")
 
 
-def refuse_admins(request: AdmissionRequest) -> None:
-    """Let nobody ask for a client certificate of those who may do everything. Raises `Forbidden`."""
-    spec = request.tree.get("spec") or {}
-    if request.kind.storage != REQUESTS or request.operation != "create" or spec.get("signerName") != API_CLIENT:
+def restrict_subjects(request: AdmissionRequest) -> None:
+    """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
+    `Forbidden`.
+
+    | signer                  | asked for by | subject                                    |
+    |-------------------------|--------------|--------------------------------------------|
+    | API client              | anybody      | readable, no organization `system:masters` |
+    | node client and serving | a node       | its own name                               |
+    """
+    if request.kind.storage != REQUESTS or request.operation != "create" or request.subresource:
         return
-    if ADMIN_GROUP in _organizations(spec.get("request") or ""):
-        kind, why = request.kind, f"the signer {API_CLIENT} certifies no members of {ADMIN_GROUP}"
-        raise forbidden(kind.group, kind.plural, request.name, why)
+    spec = request.tree.get("spec") or {}
+    signer, why = spec.get("signerName"), ""
+    if signer == API_CLIENT:
+        why = _admin_problem(_subject(spec))
+    elif signer in (NODE_CLIENT, NODE_SERVING) and _is_node(request.user):
+        why = _node_problem(_subject(spec), request.user.name)
+    if why:
+        raise forbidden(request.kind.group, request.kind.plural, request.name, why)
 
 
-def _organizations(text: str) -> list[str | bytes]:
-    """The organizations a request (PEM in base64) is for; none if it cannot be read, since nobody signs it then."""
+def _admin_problem(subject: "_Subject | None") -> str:
+    if subject is None:
+        return _UNREADABLE
+    is_admin = ADMIN_GROUP in subject.organizations
+    return f"the signer {API_CLIENT} certifies no members of {ADMIN_GROUP}" if is_admin else ""
+
+
+def _node_problem(subject: "_Subject | None", user: str) -> str:
+    if subject is None:
+        return _UNREADABLE
+    return "" if subject.common_name == user else f"a node may ask for a certificate with CN={user} only"
+
+
+def _is_node(user: User) -> bool:
+    return user.name.startswith(NODE_PREFIX) and NODES_GROUP in user.groups
+
+
+class _Subject(NamedTuple):
+    """Whom a certificate would be of."""
+
+    common_name: str
+    organizations: frozenset[str]
+
+
+def _subject(spec: Tree) -> _Subject | None:
+    """What a request (PEM in base64) is for, of several common names the last; None if it cannot be read."""
     from cryptography import x509  # few servers see such a request
     from cryptography.x509.oid import NameOID
 
     try:
-        subject = x509.load_pem_x509_csr(a2b_base64(text)).subject
+        found = x509.load_pem_x509_csr(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
+        names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
     except (ValueError, x509.InvalidVersion):
-        return []
-    return [one.value for one in subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
+        return None
+    return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
 
 
 def _signs(new: Tree, old: Tree) -> bool:

@@ -3,6 +3,7 @@ when the use of tokens kept in secrets is noted.
 """
 
 import re
+from collections.abc import Mapping
 
 from apiserver_stub.bootstrap.cluster import Cluster
 from apiserver_stub.bootstrap.objects import Objects, Tree
@@ -23,9 +24,9 @@ async def ensure_reader_role(objects: Objects, _: Cluster) -> None:
 
 
 async def ensure_authorities(objects: Objects, cluster: Cluster) -> None:
-    """The authorities (PEM), if there are any."""
-    if cluster.authorities:
-        await objects.ensure(_CONFIG_MAPS, _published(cluster.authorities))
+    """The authorities and what goes with them, if there are any."""
+    if cluster.authentication:
+        await objects.ensure(_CONFIG_MAPS, _published(cluster.authentication))
 
 
 async def ensure_token_tracking(objects: Objects, _: Cluster) -> None:
@@ -40,13 +41,13 @@ async def ensure_token_tracking(objects: Objects, _: Cluster) -> None:
     await objects.ensure_revised(_CONFIG_MAPS, wanted, revise)
 
 
-def _published(authorities: bytes) -> Tree:
+def _published(authentication: Mapping[str, str]) -> Tree:
     """Whose client certificates are believed; what others publish beside that stays."""
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
         "metadata": {"name": _AUTHENTICATION},
-        "data": {"client-ca-file": authorities.decode("utf-8", "replace")},
+        "data": dict(authentication),
     }
 
 

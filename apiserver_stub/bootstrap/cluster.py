@@ -1,6 +1,7 @@
 """What a cluster is told of its API server."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,10 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Where its API server is, the (group, version) pairs that has, and the authorities (PEM) it believes, if any."""
+    """Where its API server is, the (group, version) pairs that has, and how it knows its clients: what of that others
+    need, by the keys of the ConfigMap it is published in.
+    """
 
     address: Address
     versions: frozenset[tuple[str, str]] = frozenset()
-    authorities: bytes = b""
+    authentication: Mapping[str, str] = field(default_factory=dict)

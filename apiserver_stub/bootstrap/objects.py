@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
+from apiserver_stub.authn.certificate import SELF
 from controller_manager.api.errors import AlreadyExists, InternalError, NotFound, from_response
-from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.timestamps import format_time
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 
 Tree = dict[str, Any]
@@ -17,7 +17,6 @@ Handle = Callable[[Request], Awaitable[Response]]
 Revise = Callable[[Tree], Tree | None]
 """What a found object should be instead; None if it may stay as it is."""
 
-_SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
 _MANAGER = "kube-apiserver"
 
 
@@ -73,7 +72,7 @@ class Objects:
         data = b"" if body is None else msgspec.json.encode(body)
         headers = {"content-type": "application/json", "accept": "application/json"}
         query = (("fieldManager", manager),) if manager else ()
-        answer = await self._handle(Request(method, path, query, headers, data, _SELF))
+        answer = await self._handle(Request(method, path, query, headers, data, SELF))
         assert isinstance(answer.body, bytes)
         if answer.status >= 400:
             raise from_response(answer.status, answer.body)

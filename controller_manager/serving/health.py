@@ -65,6 +65,7 @@ class Health:
         self._result, self._results = Gauges(_RESULT, self.indicators), Counters(_RESULTS, self.indicators)
         self._checks = [_Named("ping", lambda: "", frozenset(ENDPOINTS))]
         self._noted: dict[str, Mapping[str, str]] = {}
+        self._passed: set[str] = set()
 
     def add(
         self,
@@ -129,14 +130,20 @@ class Health:
         return why
 
     def _note(self, title: str, failed: Mapping[str, str]) -> None:
-        """Log a change for the better or worse, not every probe that finds the same."""
-        if self._noted.get(title, {}) == failed:
+        """Log a change for the better or worse, not every probe that finds the same; to start is not to fail."""
+        before = self._noted.get(title)
+        if before == failed:
             return
-        self._noted[title] = failed
-        if failed:
+        if title not in self._passed and failed:
+            if before is None:
+                self._log.info("health check does not pass yet", check=title, failed=failed)
+        elif failed:
             self._log.warning("health check fails", check=title, failed=failed)
-        else:
-            self._log.info("health check passes again", check=title)
+        elif before:
+            self._log.info("health check passes", check=title)
+        self._noted[title] = failed
+        if not failed:
+            self._passed.add(title)
 
 
 def _text(status: int, lines: Sequence[str]) -> Response:

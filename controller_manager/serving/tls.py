@@ -9,8 +9,9 @@ from datetime import timedelta
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
@@ -57,6 +58,19 @@ def make_ca(common_name: str, days: int = 3650) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
+def check_authority(pair: Pair) -> None:
+    """Raise ValueError unless `pair` is the certificate of an authority and its key."""
+    certificate, key = x509.load_pem_x509_certificate(pair.certificate), _load_key(pair.key)
+    if certificate.public_key() != key.public_key():
+        raise ValueError("the key is not the one of the certificate")
+    try:
+        is_authority = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        is_authority = False
+    if not is_authority:
+        raise ValueError("the certificate is not that of an authority")
+
+
 def issue(
     ca: Pair,
     common_name: str,
@@ -64,7 +78,7 @@ def issue(
     hosts: Sequence[str] = (),
     *,
     client: bool = False,
-    days: int = 365,
+    days: float = 365,
 ) -> Pair:
     """A leaf signed by `ca`: for a client (identity: common name and organizations), or for a server at `hosts`."""
     authority = x509.load_pem_x509_certificate(ca.certificate)
@@ -134,8 +148,8 @@ def _builder(
     subject: x509.Name,
     issuer: x509.Name,
     key: ec.EllipticCurvePublicKey,
-    issuer_key: ec.EllipticCurvePublicKey,
-    days: int,
+    issuer_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    days: float,
 ) -> x509.CertificateBuilder:
     now = utc_now()
     return (
@@ -179,8 +193,11 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pai
     return Pair(certificate.public_bytes(pem), private)
 
 
-def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(pem, password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError("the key of the certificate authority is not an elliptic curve key")
+def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (TypeError, UnsupportedAlgorithm) as error:
+        raise ValueError("the key of the certificate authority is encrypted or of an unknown kind") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+        raise ValueError("the key of the certificate authority is neither ECDSA nor RSA")
     return key

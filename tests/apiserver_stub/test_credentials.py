@@ -1,19 +1,26 @@
-"""The server's own authority: what it issues, keeps and issues again."""
+"""The server's own authorities: what they issue, keep and issue again."""
 
 import base64
 import ssl
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import yaml
 from cryptography import x509
 
-from apiserver_stub.credentials import ADMIN, Authority, Identity, server_hosts, server_url
+from apiserver_stub.addresses import server_hosts, server_url
+from apiserver_stub.credentials import ADMIN, Authorities, Identity
 from controller_manager.serving.pairs import FilePair
 from controller_manager.serving.tls import context_of, issue, make_ca
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]
 URL = "https://127.0.0.1:6443"
+AUTHORITIES = ("ca", "client-ca", "front-proxy-ca", "signing-ca")
+
+
+def certificate(file: Path) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(file.read_bytes())
 
 
 def admin_certificate(file: Path) -> x509.Certificate:
@@ -22,65 +29,114 @@ def admin_certificate(file: Path) -> x509.Certificate:
 
 
 def test_everything_is_kept(tmp_path: Path) -> None:
-    file = tmp_path / "admin.kubeconfig"
-    contents = []
+    file, contents = tmp_path / "admin.kubeconfig", []
     for _ in range(2):
-        authority = Authority(tmp_path)
-        files = authority.server_files(HOSTS)
-        authority.kubeconfig(file, URL, ADMIN)
-        contents.append([one.read_bytes() for one in (*files, file, authority.certificate_file)])
+        authorities = Authorities(tmp_path)
+        authorities.server_files(HOSTS)
+        authorities.kubeconfig(file, URL, ADMIN)
+        authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, Identity("manager"))
+        contents.append({one: one.read_bytes() for one in tmp_path.iterdir()})
     assert contents[0] == contents[1]
 
 
+def test_there_is_an_authority_for_each_purpose(tmp_path: Path) -> None:
+    authorities = Authorities(tmp_path)
+    authorities.server_files(HOSTS)
+    authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
+    assert len({(tmp_path / f"{name}.crt").read_bytes() for name in AUTHORITIES}) == len(AUTHORITIES)
+    certificate(tmp_path / "apiserver.crt").verify_directly_issued_by(certificate(tmp_path / "ca.crt"))
+    admin = admin_certificate(tmp_path / "admin.kubeconfig")
+    admin.verify_directly_issued_by(certificate(tmp_path / "client-ca.crt"))
+
+
 def test_secrets_are_their_owners(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    authority.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
-    for name in ("ca.key", "admin.kubeconfig"):
-        assert (tmp_path / name).stat().st_mode & 0o777 == 0o600
+    authorities = Authorities(tmp_path)
+    authorities.server_files(HOSTS)
+    authorities.kubeconfig(tmp_path / "admin.kubeconfig", URL, ADMIN)
+    authorities.renewable_kubeconfig(tmp_path / "manager.kubeconfig", URL, Identity("manager"))
+    secrets = [file for file in tmp_path.iterdir() if file.suffix in (".key", ".kubeconfig", ".pem")]
+    assert len(secrets) == len(AUTHORITIES) + 4
+    assert {file.stat().st_mode & 0o777 for file in secrets} == {0o600}
 
 
 def test_the_server_pair_serves(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    context = context_of(FilePair(*authority.server_files(HOSTS)).read(), authority.certificate_file.read_bytes())
+    authorities = Authorities(tmp_path)
+    context = context_of(FilePair(*authorities.server_files(HOSTS)).read(), authorities.clients.pair.certificate)
     assert context.verify_mode is ssl.CERT_OPTIONAL
 
 
 def test_a_further_host_needs_another_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    before = authority.server_files(HOSTS)[0].read_bytes()
-    after = authority.server_files([*HOSTS, "10.0.0.1"])[0].read_bytes()
-    assert before != after
+    authorities = Authorities(tmp_path)
+    before = authorities.server_files(HOSTS)[0].read_bytes()
+    assert authorities.server_files([*HOSTS, "10.0.0.1"])[0].read_bytes() != before
 
 
-def test_a_certificate_that_ends_soon_is_issued_again(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    cert_file, key_file = authority.server_files(HOSTS)
-    ca_pair = type(make_ca("x"))((tmp_path / "ca.crt").read_bytes(), (tmp_path / "ca.key").read_bytes())
-    issue(ca_pair, "apiserver", hosts=HOSTS, days=3).write(cert_file, key_file)
-    ending = cert_file.read_bytes()
-    assert authority.server_files(HOSTS)[0].read_bytes() != ending
+def test_what_ends_before_long_is_issued_again(tmp_path: Path) -> None:
+    file, manager = tmp_path / "admin.kubeconfig", tmp_path / "manager.kubeconfig"
+    ending = []
+    for lifetime in (timedelta(days=100), timedelta(days=365)):
+        authorities = Authorities(tmp_path, lifetime)
+        authorities.kubeconfig(file, URL, ADMIN)
+        authorities.renewable_kubeconfig(manager, URL, Identity("manager"))
+        shown = authorities.server_files(HOSTS)[0].read_bytes()
+        ending.append({shown, file.read_bytes(), manager.with_suffix(".pem").read_bytes()})
+    assert not ending[0] & ending[1]
+
+
+def test_a_process_that_runs_on_finds_its_new_certificate_where_the_old_one_was(tmp_path: Path) -> None:
+    file = tmp_path / "manager.kubeconfig"
+    Authorities(tmp_path).renewable_kubeconfig(file, URL, Identity("manager", ("a",)))
+    user = yaml.safe_load(file.read_text())["users"][0]["user"]
+    assert user == {"client-certificate": "manager.pem", "client-key": "manager.pem"}
+    ssl.create_default_context().load_cert_chain(tmp_path / "manager.pem")
+    assert certificate(tmp_path / "manager.pem").subject.rfc4514_string() == "CN=manager,O=a"
 
 
 @pytest.mark.parametrize("content", [b"", b"apiVersion: v1\n", b"\xff", b"a: [", b"clusters: []\nusers: 3\n"])
 def test_a_kubeconfig_that_does_not_serve_is_written_again(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "admin.kubeconfig"
     file.write_bytes(content)
-    Authority(tmp_path).kubeconfig(file, URL, ADMIN)
+    Authorities(tmp_path).kubeconfig(file, URL, ADMIN)
     document = yaml.safe_load(file.read_text())
     assert document["clusters"][0]["cluster"]["server"] == URL
 
 
 def test_a_kubeconfig_of_another_authority_is_written_again(tmp_path: Path) -> None:
     file = tmp_path / "admin.kubeconfig"
-    Authority(tmp_path / "other").kubeconfig(file, URL, ADMIN)
+    Authorities(tmp_path / "other").kubeconfig(file, URL, ADMIN)
     foreign = admin_certificate(file)
-    Authority(tmp_path / "own").kubeconfig(file, URL, ADMIN)
+    Authorities(tmp_path / "own").kubeconfig(file, URL, ADMIN)
     assert admin_certificate(file) != foreign
+
+
+def test_an_authority_is_taken_over_when_it_was_replaced_whole(tmp_path: Path) -> None:
+    authorities, other = Authorities(tmp_path), make_ca("other")
+    (tmp_path / "client-ca.crt").write_bytes(other.certificate)
+    before = authorities.clients.pair
+    with pytest.raises(ValueError, match=r"client-ca\.crt and .*client-ca\.key: the key is not the one"):
+        authorities.reload()
+    assert authorities.clients.pair == before
+    (tmp_path / "client-ca.key").write_bytes(other.key)
+    authorities.reload()
+    assert authorities.clients.pair == other
+
+
+def test_an_authority_without_its_key_is_not_replaced(tmp_path: Path) -> None:
+    Authorities(tmp_path)
+    (tmp_path / "ca.key").unlink()
+    with pytest.raises(FileNotFoundError):
+        Authorities(tmp_path)
+
+
+def test_a_leaf_is_no_authority(tmp_path: Path) -> None:
+    issue(make_ca("ca"), "leaf").write(tmp_path / "ca.crt", tmp_path / "ca.key")
+    with pytest.raises(ValueError, match="the certificate is not that of an authority"):
+        Authorities(tmp_path)
 
 
 def test_a_client_certificate_names_user_and_groups(tmp_path: Path) -> None:
     file = tmp_path / "jane.kubeconfig"
-    Authority(tmp_path).kubeconfig(file, URL, Identity("jane", ("dev", "ops")))
+    Authorities(tmp_path).kubeconfig(file, URL, Identity("jane", ("dev", "ops")))
     assert admin_certificate(file).subject.rfc4514_string() == "CN=jane,O=ops,O=dev"
 
 

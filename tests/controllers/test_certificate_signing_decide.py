@@ -111,7 +111,15 @@ def test_files_come_in_pairs_for_all_signers_or_for_some(files: dict[str, str], 
         (API_CLIENT, Asked(), ("digital signature",), "a client certificate needs the usage client auth"),
         (API_CLIENT, Asked(), (*CLIENT_USAGES, "server auth"), "a client certificate is not for the usage server auth"),
         (LEGACY_UNKNOWN, Asked(), (), ""),
-        (LEGACY_UNKNOWN, Asked("x", ("system:masters",)), ("cert sign", "any"), ""),
+        (LEGACY_UNKNOWN, Asked("x", ("dev",)), ("cert sign", "any"), ""),
+        (LEGACY_UNKNOWN, Asked("x", ("dev", "system:masters")), ("any",), "no member of system:masters"),
+        (API_CLIENT, Asked("x", ("system:masters", "dev")), CLIENT_USAGES, "no member of system:masters"),
+        (
+            NODE_SERVING,
+            Asked("system:node:n1", ("system:nodes", "system:masters"), {"DNS": ("n",)}),
+            SERVER_USAGES,
+            "system:nodes alone",
+        ),
     ],
 )
 def test_each_signer_has_its_rules(signer: str, asked: Asked, usages: tuple[str, ...], problem: str) -> None:

@@ -25,8 +25,9 @@ READY = re.compile(r'"ready" .*url="(\S+)"')
 class ApiProcess:
     """An `apiserver-stub` of its own on a data folder; a restart keeps its port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.folder = folder
+        self.flags = flags
         self.url = ""
         self.log = folder.with_suffix(".log")
         self.start()
@@ -45,7 +46,7 @@ class ApiProcess:
         command.append("--service-cluster-ip-range=10.0.0.0/16")
         with self.log.open("a") as log:
             self.child = subprocess.Popen(
-                [*command, "--bind-address=127.0.0.1"], stderr=subprocess.PIPE, stdout=log, text=True
+                [*command, "--bind-address=127.0.0.1", *self.flags], stderr=subprocess.PIPE, stdout=log, text=True
             )
             assert self.child.stderr is not None
             for line in self.child.stderr:

@@ -1,10 +1,13 @@
 """Certificates as the signer makes them, judged by openssl, and shown to each other by a server and its client."""
 
 import asyncio
+import http.client
 import shutil
 import ssl
 import subprocess
+from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +16,7 @@ from msgspec.structs import replace
 
 from controller_manager.api.certificates import APPROVED, NODE_CLIENT, NODE_SERVING, REQUESTS, RequestCondition
 from controller_manager.api.resource import Key
-from controller_manager.serving.tls import Pair
+from controller_manager.serving.tls import Pair, issue, make_ca
 from controller_manager.testing import Cluster
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,
@@ -27,6 +30,7 @@ from controller_manager.testing.certificates import (
     write_authority,
 )
 from controllers import certificate_signing
+from tests.e2e.conftest import ApiProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -114,3 +118,59 @@ async def meet(folder: Path) -> str:
         name = await reader.readline()
         writer.close()
     return name.decode().strip()
+
+
+class OldClient:
+    """Connections that `jane` opened with a certificate which is believed no longer one day."""
+
+    def __init__(self, server: ApiProcess, folder: Path, pair: Pair) -> None:
+        files = folder / "jane.crt", folder / "jane.key"
+        pair.write(*files)
+        context = ssl.create_default_context(cafile=str(server.folder / "ca.crt"))
+        context.load_cert_chain(*files)
+        self.connect = partial(http.client.HTTPSConnection, "127.0.0.1", server.port, timeout=20, context=context)
+        self.kept, self.watching = self.connect(), self.connect()
+
+    def ask(self, connection: http.client.HTTPSConnection, path: str = "/api/v1/nodes") -> http.client.HTTPResponse:
+        connection.request("GET", path)
+        return connection.getresponse()
+
+    def watch_until_it_ends(self) -> None:
+        answer = self.ask(self.watching, "/api/v1/nodes?watch=1")
+        assert answer.status == 200
+        answer.read()
+
+    def is_refused(self) -> bool:
+        """Whether the connection that is open says 401 and ends, and no other comes about."""
+        answer = self.ask(self.kept)
+        answer.read()
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            self.ask(self.connect())
+        return (answer.status, answer.headers["connection"]) == (401, "close")
+
+
+@pytest.fixture
+def trusting_server(tmp_path: Path) -> Iterator[tuple[ApiProcess, Pair]]:
+    """A server that believes a foreign authority too."""
+    ca = make_ca("foreign")
+    (tmp_path / "clients.crt").write_bytes(ca.certificate)
+    process = ApiProcess(tmp_path / "data", f"--client-ca-file={tmp_path / 'clients.crt'}")
+    yield process, ca
+    assert "a request failed" not in process.stop()
+
+
+def test_an_expired_certificate_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+    server, ca = trusting_server
+    client = OldClient(server, tmp_path, issue(ca, "jane", client=True, days=3 / 86400))
+    assert client.ask(client.kept).read()
+    client.watch_until_it_ends()
+    assert client.is_refused()
+
+
+def test_a_replaced_authority_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
+    server, ca = trusting_server
+    client = OldClient(server, tmp_path, issue(ca, "jane", client=True))
+    assert client.ask(client.kept).read()
+    (tmp_path / "clients.crt").write_bytes(make_ca("another").certificate)
+    client.watch_until_it_ends()
+    assert client.is_refused()

@@ -9,11 +9,14 @@ import socket
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from controller_manager.serving.tls import Pair, issue
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up")]
 
@@ -39,7 +42,9 @@ class Up:
     """A running `cluster-up`."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
-        ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
+        api, manager = free_port(), free_port()
+        self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
+        ports = (f"--api-port={api}", f"--manager-port={manager}")
         command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
         self.folder = folder
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -152,8 +157,12 @@ def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
     wait_for(lambda: up.kubectl(*kept) == authority, 5)
     wait_for(lambda: "default" in up.kubectl("get", "serviceaccounts", "-n", "shop", "-o", "name"), 5)
     command = (Path(f"/proc/{up.pid('manager-0')}/cmdline")).read_text().split("\0")
-    assert f"--cluster-signing-cert-file={up.folder / 'ca.crt'}" in command
-    assert f"--cluster-signing-key-file={up.folder / 'ca.key'}" in command
+    signing = dict(one.split("=") for one in command if one.startswith("--cluster-signing-"))
+    assert {Path(file).name for flag, file in signing.items() if "client" in flag} == {"client-ca.crt", "client-ca.key"}
+    assert {Path(file).name for flag, file in signing.items() if "client" not in flag} == {
+        "signing-ca.crt",
+        "signing-ca.key",
+    }
 
 
 def test_the_standby_takes_over(up: Up) -> None:
@@ -211,7 +220,9 @@ def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    assert re.fullmatch(rf"cluster-up: --api-port: port {port} on 127.0.0.1 is in use; .*\n", done.stderr)
+    who = rf"process {os.getpid()} \(.*pytest.*\)"
+    assert re.fullmatch(rf"cluster-up: --api-port: port {port} on 127.0.0.1 is in use by {who}; .*\n", done.stderr)
+    assert [file.name for file in tmp_path.iterdir()] == ["cluster-up.lock"]
 
 
 def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
@@ -225,7 +236,119 @@ def test_an_unusable_folder_is_one_sentence(tmp_path: Path) -> None:
 def test_a_server_that_cannot_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
     command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={tmp_path}")
     ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
-    wrong = (*command, *ports, "--apiserver-arg=--no-such-flag")
-    done = subprocess.run(wrong, capture_output=True, text=True, check=False, timeout=30)
+    for wrong, before in (("--no-such-flag", "--nor-this"), ("--nor-this", "--no-such-flag")):
+        again = (*command, *ports, f"--apiserver-arg={wrong}")
+        done = subprocess.run(again, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 1
+        assert wrong in done.stderr
+        assert before not in done.stderr, "that was said in an earlier run"
+
+
+def is_running(pid: int) -> bool:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def test_whatever_ends_it_ends_its_children(up: Up) -> None:
+    children = [up.pid(name) for name in ("apiserver", "manager-0", "manager-1")]
+    assert all(map(is_running, children))
+    up.process.kill()
+    up.process.communicate(timeout=30)
+    wait_for(lambda: not any(map(is_running, children)), 20)
+
+
+def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
+    before = {
+        file: file.read_bytes() for file in up.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
+    }
+    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={up.folder}")
+    ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
+    done = subprocess.run((*command, *ports), capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    assert "no-such-flag" in done.stderr
+    told = rf"cluster-up: --data-dir: .* is in use by another cluster-up \(process {up.process.pid}\); .*\n"
+    assert re.fullmatch(told, done.stderr)
+    assert {file: file.read_bytes() for file in before} == before
+    assert "default" in up.kubectl("get", "namespaces", "-o", "name")
+
+
+def test_a_start_warns_of_nothing(up: Up) -> None:
+    lines = [line for log in up.folder.glob("*.log") for line in log.read_text().splitlines()]
+    assert lines
+    assert [line for line in lines if line[:1] in "WE"] == []
+
+
+JOE = "joe-token"
+ATTACKS = {
+    "legacy": ("kubernetes.io/legacy-unknown", "/O=system:masters/CN=eve", "client auth"),
+    "client": ("kubernetes.io/kube-apiserver-client", "/O=dev/O=system:masters/CN=eve", "client auth"),
+    "node": (
+        "kubernetes.io/kube-apiserver-client-kubelet",
+        "/O=system:nodes/O=system:masters/CN=system:node:eve",
+        "digital signature, client auth",
+    ),
+    "serving": (
+        "kubernetes.io/kubelet-serving",
+        "/O=system:masters/CN=system:node:eve",
+        "digital signature, server auth",
+    ),
+}
+
+
+@pytest.fixture
+def as_joe(tmp_path: Path) -> Iterator[tuple[Up, Callable[..., subprocess.CompletedProcess[str]]]]:
+    """A cluster, and somebody with nothing but a token in it."""
+    (tmp_path / "tokens").write_text(f"{JOE},joe,1\n")
+    running = Up(
+        tmp_path / "cluster", *TERMS, f"--apiserver-arg=--token-auth-file={tmp_path / 'tokens'}", "--managers=1"
+    )
+    try:
+        running.until("ready after")
+        server = f"--server={running.url}", f"--certificate-authority={running.folder / 'ca.crt'}"
+
+        def kubectl(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+            program = os.environ.get("KUBECTL", "kubectl")
+            command = (program, f"--kubeconfig={os.devnull}", *server, *words)
+            return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
+
+        yield running, kubectl
+    finally:
+        running.stop()
+
+
+def test_no_token_makes_its_holder_an_admin(as_joe, tmp_path: Path) -> None:
+    up, kubectl = as_joe
+    token = f"--token={JOE}"
+    for name, (signer, subject, usages) in ATTACKS.items():
+        made = tmp_path / f"{name}.csr"
+        new = ("req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", tmp_path / f"{name}.key", "-out", made)
+        names = ("-addext", "subjectAltName=DNS:kubernetes.default.svc") if name == "serving" else ()
+        subprocess.run(("openssl", *new, "-subj", subject, *names), check=True, capture_output=True)
+        spec = {"request": b64encode(made.read_bytes()).decode(), "signerName": signer, "usages": usages.split(", ")}
+        tree = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+        tree |= {"metadata": {"name": name}, "spec": spec}
+        done = kubectl("create", "--validate=false", "-f", "-", token, stdin=json.dumps(tree))
+        assert (done.returncode == 0) == (name in ("node", "serving")), done.stderr
+        kubectl("certificate", "approve", name, token)
+    requests = (
+        "get",
+        "csr",
+        "-o",
+        "jsonpath={range .items[*]}{.status.conditions[*].reason} {.status.certificate};{end}",
+    )
+    wait_for(lambda: up.kubectl(*requests).count("SignerValidationFailure ;") == len(("node", "serving")), 10)
+
+
+@pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
+def test_no_authority_but_that_of_clients_lets_anybody_in(as_joe, tmp_path: Path, authority: str) -> None:
+    up, kubectl = as_joe
+    issued = tmp_path / "eve.crt", tmp_path / "eve.key"
+    pair = Pair((up.folder / f"{authority}.crt").read_bytes(), (up.folder / f"{authority}.key").read_bytes())
+    issue(pair, "eve", ["system:masters"], client=True).write(*issued)
+    shown = f"--client-certificate={issued[0]}", f"--client-key={issued[1]}"
+    done = kubectl("get", "namespaces", *shown)
+    assert done.returncode == 1
+    assert "unknown certificate authority" in done.stderr
+    page = ("curl", "-ks", "--cert", issued[0], "--key", issued[1], "-w", "%{http_code}", "-o", os.devnull)
+    seen = subprocess.run((*page, f"{up.manager_url}/metrics"), capture_output=True, text=True, check=False)
+    assert seen.stdout in ("000", "401", "403")

@@ -209,7 +209,7 @@ def test_who_asks_for_a_certificate_gets_in_by_it(up: Up, tmp_path: Path) -> Non
     up.kubectl("certificate", "approve", "ann")
     up.until(lambda: "certificate" in up.read("csr", "ann")["status"])
     issued.write_bytes(base64.b64decode(up.read("csr", "ann")["status"]["certificate"]))
-    assert "OK" in openssl("verify", "-purpose", "sslclient", "-CAfile", str(up.folder / "ca.crt"), str(issued))
+    assert "OK" in openssl("verify", "-purpose", "sslclient", "-CAfile", str(up.folder / "client-ca.crt"), str(issued))
     server = (f"--server={up.url}", f"--certificate-authority={up.folder / 'ca.crt'}")
     shown = (f"--client-certificate={issued}", f"--client-key={key}")
     done = up.run("auth", "whoami", "-o", "json", *server, *shown, config=os.devnull)

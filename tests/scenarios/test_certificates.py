@@ -67,9 +67,23 @@ async def judge(client: Client, name: str, verdict: str = APPROVED) -> Certifica
     return await client.update(REQUESTS, judged, subresource="approval")
 
 
+async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> None:
+    """A request for the legacy signer as it was stored when there were API versions that take such."""
+    name, storage = request.metadata.name, "certificatesigningrequests.certificates.k8s.io"
+    other = "example.org/other"
+    await cluster.client.create(REQUESTS, replace(request, spec=replace(request.spec, signer_name=other)))
+    row = cluster.api.store.get(storage, name)
+    assert row is not None
+    data = row.data.replace(other.encode(), LEGACY_UNKNOWN.encode())
+    await cluster.api.store.commit(storage, name, row.revision, lambda _: data)
+
+
 async def approved(cluster: Cluster, request: CertificateSigningRequest) -> CertificateSigningRequest:
     """The request after it was approved and everybody has done what they do."""
-    await cluster.client.create(REQUESTS, request)
+    if request.spec.signer_name == LEGACY_UNKNOWN:
+        await left_over(cluster, request)
+    else:
+        await cluster.client.create(REQUESTS, request)
     await judge(cluster.client, request.metadata.name)
     await cluster.settle()
     return await look(cluster, request.metadata.name)
@@ -337,11 +351,11 @@ async def test_who_may_not_is_not_approved_and_asked_about_again(tmp_path: Path)
     [
         signing_request("r", request_pem(names=hosts("n1")), signer=NODE_SERVING, usages=SERVER_USAGES),
         signing_request("r", signer=API_CLIENT),
-        signing_request("r", signer=LEGACY_UNKNOWN),
+        signing_request("r", signer=NODE_SERVING),
         signing_request("r", request_pem(names=hosts("n1"))),
         signing_request("r", usages=("client auth",)),
     ],
-    ids=["serving", "api-client", "legacy", "names", "usages"],
+    ids=["serving", "api-client", "nameless", "names", "usages"],
 )
 async def test_nothing_else_is_approved(request_: CertificateSigningRequest) -> None:
     async with Cluster() as cluster:

@@ -28,7 +28,6 @@ from controller_manager.api.certificates import (
     APPROVED,
     DENIED,
     FAILED,
-    LEGACY_UNKNOWN,
     NODE_SERVING,
     REQUESTS,
     CertificateSigningRequest,
@@ -67,7 +66,6 @@ KINDS: dict[str, tuple[CertificateSigningRequest, bool]] = {
     "serving-nameless": (signing_request("", signer=NODE_SERVING, usages=SERVER_USAGES), False),
     "client": (signing_request("", request_pem("jane", ["dev"]), signer=API_CLIENT), True),
     "client-serves": (signing_request("", signer=API_CLIENT, usages=SERVER_USAGES), False),
-    "legacy": (signing_request("", request_pem("x", []), signer=LEGACY_UNKNOWN, usages=("any",)), True),
     "foreign": (signing_request("", signer="example.org/mine"), False),
 }
 

@@ -23,16 +23,31 @@ from cryptography.x509.oid import ExtensionOID
 
 from apiserver_stub.store.row import Change
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
-from controller_manager.api.certificates import API_CLIENT, APPROVED, FAILED, LEGACY_UNKNOWN, NODE_CLIENT, REQUESTS
+from controller_manager.api.certificates import (
+    API_CLIENT,
+    APPROVED,
+    FAILED,
+    LEGACY_UNKNOWN,
+    NODE_CLIENT,
+    NODE_SERVING,
+    REQUESTS,
+)
 from controller_manager.api.core import CONFIG_MAPS
-from controller_manager.api.errors import Forbidden
+from controller_manager.api.errors import Forbidden, Invalid
 from controller_manager.api.resource import Key
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.tasks import all_of
 from controller_manager.client.client import Call
 from controller_manager.controller import Context
 from controller_manager.testing import Cluster, Replica
-from controller_manager.testing.certificates import CLIENT_USAGES, authority, key_of_kind, request_pem, write_authority
+from controller_manager.testing.certificates import (
+    CLIENT_USAGES,
+    authority,
+    key_of_kind,
+    request_pem,
+    signing_request,
+    write_authority,
+)
 from controller_manager.testing.cluster import RESTLESS
 from controller_manager.testing.metering import Meter, Workload, autoscaler
 from controllers.garbage_collector.controller import SPECS, GarbageCollector, GarbageCollectorOptions
@@ -295,7 +310,7 @@ async def test_requests_no_certificate_can_be_made_of_fail_at_once(tmp_path: Pat
         pems = {"version": of_another_version(), "exotic": with_exotic_name(), "torn": request_pem()[:-60]}
         for name, pem in pems.items():
             await ask(cluster, name, pem, NODE_CLIENT)
-        await ask(cluster, "last", request_pem(), LEGACY_UNKNOWN, expirationSeconds=2**31 - 1)
+        await ask(cluster, "last", request_pem(), NODE_CLIENT, expirationSeconds=2**31 - 1)
         await cluster.settle()
         for name in pems:
             found = await cluster.client.get(REQUESTS, Key("", name))
@@ -314,7 +329,24 @@ async def test_nobody_is_certified_to_be_an_admin_or_asks_in_the_name_of_others(
         made = await ask(cluster, "forged", request_pem("jane", ["people"]), API_CLIENT, **forged)
         assert made["spec"]["username"] == "kubernetes-admin"
         assert "system:nodes" not in made["spec"]["groups"]
-        await ask(cluster, "other", request_pem("jane", ["system:masters"]), LEGACY_UNKNOWN)
+        with pytest.raises(Invalid, match=r"spec\.signerName"):
+            await ask(cluster, "other", request_pem("jane", ["people"]), LEGACY_UNKNOWN)
+        with pytest.raises(Forbidden, match="that can be read"):
+            await ask(cluster, "torn", request_pem("jane", ["people"])[:-60], API_CLIENT)
+        twice = request_pem("jane", ["people"])[:-60] + b"\n" + request_pem("jane", ["system:masters"])
+        with pytest.raises(Forbidden):  # what one reader passes over, another may read
+            await ask(cluster, "twice", twice, API_CLIENT)
+
+
+@pytest.mark.parametrize("signer", [NODE_CLIENT, NODE_SERVING])
+async def test_a_node_asks_for_nobody_but_itself(signer: str) -> None:
+    async with Cluster() as cluster:
+        node = cluster.connect(Certificate("system:node:n1", ("system:nodes",)))
+        other = signing_request("other", request_pem("system:node:n2", ["system:nodes"]), signer=signer)
+        with pytest.raises(Forbidden, match="CN=system:node:n1 only"):
+            await node.create(REQUESTS, other)
+        await node.create(REQUESTS, signing_request("own", request_pem(), signer=signer))
+        await cluster.connect(Certificate("bootstrap", ("system:nodes",))).create(REQUESTS, other)
 
 
 @pytest.mark.parametrize("nonsense", ["../../secrets", "a\r\nb", "p%2f0"])

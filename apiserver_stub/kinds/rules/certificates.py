@@ -25,6 +25,7 @@ from apiserver_stub.kinds.rules.combine import (
 )
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
+from controller_manager.api.certificates import LEGACY_UNKNOWN
 
 _SHORTEST_LIFE = 600
 _LONGEST_SIGNER = 571
@@ -48,6 +49,12 @@ def _signer(name: str) -> str:
     if not slash or "/" in path or "." not in domain:
         return _SIGNER_RULE
     return names.subdomain(domain) or (names.subdomain(path) and f"{_SIGNER_RULE}: {names.subdomain(path)}")
+
+
+def _not_legacy(name: Any, at: At, found: Problems) -> None:
+    """Version v1 has no requests whose signer is to be guessed; those of earlier versions stay."""
+    if name == LEGACY_UNKNOWN:
+        found.invalid(at, name, "requests of this API version name their signer, and not the legacy one")
 
 
 def _request(spec: Any, at: At, found: Problems) -> None:
@@ -130,5 +137,6 @@ RULES = {
     "certificates.k8s.io/v1/CertificateSigningRequest": Rules(
         within("spec", _SPEC), fixed("spec"),
         {"status": changes(_kept(*_FINAL), _status), "approval": _kept(*_FINAL)}, names.path_segment,
+        within("spec.signerName", _not_legacy),
     ),
 }  # fmt: skip

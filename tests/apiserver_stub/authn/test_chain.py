@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver_stub.authn.certificate import by_certificate
+from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.chain import Who
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens
 from apiserver_stub.call import User
@@ -10,7 +10,7 @@ from controller_manager.api.errors import BadRequest, Forbidden, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 
 TOKENS = BearerTokens([StaticTokens({"token": User("joe")}, ["us"]).find], ["us"])
-WHO = Who([by_certificate, TOKENS])
+WHO = Who([ClientCertificates(), TOKENS])
 BEARER = {"authorization": "Bearer token"}
 
 

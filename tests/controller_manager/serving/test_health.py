@@ -78,7 +78,21 @@ def test_only_changes_are_logged():
     assert told == [
         ("health check fails", {"clock": "late"}),
         ("health check fails", {"clock": "later"}),
-        ("health check passes again", None),
+        ("health check passes", None),
+    ]
+
+
+def test_to_start_is_not_to_fail():
+    with structlog.testing.capture_logs() as lines:
+        health, why = Health(get_logger("test")), ["starts", "starts still", "", "late", ""]
+        health.add("clock", lambda: why.pop(0))
+        for _ in range(5):
+            ask(health, "/readyz")
+    assert [(line["log_level"], line["event"]) for line in lines] == [
+        ("info", "health check does not pass yet"),
+        ("info", "health check passes"),
+        ("warning", "health check fails"),
+        ("info", "health check passes"),
     ]
 
 

@@ -1,0 +1,128 @@
+"""The certificates of a running server: issued and renewed in time, and read again when somebody replaces them."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+from apiserver_stub.addresses import reachable_address, server_hosts, server_url
+from apiserver_stub.credentials import ADMIN, YEAR, Authorities
+from apiserver_stub.flags import CertificateOptions, NetworkOptions, ServingOptions, StorageOptions
+from controller_manager.base.clock import monotonic
+from controller_manager.base.log import Logger
+from controller_manager.options import Parsed
+from controller_manager.serving.contexts import Contexts
+from controller_manager.serving.files import private_folder
+from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.trust import CLIENTS, Trust
+
+_LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed
+_RENEW_EVERY = 60.0  # seconds between two looks at what was issued
+MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
+"""Files by which a folder is known to be a server's own."""
+
+
+def cert_folder(options: Parsed) -> Path:
+    """The folder of what the server issues."""
+    return Path(options[CertificateOptions].cert_dir or options[StorageOptions].data_dir)
+
+
+def close_folders(options: Parsed) -> None:
+    """Make the folders of the server its own alone. Raises OSError, and ValueError for one that is somebody else's."""
+    for folder in {options[StorageOptions].folder, cert_folder(options)}:
+        private_folder(folder, MARKS)
+
+
+class ServerCertificates:
+    """What a server shows and believes, and the kubeconfig of its administrator.
+
+    `trust` is told whose client certificates are believed: those of the own authority for clients, and those of
+    --client-ca-file. `lifetime` is that of what is issued. Raises OSError or ValueError for files of no use.
+    """
+
+    def __init__(self, options: Parsed, trust: Trust, log: Logger, lifetime: timedelta = YEAR) -> None:
+        self._options = options
+        self._trust = trust
+        self._log = log
+        self._problem = ""
+        self.kubeconfig_file = cert_folder(options) / "admin.kubeconfig"
+        self._authorities = Authorities(cert_folder(options), lifetime)
+        given = options[CertificateOptions]
+        for file in filter(None, (given.tls_cert_file, given.tls_private_key_file)):
+            Path(file).open("rb").close()  # the refusals of ssl name no file
+        self._believe()
+
+    def contexts(self) -> Contexts:
+        """How each new connection is secured. Raises ValueError."""
+        given = self._options[CertificateOptions]
+        files = Path(given.tls_cert_file), Path(given.tls_private_key_file)
+        pair = files if given.tls_cert_file else self._server_files()
+        contexts = Contexts(FilePair(*pair), authorities=lambda: self._trust.authorities)
+        self._trust.subscribe(contexts.renew)
+        return contexts
+
+    def write_kubeconfig(self, port: int) -> str:
+        """Have the kubeconfig connect to the server at `port`; the URL it names. Raises OSError."""
+        url = server_url(self._options[ServingOptions].bind_address, port)
+        given = self._options[CertificateOptions].tls_cert_file
+        shown = Path(given).read_bytes() if given else b""
+        self._authorities.kubeconfig(self.kubeconfig_file, url, ADMIN, trust=shown)
+        return url
+
+    def published(self) -> Mapping[str, str]:
+        """What servers that leave it to this one who their callers are need to know, as one ConfigMap tells them."""
+        proxies = self._authorities.front_proxy.pair.certificate
+        return {
+            "client-ca-file": self._trust.authorities.decode(),
+            "requestheader-client-ca-file": proxies.decode("utf-8", "replace"),
+            "requestheader-allowed-names": '["front-proxy-client"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+        }
+
+    async def keep(self, port: int) -> None:
+        """Take over what others have replaced, and renew what ends before long, until cancelled. What is of no use
+        changes nothing and is told of once.
+        """
+        renewed = monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            problem = ""
+            try:
+                self._authorities.reload()
+                self._believe()
+                if monotonic() - renewed >= _RENEW_EVERY:
+                    renewed = monotonic()
+                    self._renew(port)
+            except (OSError, ValueError) as error:
+                problem = str(error)
+            if problem and problem != self._problem:
+                self._log.error("certificates are kept as they were", problem=problem)
+            self._problem = problem
+
+    def _renew(self, port: int) -> None:
+        if not self._options[CertificateOptions].tls_cert_file:
+            self._server_files()
+        self.write_kubeconfig(port)
+
+    def _believe(self) -> None:
+        bundle = self._authorities.clients.pair.certificate
+        if given := self._options[CertificateOptions].client_ca_file:
+            bundle += b"\n" + _authorities_in(Path(given))
+        self._trust.set(CLIENTS, bundle)
+
+    def _server_files(self) -> tuple[Path, Path]:
+        serving, network = self._options[ServingOptions], self._options[NetworkOptions]
+        advertised = serving.advertise_address or reachable_address(serving.bind_address)
+        return self._authorities.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
+
+
+def _authorities_in(file: Path) -> bytes:
+    """The content of a bundle. Raises OSError, and ValueError if there is no certificate in it."""
+    bundle = file.read_bytes()
+    try:
+        Trust().set(CLIENTS, bundle if bundle.strip() else b"-")
+    except ValueError:
+        raise ValueError(f"--client-ca-file: {file} holds no certificates that can be read") from None
+    return bundle

@@ -1,0 +1,231 @@
+"""The certificates of a server that runs on: renewed, replaced, and whose clients are believed meanwhile; virtual."""
+
+import asyncio
+import base64
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from apiserver_stub.authn.certificate import ClientCertificates
+from apiserver_stub.build import build
+from apiserver_stub.certificates import ServerCertificates, close_folders
+from apiserver_stub.flags import FLAGS
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import utc_now, wall_seconds
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.tls import Pair, make_ca
+from controller_manager.serving.trust import Trust, digest
+from controller_manager.testing.virtual import VirtualLoop
+
+pytestmark = pytest.mark.virtual
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+DAY = 86400.0
+FOREIGN = "--client-ca-file={}/clients.crt"
+
+
+def root(ca: Pair | bytes) -> str:
+    pem = ca if isinstance(ca, bytes) else ca.certificate
+    return digest(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
+
+
+class Serving:
+    """A server without sockets; `ask` hands it a request as the socket would."""
+
+    def __init__(self, handle: Callable[[Request], Awaitable[Response]], made: ServerCertificates, folder: Path):
+        self.handle = handle
+        self.certificates = made
+        self.folder = folder
+
+    async def ask(self, certificate: Certificate | None, path: str = CONFIGS, **headers: str) -> Response:
+        query = (("watch", "1"),) if path.endswith("?watch=1") else ()
+        return await self.handle(Request("GET", path.partition("?")[0], query, headers, certificate=certificate))
+
+    def shown(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate((self.folder / "apiserver.crt").read_bytes())
+
+    def admin(self) -> x509.Certificate:
+        user = yaml.safe_load((self.folder / "admin.kubeconfig").read_text())["users"][0]["user"]
+        return x509.load_pem_x509_certificate(base64.b64decode(user["client-certificate-data"]))
+
+
+@asynccontextmanager
+async def serving(folder: Path, *flags: str, lifetime: timedelta = timedelta(days=365)) -> AsyncIterator[Serving]:
+    options = FLAGS.parse([f"--data-dir={folder}", "--storage-backend=memory", "--bind-address=127.0.0.1", *flags])
+    trust, runtime = Trust(), Runtime("test")
+    clients = ClientCertificates(trust)
+    close_folders(options)
+    api = build(options, runtime, certificates=clients)
+    await api.open()
+    made = ServerCertificates(options, trust, runtime.log("certificates"), lifetime)
+    made.contexts()
+    made.write_kubeconfig(6443)
+    await api.settle(6443, made.published())
+    async with Tasks() as tasks:
+        tasks.start(made.keep(6443), name="certificates")
+        tasks.start(api.keep_settled(6443, made.published), name="upkeep")
+        yield Serving(clients.following(api.handle), made, folder)
+    api.end_streams()
+    await api.stop()
+
+
+def client(folder: Path, *, lasts: float = DAY, ca: Pair | None = None) -> Certificate:
+    signer = ca.certificate if ca else (folder / "client-ca.crt").read_bytes()
+    return Certificate("jane", ("dev",), root(signer), wall_seconds() + lasts)
+
+
+async def pass_by(seconds: float) -> None:
+    """Let a long time pass at once, and then what is done every minute."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.jump(seconds)
+    await asyncio.sleep(70)
+
+
+async def read(response: Response) -> list[Any]:
+    assert not isinstance(response.body, bytes)
+    return [json.loads(line) async for chunk in response.body for line in chunk.splitlines()]
+
+
+async def test_what_it_issues_is_renewed_while_it_runs(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        before = server.shown(), server.admin()
+        await pass_by(200 * DAY)
+        assert (server.shown(), server.admin()) == before
+        await pass_by(60 * DAY)
+        for old, new in zip(before, (server.shown(), server.admin()), strict=True):
+            assert new.not_valid_before_utc < old.not_valid_after_utc - timedelta(days=100)
+            assert new != old
+            assert new.not_valid_after_utc - utc_now() > timedelta(days=200)
+
+
+async def test_certificates_of_a_short_life_are_renewed_too(tmp_path: Path) -> None:
+    async with serving(tmp_path, lifetime=timedelta(minutes=10)) as server:
+        for _ in range(20):
+            await asyncio.sleep(60)
+            for one in (server.shown(), server.admin()):
+                assert one.not_valid_after_utc - utc_now() > timedelta(minutes=2)
+
+
+async def test_a_certificate_is_believed_until_it_expires(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        jane = client(tmp_path, lasts=60)
+        assert (await server.ask(jane)).status == 200
+        await asyncio.sleep(59)
+        assert (await server.ask(jane)).status == 200
+        await asyncio.sleep(1)
+        assert (await server.ask(jane)).status == 401
+
+
+@pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
+async def test_no_certificate_of_the_other_authorities_is_believed(tmp_path: Path, authority: str) -> None:
+    async with serving(tmp_path) as server:
+        mallory = Certificate("m", ("system:masters",), root((tmp_path / f"{authority}.crt").read_bytes()))
+        assert (await server.ask(mallory)).status == 401
+        assert (await server.ask(Certificate("system:apiserver", ("system:masters",)))).status == 401
+
+
+async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("good,joe,1\n")
+    async with serving(tmp_path / "data", f"--token-auth-file={tmp_path / 'tokens'}") as server:
+        old = client(tmp_path / "data", lasts=-1)
+        assert (await server.ask(old, authorization="Bearer good")).status == 200
+        assert (await server.ask(old, authorization="Bearer forged")).status == 401
+        assert (await server.ask(old, authorization="Basic good")).status == 401
+
+
+async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        long, brief = client(tmp_path, lasts=3600), client(tmp_path, lasts=90)
+        lasting = await server.ask(long, f"{CONFIGS}?watch=1")
+        ending = await server.ask(brief, f"{CONFIGS}?watch=1")
+        began = wall_seconds()
+        await read(ending)
+        assert wall_seconds() - began == pytest.approx(90, abs=0.1)
+        await read(lasting)
+        assert wall_seconds() - began <= 3600.1
+
+
+async def test_a_replaced_client_ca_file_counts_at_once(tmp_path: Path) -> None:
+    first, second = make_ca("first"), make_ca("second")
+    (tmp_path / "clients.crt").write_bytes(first.certificate)
+    async with serving(tmp_path / "data", FOREIGN.format(tmp_path)) as server:
+        old, new = client(tmp_path, ca=first), client(tmp_path, ca=second)
+        assert [(await server.ask(one)).status for one in (old, new)] == [200, 401]
+        watch, began = await server.ask(old, f"{CONFIGS}?watch=1"), wall_seconds()
+        (tmp_path / "clients.crt").write_bytes(second.certificate)
+        await read(watch)
+        assert wall_seconds() - began <= 5.1
+        assert [(await server.ask(one)).status for one in (old, new)] == [401, 200]
+        assert (await server.ask(client(tmp_path / "data"))).status == 200
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERT", None])
+async def test_a_broken_client_ca_file_changes_nothing(tmp_path: Path, content: bytes | None) -> None:
+    first = make_ca("first")
+    file = tmp_path / "clients.crt"
+    file.write_bytes(first.certificate)
+    async with serving(tmp_path / "data", FOREIGN.format(tmp_path)) as server:
+        file.unlink() if content is None else file.write_bytes(content)
+        await asyncio.sleep(60)
+        assert (await server.ask(client(tmp_path, ca=first))).status == 200
+        second = make_ca("second")
+        file.write_bytes(second.certificate)
+        await asyncio.sleep(10)
+        assert (await server.ask(client(tmp_path, ca=second))).status == 200
+
+
+async def test_a_client_ca_file_without_certificates_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / "clients.crt").write_bytes(b"nothing\n")
+    with pytest.raises(ValueError, match=r"--client-ca-file: .*clients\.crt holds no certificates that can be read"):
+        async with serving(tmp_path / "data", FOREIGN.format(tmp_path)):
+            pass
+
+
+async def test_an_own_authority_that_is_replaced_replaces_what_it_issued(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        old, other = client(tmp_path), make_ca("other")
+        other.write(tmp_path / "client-ca.crt", tmp_path / "client-ca.key")
+        await asyncio.sleep(70)
+        assert (await server.ask(old)).status == 401
+        assert (await server.ask(client(tmp_path))).status == 200
+        server.admin().verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
+        assert other.certificate.decode() == (await published(server))["client-ca-file"]
+
+
+async def published(server: Serving) -> dict[str, str]:
+    path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+    response = await server.ask(client(server.folder), path)
+    assert isinstance(response.body, bytes)
+    data: dict[str, str] = json.loads(response.body)["data"]
+    return data
+
+
+async def test_other_servers_are_told_of_clients_and_proxies(tmp_path: Path) -> None:
+    async with serving(tmp_path) as server:
+        data = await published(server)
+        assert data["client-ca-file"] == (tmp_path / "client-ca.crt").read_text()
+        assert data["requestheader-client-ca-file"] == (tmp_path / "front-proxy-ca.crt").read_text()
+        assert {name for name in data if name.startswith("requestheader")} == {
+            "requestheader-allowed-names",
+            "requestheader-client-ca-file",
+            "requestheader-extra-headers-prefix",
+            "requestheader-group-headers",
+            "requestheader-username-headers",
+        }
+
+
+async def test_data_folders_are_their_owners_alone(tmp_path: Path) -> None:
+    data, certs = tmp_path / "data", tmp_path / "certs"
+    certs.mkdir(mode=0o755)
+    async with serving(data, f"--cert-dir={certs}"):
+        assert [folder.stat().st_mode & 0o777 for folder in (data, certs)] == [0o700, 0o700]

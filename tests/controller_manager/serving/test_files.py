@@ -1,0 +1,54 @@
+"""Folders that are their owner's alone."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from controller_manager.serving.files import private_folder, write_atomically
+
+MARKS = frozenset({"ca.key"})
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture(autouse=True)
+def open_umask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def test_a_folder_is_made_for_its_owner_alone(tmp_path):
+    private_folder(tmp_path / "a", MARKS)
+    write_atomically(tmp_path / "b" / "file", b"x")
+    assert (mode(tmp_path / "a"), mode(tmp_path / "b")) == (0o700, 0o700)
+
+
+@pytest.mark.parametrize("names", [(), ("ca.key", "other")])
+def test_one_that_is_empty_or_ours_is_tightened(tmp_path, names):
+    folder = tmp_path / "a"
+    folder.mkdir(mode=0o755)
+    for name in names:
+        (folder / name).touch(0o644)
+    private_folder(folder, MARKS)
+    assert mode(folder) == 0o700
+    assert {name: mode(folder / name) for name in names} == ({"ca.key": 0o600, "other": 0o644} if names else {})
+
+
+def test_one_that_holds_other_things_is_refused_as_it_is(tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o755)
+    (folder / "letter").touch(0o644)
+    with pytest.raises(ValueError, match=r"home is open to others \(mode 0755\) .* chmod 0700"):
+        private_folder(folder, MARKS)
+    assert (mode(folder), mode(folder / "letter")) == (0o755, 0o644)
+
+
+def test_one_that_is_closed_may_hold_anything(tmp_path):
+    (tmp_path / "letter").touch()
+    tmp_path.chmod(0o700)
+    private_folder(tmp_path, MARKS)
