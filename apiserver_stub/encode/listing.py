@@ -13,7 +13,8 @@ Show = Callable[[Row, bytes], bytes]
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
-    `show(row, object)` shows them. They are of `kind`, and made of `rows`.
+    `show(row, object)` shows them. They are of `kind`, and made of `rows`. `typed` is how those begin that are shown
+    without their type, which is the list's: with it, as they do in the store.
     """
 
     head: dict[str, Any]
@@ -22,7 +23,20 @@ class Listing:
     objects: Sequence[bytes]
     array: str = "items"
     show: Show | None = None
+    typed: bytes = b""
 
     def elements(self) -> Iterator[bytes]:
         """The elements of the array as JSON, each made when it is asked for."""
-        return iter(self.objects) if self.show is None else map(self.show, self.rows, self.objects)
+        if self.show is not None:
+            return map(self.show, self.rows, self.objects)
+        return (b"{" + bare for bare in self.bare(0, len(self.objects))) if self.typed else iter(self.objects)
+
+    def bare(self, start: int, end: int) -> list[bytes]:
+        """Some of the objects without their type, and without the brace that opens them."""
+        typed, skip = self.typed, len(self.typed)
+        return [data[skip:] if data.startswith(typed) else data[1:] for data in self.objects[start:end]]
+
+
+def type_prefix(api_version: str, kind: str) -> bytes:
+    """How objects of a type begin in the store."""
+    return b'{"apiVersion":"%b","kind":"%b",' % (api_version.encode(), kind.encode())

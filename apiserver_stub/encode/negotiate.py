@@ -148,21 +148,23 @@ async def _paced(medium: Medium, content: Listing, breath: int, run: Run) -> Asy
 
 def _joined(content: Listing) -> bytes | AsyncIterator[bytes]:
     """A collection of stored JSON: in one piece when it is short, otherwise in chunks made as they are taken."""
-    objects, ends = content.objects, list(accumulate(map(len, content.objects)))
+    ends = list(accumulate(map(len, content.objects)))
     head = json.encode(content.head)[:-1] + b',"items":['
-    if not ends or ends[-1] <= _CHUNK:
-        return b"".join((head, b",".join(objects), b"]}\n"))
-    return _chunks(head, objects, ends)
+    if not ends:
+        return head + b"]}\n"
+    if ends[-1] <= _CHUNK:
+        return b"".join((head, b"{", b",{".join(content.bare(0, len(ends))), b"]}\n"))
+    return _chunks(head + b"{", content, ends)
 
 
-async def _chunks(head: bytes, objects: Sequence[bytes], ends: Sequence[int]) -> AsyncIterator[bytes]:
-    """Each object is copied once, into its chunk; `ends` are the sizes of the objects up to and with each."""
+async def _chunks(head: bytes, content: Listing, ends: Sequence[int]) -> AsyncIterator[bytes]:
+    """Objects are copied only for their chunk; `ends` are the sizes of the objects up to and with each."""
     yield head
     start = 0
     before: tuple[bytes, ...] = ()
-    while start < len(objects):
+    while start < len(ends):
         reached = ends[start - 1] if start else 0
         end = bisect_left(ends, reached + _CHUNK, start) + 1
-        yield b",".join((*before, *objects[start:end]))
+        yield b",{".join((*before, *content.bare(start, end)))
         start, before = end, _COMMA
     yield b"]}\n"

@@ -7,7 +7,7 @@ from typing import Any
 from apiserver_stub.call import Call, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Form
 from apiserver_stub.encode.json import type_of
-from apiserver_stub.encode.listing import Listing, Show
+from apiserver_stub.encode.listing import Listing, Show, type_prefix
 from apiserver_stub.encode.table import Tabulator
 from apiserver_stub.encode.table_row import metadata
 from apiserver_stub.kinds.kind import Kind, Subresource
@@ -32,8 +32,9 @@ def listing(call: Call, form: Form, items: Items) -> Listing:
         return Listing(tabulator.head(about), call.kind, rows, objects, "rows", tabulator.row_of)
     api_version, kind = shown_type(call, form)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": about}
-    show = _shown_partial(form.version) if form.view else None
-    return Listing(head, call.kind, items.rows, items.objects, show=show)
+    if form.view:
+        return Listing(head, call.kind, items.rows, items.objects, show=_shown_partial(form.version))
+    return Listing(head, call.kind, items.rows, items.objects, typed=type_prefix(api_version, kind))
 
 
 def represent(call: Call, form: Form) -> Represent:

@@ -1,5 +1,6 @@
 """What is on the wire as the real API server writes it, whatever the documents leave open."""
 
+import json
 from typing import Any
 
 import pytest
@@ -99,3 +100,54 @@ async def test_each_warning_has_a_header_of_its_own(api: Api) -> None:
     assert [line for line in sent.split("\r\n") if "arning" in line] == [f"warning: {value}" for value in told]
     evil = head(200, {}, date_line(0), "", keep=True, repeated={"warning": ("a\r\nset-cookie: x", "b")}).decode()
     assert [line for line in evil.split("\r\n")[2:] if line] == ["warning: a  set-cookie: x", "warning: b"]
+
+
+AS_PARTIAL = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+AS_TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+TYPE = {"apiVersion": "v1", "kind": "ConfigMap"}
+
+
+@pytest.mark.parametrize("query", ["", "?pretty=true", "?limit=1", "?labelSelector=of"])
+async def test_items_of_a_list_have_no_type(api: Api, query: str) -> None:
+    """The list says what they are."""
+    made = [(await api.config(name, k="v")).tree for name in ("a", "b")]
+    listed = (await api.get(f"{CONFIGS}{query}")).tree
+    assert (listed["kind"], listed["apiVersion"]) == ("ConfigMapList", "v1")
+    assert [{**TYPE, **item} for item in listed["items"]] == made[: len(listed["items"])]
+    assert [item.keys() & TYPE.keys() for item in listed["items"]] == [set()] * len(listed["items"])
+
+
+async def test_items_of_a_long_list_have_no_type_either(api: Api) -> None:
+    for number in range(8):
+        await api.config(f"a{number}", k="v" * 200_000)
+    answer = await api.get(CONFIGS)
+    assert len(answer.body) > 1_600_000
+    assert [item["metadata"]["name"] for item in answer.tree["items"]] == [f"a{number}" for number in range(8)]
+    assert all("kind" not in item and "apiVersion" not in item for item in answer.tree["items"])
+
+
+async def test_other_views_of_a_kind_have_no_type_in_lists_either(api: Api) -> None:
+    scaler = {
+        "metadata": {"name": "h"},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d"}},
+    }
+    for version in ("v1", "v2"):
+        url = f"/apis/autoscaling/{version}/namespaces/default/horizontalpodautoscalers"
+        await api.ask("POST", url, scaler)
+        (item,) = (await api.get(url)).tree["items"]
+        assert "kind" not in item
+        assert "apiVersion" not in item
+    yaml = (await api.get(url, accept="application/yaml")).body
+    assert yaml.count(b"kind: ") == 2  # of the list and of the reference
+
+
+async def test_what_stands_for_itself_has_its_type(api: Api) -> None:
+    """Events of a watch, metadata alone, and objects in the rows of a table."""
+    await api.config("a")
+    watch = await api.get(f"{CONFIGS}?watch=1&timeoutSeconds=1&resourceVersion=0")
+    (event,) = map(json.loads, watch.body.splitlines())
+    assert event["object"].items() >= TYPE.items()
+    (partial,) = (await api.get(CONFIGS, accept=AS_PARTIAL)).tree["items"]
+    assert (partial["kind"], partial["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
+    (row,) = (await api.get(f"{CONFIGS}?includeObject=Object", accept=AS_TABLE)).tree["rows"]
+    assert row["object"].items() >= TYPE.items()
