@@ -191,7 +191,8 @@ class SqliteBackend:
                 raise Unusable(f"the store {self._path} is in use by another process") from error
             raise Unusable(f"the store {self._path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise Unusable(f"the store {self._path} is damaged or no store at all: {error}") from error
+            way = "restore a snapshot with 'apiserver-stub restore', or move it away and use --accept-data-loss"
+            raise Unusable(f"the store {self._path} is damaged or no store at all: {error}; {way}") from error
         except OSError as error:
             raise Unusable(f"the store {self._path} cannot be created: {error.strerror}") from error
 

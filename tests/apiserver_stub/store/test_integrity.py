@@ -156,6 +156,17 @@ async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(k
     await again.close()
 
 
+async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
+    wal(killed).unlink()
+    killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
+    with pytest.raises(Unusable, match=r"damaged or no store at all: .*; restore .*, or move it away"):
+        await opened(killed)
+    killed.rename(killed.with_name("broken.db"))
+    store = await opened(killed, accept=True)
+    assert (len(store.snapshot("pods")), store.revision) == (0, 21 + JUMP)
+    await store.close()
+
+
 async def test_one_half_of_the_witness_is_enough(killed: Path) -> None:
     flip(witness_path(killed), 40)
     store = await opened(killed)
@@ -483,6 +494,8 @@ class Recovery(RuleBasedStateMachine):
             self.give_up(str(refusal))
 
     def give_up(self, why: str) -> None:
+        if "move it away" in why:
+            self.path.rename(self.path.with_name("broken.db"))
         if "--accept-data-loss" in why:
             self.store = self.run(opened(self.path, accept=True, changes=8))
             assert self.store.revision > self.highest + JUMP // 2
