@@ -1,0 +1,107 @@
+"""An object that can't be decoded any more, in a whole cluster: nobody takes it for deleted."""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, PODS, SERVICES, ConfigMap, Endpoints
+from controller_manager.api.discovery import ENDPOINT_SLICES
+from controller_manager.api.model import ObjectMeta, OwnerReference
+from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.testing import Cluster, builders
+
+pytestmark = pytest.mark.virtual
+
+WEB = Key("default", "web")
+TOUCH = {"metadata": {"annotations": {"touched": "yes"}}}
+
+
+class Spoiled:
+    """Some resources, in whose answers a value of a field is of another type as long as `on` is set."""
+
+    def __init__(self, cluster: Cluster, old: bytes, new: bytes, *paths: str) -> None:
+        self.on = False
+        self._cluster, self._old, self._new = cluster, old, new
+        for path in paths:
+            cluster.serve_beside(path, self._answer)
+
+    async def _answer(self, request: Request) -> Response:
+        response = await self._cluster.api.handle(request)
+        user = request.headers.get("user-agent", "")
+        if request.method != "GET" or "/" not in user:  # the test itself reads what there is
+            return response
+        body = response.body
+        spoiled = self._spoil(body) if isinstance(body, bytes) else self._stream(body)
+        return Response(response.status, response.headers, spoiled)
+
+    def _spoil(self, data: bytes) -> bytes:
+        return data.replace(self._old, self._new) if self.on else data
+
+    async def _stream(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in body:
+            yield self._spoil(chunk)
+
+
+async def addresses(cluster: Cluster) -> list[str]:
+    found: Endpoints = await cluster.client.get(ENDPOINTS, WEB)
+    return [address.ip for subset in found.subsets for address in subset.addresses]
+
+
+async def run_pod(cluster: Cluster, name: str, ip: str, node: str = "") -> None:
+    made = builders.pod(name, labels={"app": "web"}, ip=ip)
+    made = msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, node_name=node))
+    there = await cluster.client.create(PODS, made)
+    await cluster.client.update(PODS, msgspec.structs.replace(there, status=made.status), subresource="status")
+
+
+async def test_what_belongs_to_a_service_stays_and_goes_on_once_it_can_be_read() -> None:
+    async with Cluster() as cluster:
+        spoiled = Spoiled(
+            cluster, b'"type":"ClusterIP"', b'"type":5', "/api/v1/services", "/api/v1/namespaces/default/services"
+        )
+        replica = await cluster.manage(
+            "--leader-elect=false",
+            "--controllers=endpoints-controller,endpointslice-controller,garbage-collector-controller",
+        )
+        service = await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.client.create(
+            SERVICES, builders.service("other", {"app": "web"}, type="ExternalName", externalName="a.b")
+        )
+        owner = OwnerReference(api_version="v1", kind="Service", name="web", uid=service.metadata.uid)
+        owned = ConfigMap(metadata=ObjectMeta(name="owned", namespace="default", owner_references=(owner,)))
+        await cluster.client.create(CONFIG_MAPS, owned)
+        await run_pod(cluster, "a", "10.1.0.1")
+        await cluster.settle()
+        spoiled.on = True
+        await cluster.client.patch(SERVICES, WEB, TOUCH)
+        await cluster.sleep(120)
+        [services] = [one for one in replica.manager.state().informers if one.selection == "services"]
+        assert [sentence.split(":")[0] for sentence in services.unreadable] == ["default/web"]
+        assert services.failures == 0
+        assert await addresses(cluster) == ["10.1.0.1"]
+        assert len((await cluster.client.list(ENDPOINT_SLICES, "default")).items) >= 1
+        assert await cluster.client.get(CONFIG_MAPS, Key("default", "owned"))
+        spoiled.on = False
+        await cluster.client.patch(SERVICES, WEB, {"metadata": {"annotations": {"touched": "again"}}})
+        await run_pod(cluster, "b", "10.1.0.2")
+        await cluster.advance(60)
+        assert await addresses(cluster) == ["10.1.0.1", "10.1.0.2"]
+
+
+async def test_pods_of_a_node_are_not_taken_for_those_of_no_node() -> None:
+    async with Cluster() as cluster:
+        spoiled = Spoiled(cluster, b'"providerID":"x"', b'"providerID":5', "/api/v1/nodes")
+        node = b'{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"},"spec":{"providerID":"x"}}'
+        await cluster.client.create(NODES, Node.decode(node))
+        replica = await cluster.manage("--leader-elect=false", "--controllers=podgc")
+        await run_pod(cluster, "a", "10.1.0.1", node="n")
+        await cluster.settle()
+        spoiled.on = True
+        await cluster.client.patch(NODES, Key("", "n"), TOUCH)
+        await cluster.sleep(600)
+        [nodes] = [one for one in replica.manager.state().informers if one.selection == "nodes"]
+        assert len(nodes.unreadable) == 1
+        assert await cluster.client.get(PODS, Key("default", "a"))
