@@ -57,11 +57,13 @@ class CertificateOptions(Options):
 
     title = "Certificates"
 
-    cert_dir: str = flag("", "Folder of the server's own certificate authority; the data folder when empty.")
+    cert_dir: str = flag("", "Folder of the server's own certificate authorities; the data folder when empty.")
     tls_cert_file: str = flag("", "File of the server's certificate, with the chain behind it; made when empty.")
     tls_private_key_file: str = flag("", "File of the private key of --tls-cert-file.")
     client_ca_file: str = flag(
-        "", "File of certificate authorities whose client certificates are accepted beside the server's own."
+        "",
+        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
+        "when it changes.",
     )
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from apiserver_stub.kinds.trees import dicts
 from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
-from controller_manager.api.errors import Cause, InternalError, invalid
+from controller_manager.api.errors import Cause, Details, InternalError, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.chance import chance
@@ -174,7 +174,7 @@ class Allotment:
             found = addresses(network).draw(lambda n: self.ledger.is_free(str(make(n)), key), _below)
             if found is not None:
                 return str(make(found))
-        raise InternalError("Internal error occurred: failed to allocate a serviceIP: range is full")
+        raise _full("a serviceIP")
 
     def _give_ports(self, spec: Tree, key: str) -> list[Cause]:
         """Ports of the same number share their node port: a service over TCP and UDP is one."""
@@ -188,16 +188,19 @@ class Allotment:
             found.append(wrong(_HEALTH_PORT, health, _TAKEN))
         if found:
             return found
+        if (needed := _needed_ports(spec, wanted)) > len(self.node_ports):
+            why = f"takes {needed} node ports, and the range has only {len(self.node_ports)}"
+            return [wrong("spec.ports", len(wanted), why)]
         mine |= {health} if health else set()
         draw = partial(self._draw_port, key, mine)
         if needs_node_ports(spec):
             shared = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
             for port in wanted:
                 if not port.get("nodePort"):
-                    port["nodePort"] = shared.get(port["port"]) or draw()
+                    port["nodePort"] = shared.get(port["port"]) or draw("a nodePort")
                     shared[port["port"]] = port["nodePort"]
         if needs_health_port(spec) and not spec.get("healthCheckNodePort"):
-            spec["healthCheckNodePort"] = draw()
+            spec["healthCheckNodePort"] = draw("a HealthCheck NodePort 0")
         spec["ports"] = wanted
         return []
 
@@ -211,12 +214,24 @@ class Allotment:
             return f"provided port is not in the valid range. The range of valid ports is {known}"
         return ""
 
-    def _draw_port(self, key: str, mine: set[int]) -> int:
+    def _draw_port(self, key: str, mine: set[int], what: str) -> int:
         found = ports(self.node_ports).draw(lambda n: n not in mine and self.ledger.is_free(n, key), _below)
         if found is None:
-            raise InternalError("Internal error occurred: failed to allocate a nodePort: range is full")
+            raise _full(what)
         mine.add(found)
         return found
+
+
+def _needed_ports(spec: Tree, wanted: Sequence[Tree]) -> int:
+    """How many node ports a Service has in the end; more than the range has is nothing that waiting would help."""
+    given = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
+    drawn = {port["port"] for port in wanted} - set(given) if needs_node_ports(spec) else set()
+    return len(set(given.values())) + len(drawn) + needs_health_port(spec)
+
+
+def _full(what: str) -> InternalError:
+    message = f"failed to allocate {what}: range is full"
+    return InternalError(f"Internal error occurred: {message}", Details(causes=(Cause(message=message),)))
 
 
 def _below(count: int) -> int:

@@ -72,6 +72,8 @@ async def _read(tools: Tools, resource: str, semantic: Semantic, token: tokens.T
     now = int(tools.store.now())
     if semantic is Semantic.LATEST or not token.revision:
         return Reading(tools.store.snapshot(resource), now)
+    if semantic is Semantic.CONTINUE and token.revision > tools.store.revision:
+        raise tokens.refused()  # to wait for what never was would be long
     await not_older_than(tools, token.revision)
     if semantic is Semantic.NOT_OLDER:
         return Reading(tools.store.snapshot(resource), now)

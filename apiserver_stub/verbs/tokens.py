@@ -31,12 +31,13 @@ def read(text: str, prefix: str) -> Token:
     try:
         found = orjson.loads(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
     except (Error, ValueError):
-        raise _refused() from None
+        raise refused() from None
     match found:
         case [2, int(revision), str(after), int(began)] if revision >= 0 and after.startswith(prefix):
             return Token(revision, after, began)
-    raise _refused()
+    raise refused()
 
 
-def _refused() -> BadRequest:
+def refused() -> BadRequest:
+    """The answer to a token that this server cannot have given."""
     return BadRequest("continue: Invalid value: the token is not one this server has given for this list")

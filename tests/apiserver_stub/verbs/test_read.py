@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.verbs import tokens
 from controller_manager.api import errors
 from controller_manager.base.clock import monotonic
 
@@ -105,6 +106,18 @@ async def test_pages_with_a_selector_do_not_count_the_rest(api) -> None:
     second = await api.get(f"{CONFIGS}?limit=1&labelSelector=kind=even&continue={first['metadata']['continue']}")
     assert names(second) == ["d"]
     assert "continue" not in second["metadata"]
+
+
+async def test_a_token_of_a_revision_that_never_was_is_a_bad_request(api) -> None:
+    await api.config("a")
+    await api.config("b")
+    token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
+    genuine = tokens.read(token, "")
+    forged = tokens.write(genuine._replace(revision=api.store.revision + 1))
+    for verb in ("GET", "DELETE"):
+        with pytest.raises(errors.BadRequest, match="not one this server has given"):
+            await api(verb, f"{CONFIGS}?limit=1&continue={forged}")
+    assert names(await api.get(f"{CONFIGS}?limit=1&continue={token}")) == ["b"]
 
 
 async def test_history_that_is_gone_is_expired(api) -> None:

@@ -144,6 +144,20 @@ async def test_node_ports_are_given_and_one_number_serves_both_protocols(api) ->
         await api.post(SERVICES, service("a", type="NodePort", ports=[port(n) for n in range(1, 4)]))
 
 
+async def test_more_node_ports_than_there_are_is_invalid_and_a_full_range_is_told_of_as_such(api) -> None:
+    many = [port(n) for n in range(1, 6)]
+    with pytest.raises(errors.Invalid, match="takes 5 node ports, and the range has only 4") as caught:
+        await api.post(SERVICES, service("a", type="NodePort", ports=many))
+    assert [cause.field for cause in caught.value.details.causes] == ["spec.ports"]
+    balanced = service("a", type="LoadBalancer", externalTrafficPolicy="Local", ports=many[:4])
+    with pytest.raises(errors.Invalid, match="takes 5 node ports"):
+        await api.post(SERVICES, balanced)
+    assert await api.post(SERVICES, service("a", type="NodePort", ports=many[:4]))
+    with pytest.raises(errors.InternalError) as full:
+        await api.post(SERVICES, service("b", type="NodePort", ports=many[:1]))
+    assert [cause.message for cause in full.value.details.causes] == ["failed to allocate a nodePort: range is full"]
+
+
 async def test_a_load_balancer_has_a_port_to_be_asked_on_and_node_ports_if_it_wants(api) -> None:
     made = await api.post(SERVICES, service("a", type="LoadBalancer", externalTrafficPolicy="Local"))
     assert made["spec"]["healthCheckNodePort"] not in (0, *node_ports(made))

@@ -1,0 +1,46 @@
+"""What `cluster-up` keeps while the cluster runs, in virtual time."""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+
+from apiserver_stub.credentials import Authorities
+from controller_manager.base.clock import utc_now
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import kubeconfig
+from controller_manager.client.credentials import Credentials, from_identity
+from controller_manager.cluster_up import ManagerKubeconfigs
+from controller_manager.serving.tls import make_ca
+from controller_manager.testing.virtual import VirtualLoop
+
+DAY = 86400.0
+
+
+@pytest.mark.virtual
+async def test_managers_show_certificates_that_are_renewed_and_of_the_authority_as_it_is(tmp_path: Path) -> None:
+    file, said = tmp_path / "manager-0.kubeconfig", list[str]()
+    files = ManagerKubeconfigs([file], "https://127.0.0.1:6443", said.append)
+    Authorities(tmp_path)
+    files.write()
+    shown = Credentials(from_identity(kubeconfig.load(file).identity))  # as a manager that started then
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    async with Tasks() as tasks:
+        tasks.start(files.keep(), name="kubeconfigs")
+        for _ in range(6):
+            loop.jump(100 * DAY)
+            await asyncio.sleep(130)
+            credential = await shown.current()
+            certificate = x509.load_pem_x509_certificate(credential.certificate)
+            assert certificate.not_valid_after_utc - utc_now() > timedelta(days=100)
+        other = make_ca("other")
+        (tmp_path / "client-ca.crt").write_bytes(other.certificate)
+        await asyncio.sleep(200)
+        assert len(said) == 1, "told of once, and changes nothing"
+        (tmp_path / "client-ca.key").write_bytes(other.key)
+        await asyncio.sleep(130)
+        renewed = x509.load_pem_x509_certificate((await shown.current()).certificate)
+        renewed.verify_directly_issued_by(x509.load_pem_x509_certificate(other.certificate))
