@@ -20,13 +20,14 @@ _VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 @dataclass(frozen=True, slots=True)
 class Form:
     """A medium, and what stands for the object: itself (empty), a `Table` or only its metadata, of that version of
-    theirs. `pretty` asks for white space.
+    theirs. `pretty` asks for white space; `many` is whether metadata is asked for as that of a list.
     """
 
     medium: Medium = JSON
     view: str = ""
     version: str = ""
     pretty: bool = False
+    many: bool = False
 
 
 def forms(accept: str, media: tuple[Medium, ...], watching: bool = False) -> tuple[Form, ...]:
@@ -86,8 +87,9 @@ def _forms(range_: str, parameters: Mapping[str, str], media: tuple[Medium, ...]
     version = _VERSIONS.get((parameters.get("g", ""), parameters.get("v", "")), "") if view else ""
     if not version and not _OF_VIEWS.isdisjoint(parameters):
         return
+    many = parameters.get("as", "") == f"{PARTIAL}List"
     stream, pretty = parameters.get("stream", ""), parameters.get("pretty") == "1"
     for medium in media:
         names = (*_ANY, medium.media_type, medium.watch_type if watching else medium.media_type)
         if range_ in names and (not stream or (stream == "watch" and medium.watch_type)):
-            yield Form(medium, view, version, pretty)
+            yield Form(medium, view, version, pretty, many)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
-from apiserver_stub.encode.accept import TABLE, Form, forms
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Form, forms
 from apiserver_stub.encode.listing import Listing
 from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PRETTY, Medium
 from apiserver_stub.encode.table import check_include
@@ -97,10 +97,18 @@ class Forms:
 def _is_offered(call: Call, form: Form) -> bool:
     medium = form.medium
     if form.view != TABLE:
-        return medium.knows is None or medium.knows(*shown_type(call, form))
-    if medium.tables:
-        check_include(call.query.get("includeObject", ""))
-    return medium.tables
+        fits = form.view != PARTIAL or call.verb == "deletecollection" or form.many == (call.verb == "list")
+        return fits and (medium.knows is None or medium.knows(*shown_type(call, form)))
+    if not medium.tables or not _has_rows(call):
+        return False
+    check_include(call.query.get("includeObject", ""))
+    return True
+
+
+def _has_rows(call: Call) -> bool:
+    """Whether what is answered can be a row of a table: questions, and what is done to an object, can't."""
+    part = call.subresource
+    return call.kind.persisted and (part is None or call.verb != "create")
 
 
 def _not_acceptable(media: Sequence[Medium], watching: bool) -> NotAcceptable:

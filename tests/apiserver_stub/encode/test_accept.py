@@ -39,7 +39,7 @@ ALL = (*MEDIA, CBOR)
         ("application/json;as=Table;g=meta.k8s.io;v=v2,application/yaml", Form(YAML)),
         ("application/json;as=Unheard;g=meta.k8s.io;v=v1,application/yaml", Form(YAML)),
         ("application/json;v=v1,application/yaml", Form(YAML)),
-        (f"application/json;as=PartialObjectMetadataList;{OF_META}", Form(JSON, PARTIAL, V1)),
+        (f"application/json;as=PartialObjectMetadataList;{OF_META}", Form(JSON, PARTIAL, V1, many=True)),
         (f"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;{OF_META}", Form(PROTOBUF, PARTIAL, V1)),
         ("application/json;pretty=1", Form(JSON, pretty=True)),
         ("application/json;q=0, */*;q=0.1", Form(JSON)),
