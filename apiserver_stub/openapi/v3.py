@@ -21,6 +21,7 @@ _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorizati
 def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
     """The operations, and all definitions they refer to."""
     paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
+    paths = {path: {name: said for name, said in item.items() if said} for path, item in paths.items()}
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": git_version()},
@@ -40,7 +41,7 @@ def _told(operation: Operation, media: Media) -> Document:
     told: Document = {
         "description": operation.sentence,
         "operationId": operation.name,
-        "parameters": [_query(name) for name in operation.query],
+        **({"parameters": [_query(name) for name in operation.query]} if operation.query else {}),
         "responses": {
             **{code: {"description": PHRASES[code], "content": content} for code in operation.codes},
             "401": {"description": "Unauthorized", "content": refused},

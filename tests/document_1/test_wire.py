@@ -151,3 +151,11 @@ async def test_what_stands_for_itself_has_its_type(api: Api) -> None:
     assert (partial["kind"], partial["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     (row,) = (await api.get(f"{CONFIGS}?includeObject=Object", accept=AS_TABLE)).tree["rows"]
     assert row["object"].items() >= TYPE.items()
+
+
+@pytest.mark.parametrize("page", ["api", "apis/apps", "api/v1", "apis/apps/v1", "version", "apis"])
+async def test_openapi_v3_has_no_empty_parameters(api: Api, page: str) -> None:
+    paths = (await api.get(f"/openapi/v3/{page}")).tree["paths"]
+    operations = [said for item in paths.values() for said in item.values() if isinstance(said, dict)]
+    assert operations
+    assert [] not in [said.get("parameters") for said in (*paths.values(), *operations)]
