@@ -18,11 +18,12 @@ class Audit:
     """One reading of the database `path`, on one thread: `open`, then `read` until nothing comes, then `close`.
 
     `seen` is what is found, `state` what the store says of itself, `written` tells all sound records, `damaged` are the
-    revisions of those that cannot be believed.
+    revisions of those that cannot be believed. With `salvage` what cannot be read ends it, instead of failing.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, salvage: bool = False) -> None:
         self._path = path
+        self._salvage = salvage
         self._connection: sqlite3.Connection | None = None
         self._records: sqlite3.Cursor | None = None
         self.seen = Observed()
@@ -31,6 +32,8 @@ class Audit:
         """The database is of a version without checksums."""
         self.written = Tally()
         self.damaged: list[int] = []
+        self.sums: list[int] = []
+        """The checksums that the records read last were given when they were written."""
 
     def open(self) -> None:
         """Look at the files. Raises `Unusable` if this is no store, `sqlite3.Error` if it cannot be read."""
@@ -60,12 +63,27 @@ class Audit:
     def read(self, count: int) -> list[Record]:
         """About `count` more records that can be believed, in the order of revisions; none if that was all."""
         found: list[Record] = []
+        self.sums = []
         while self._records is not None and not found:
-            rows = self._records.fetchmany(count)
+            rows = self._fetch(self._records, count)
             if not rows:
                 break
             found = [record for row in rows if (record := self._judged(row)) is not None]
         return found
+
+    def _fetch(self, records: sqlite3.Cursor, count: int) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        try:
+            for row in records:
+                rows.append(row)
+                if len(rows) == count:
+                    break
+        except sqlite3.DatabaseError as error:
+            if not self._salvage:
+                raise
+            self.seen.damaged.append(f"what follows in the file ({error})")
+            self._records = None
+        return rows
 
     def close(self) -> None:
         """Let go of the database."""
@@ -82,6 +100,7 @@ class Audit:
             self.seen.damaged.append(f"revision {revision} ({resource!r} {key!r})")
             return None
         self.seen.revision = max(self.seen.revision, revision)
+        self.sums.append(expected)
         one = (expected,)
         self.written = self.written.plus(one)
         if self.seen.said is None or revision <= self.seen.said.revision:

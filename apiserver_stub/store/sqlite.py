@@ -19,6 +19,7 @@ from apiserver_stub.store.backend import Done
 from apiserver_stub.store.checkpoints import Checkpoints, Folded
 from apiserver_stub.store.checksum import Tally, checksum
 from apiserver_stub.store.integrity import JUMP, in_doubt, losses
+from apiserver_stub.store.rebuild import rebuild
 from apiserver_stub.store.refusals import Unknown, Unusable
 from apiserver_stub.store.row import Record
 from apiserver_stub.store.schema import State
@@ -61,7 +62,7 @@ class SqliteBackend:
         self._witness: Witness | None = None
         self._said = Acknowledged(b"")
         self._state = State("")
-        self._audit = Audit(path)
+        self._audit = Audit(path, accept_data_loss)
         self._doubt = False  # whether the log may hold records beyond those that were acknowledged
         self._sync: asyncio.TimerHandle | None = None
         self._begun = self._closed = False
@@ -191,7 +192,7 @@ class SqliteBackend:
                 raise Unusable(f"the store {self._path} is in use by another process") from error
             raise Unusable(f"the store {self._path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
-            way = "restore a snapshot with 'apiserver-stub restore', or move it away and use --accept-data-loss"
+            way = "restore a snapshot, or use --accept-data-loss and, if that does not help, move it away"
             raise Unusable(f"the store {self._path} is damaged or no store at all: {error}; {way}") from error
         except OSError as error:
             raise Unusable(f"the store {self._path} cannot be created: {error.strerror}") from error
@@ -230,14 +231,14 @@ class SqliteBackend:
             )
         if found:
             self._log.error("going on without acknowledged writes", path=str(self._path), lost=found)
+            if seen.exists:
+                self._state = rebuild(self._path, self._state)
         said = seen.said or Acknowledged(b"")
         newest = max(seen.revision, said.revision)
         jumps = bool(found) or in_doubt(seen)
         if jumps:
             self._log.warning("revisions jump, since some may be forgotten", newest=newest, jump=JUMP)
         self._take(newest + JUMP if jumps else self._state.floor)
-        if self._audit.damaged:
-            self._opened.execute(_REMOVE, (msgspec.json.encode(self._audit.damaged).decode(),))
         self._begun = True
 
     def _take(self, floor: int) -> None:

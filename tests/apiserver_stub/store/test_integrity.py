@@ -159,7 +159,7 @@ async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(k
 async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
     wal(killed).unlink()
     killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
-    with pytest.raises(Unusable, match=r"damaged or no store at all: .*; restore .*, or move it away"):
+    with pytest.raises(Unusable, match=r"damaged or no store at all: .*; restore .* move it away"):
         await opened(killed)
     killed.rename(killed.with_name("broken.db"))
     store = await opened(killed, accept=True)
@@ -238,6 +238,31 @@ async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up
     again = await opened(killed)
     assert len(again.snapshot("pods")) == 19
     await again.close()
+
+
+async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) -> None:
+    """The damaged one stays beside it, for whoever knows how to get more out of it."""
+    path = tmp_path / "data" / "store.db"
+    store = await opened(path)
+    for number in range(60):
+        await store.commit("pods", f"{number:02}", 0, lambda revision: body(revision) + b" " * 3000)
+    await store.close()
+    content = path.read_bytes()
+    for page in range(12, len(content) // 8192):
+        content = content[: page * 8192] + b"\xff" * 100 + content[page * 8192 + 100 :]
+    path.write_bytes(content)
+    with pytest.raises(Unusable, match="damaged"):
+        await opened(path)
+    store = await opened(path, accept=True)
+    kept = [row.key for row in store.snapshot("pods").items()]
+    assert kept == [f"{number:02}" for number in range(len(kept))]
+    assert 10 < len(kept) < 60
+    await write(store, "new")
+    await store.close()
+    again = await opened(path)
+    assert len(again.snapshot("pods")) == len(kept) + 1
+    await again.close()
+    assert path.with_name("store.db-damaged").read_bytes() == content
 
 
 async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(killed: Path) -> None:
@@ -407,15 +432,13 @@ class Recovery(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.runner = asyncio.Runner()
-        self.number = 0
         self.acknowledged: dict[str, int] = {}
         self.highest = 1
         self.path = self.fresh()
         self.store = self.run(opened(self.path, changes=8))
 
     def fresh(self) -> Path:
-        self.number += 1
-        return self.folder / f"{id(self)}-{self.number}" / "store.db"
+        return Path(tempfile.mkdtemp(dir=self.folder)) / "data" / "store.db"
 
     def run(self, work: Any) -> Any:
         return self.runner.run(work)
@@ -494,10 +517,12 @@ class Recovery(RuleBasedStateMachine):
             self.give_up(str(refusal))
 
     def give_up(self, why: str) -> None:
-        if "move it away" in why:
-            self.path.rename(self.path.with_name("broken.db"))
         if "--accept-data-loss" in why:
-            self.store = self.run(opened(self.path, accept=True, changes=8))
+            try:
+                self.store = self.run(opened(self.path, accept=True, changes=8))
+            except Unusable:
+                self.path.rename(self.path.with_name("broken.db"))
+                self.store = self.run(opened(self.path, accept=True, changes=8))
             assert self.store.revision > self.highest + JUMP // 2
         else:  # not even a store any more
             self.path = self.fresh()
