@@ -1,13 +1,21 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS ?=
 
-.PHONY: run test check bench soak fuzz clean
+# A .venv whose Python is gone, too old, or not the one that PYTHON asks for, is made anew.
+VERSION := import sys; print("%d.%d" % sys.version_info[:2])
+ASKED := $(if $(filter environment command,$(firstword $(origin PYTHON))),$(shell $(PYTHON) -c '$(VERSION)'))
+FITS := import sys; sys.exit(sys.version_info < (3, 11) or "$(ASKED)" not in ("", "%d.%d" % sys.version_info[:2]))
+$(shell { [ ! -e .venv ] && [ ! -L .venv ]; } || $(BIN)/python -c '$(FITS)' 2>/dev/null || rm -rf .venv)
+
+.PHONY: run test check bench soak fuzz lock lowest clean
 
 run: .venv/runtime ## start an API server and two controller managers
 	@exec $(BIN)/cluster-up --data-dir .cluster --api-port 6443 --managers 2 $(ARGS)
 
-test: .venv/dev .venv/clients ## all tests
+test: .venv/dev ## all tests but the long trials; installs the programs they use, as far as it may
+	@$(BIN)/python tests/programs.py
 	$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: .venv/dev ## style, types, floors, house rules
@@ -21,28 +29,47 @@ check: .venv/dev ## style, types, floors, house rules
 bench: .venv/dev ## every benchmark, each against its ceiling
 	$(BIN)/python -m benchmarks $(ARGS)
 
-soak: .venv/dev ## every test with faults for many more seeds: make soak SEEDS=5000 ARGS=tests/scenarios/test_soak.py
+soak: .venv/dev ## long trials, and tests with faults for many seeds: make soak SEEDS=5000 ARGS=tests/scenarios/test_soak.py
 	$(BIN)/python -m pytest -n 2 --seeds=$(or $(SEEDS),5000) $(ARGS)
+	LONG=1 $(BIN)/python -m pytest -n 2 -m long --timeout=0 $(ARGS)
 
 fuzz: .venv/dev ## many requests made up from the published descriptions: make fuzz EXAMPLES=500 SEED=3
 	EXAMPLES=$(or $(EXAMPLES),100) SEED=$(or $(SEED),7) $(BIN)/python -m pytest -n 2 --timeout=0 tests/properties/test_schemathesis.py $(ARGS)
 
+# The lock: exact versions with hashes of what the ranges of pyproject.toml allow today.
+COMPILE := .venv/lock/bin/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --upgrade
+
+lock: .venv/dev ## choose versions anew and write them to requirements/
+	$(PYTHON) -m venv .venv/lock
+	.venv/lock/bin/python -m pip install --quiet --disable-pip-version-check 'pip-tools>=7.5,<8'
+	$(COMPILE) -o requirements/runtime.txt pyproject.toml
+	$(COMPILE) --extra dev -o requirements/dev.txt pyproject.toml
+	$(COMPILE) --all-build-deps --only-build-deps -o requirements/build.txt pyproject.toml
+	sed -i.bak -e '/^cluster-controller-manager @/d' -e '/^#/d' requirements/*.txt && rm requirements/*.bak
+
+lowest: .venv/dev ## tests without processes, with the oldest versions that pyproject.toml allows
+	rm -rf .venv/lowest && $(PYTHON) -m venv .venv/lowest
+	$(BIN)/python tests/lowest.py > .venv/lowest.txt
+	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/lowest.txt --editable '.[dev]'
+	.venv/lowest/bin/python -m pytest -n 2 -m 'not e2e' tests/controller_manager tests/controllers tests/apiserver_stub $(ARGS)
+
 clean:
 	rm -rf .venv .cluster
 
-.venv/runtime: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+# Exact versions, each with its hash; the package itself is built with a locked tool, too.
+.venv/runtime: requirements/runtime.txt requirements/build.txt pyproject.toml | .venv/made
+	$(PIP) --require-hashes --requirement requirements/runtime.txt --requirement requirements/build.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-.venv/dev: pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+.venv/dev: requirements/dev.txt requirements/build.txt pyproject.toml | .venv/made
+	$(PIP) --require-hashes --requirement requirements/dev.txt --requirement requirements/build.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch .venv/runtime $@
 
-# Clients in other languages that tests speak to the server with. Helm's library asks for a newer Python than it uses.
-.venv/clients: .venv/dev tests/e2e/node/package-lock.json tests/e2e/pprof_tool.py
-	$(BIN)/pip install --quiet --disable-pip-version-check --ignore-requires-python 'helm-sdkpy==0.1.32'
-	npm ci --silent --no-audit --no-fund --prefix tests/e2e/node
-	$(BIN)/python tests/e2e/pprof_tool.py $(BIN)/pprof
+.venv/made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Python 3.11 or later is needed; name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
 	@touch $@

@@ -100,6 +100,7 @@ def server(tmp_path: Path) -> Iterator[Process]:
         process.stop(signal.SIGKILL)
 
 
+@pytest.mark.needs("kubectl")
 def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
     assert server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP).strip() == "configmap/a created"
     dry = server.kubectl("apply", "--dry-run=server", "-f", "-", stdin={**CONFIG_MAP, "data": {"k": "w"}})
@@ -114,6 +115,7 @@ def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
     assert server.kubectl("get", "--raw", "/readyz") == "ok"
 
 
+@pytest.mark.needs("kubectl")
 def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
     server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     editor = tmp_path / "editor"
@@ -132,6 +134,7 @@ def test_only_health_and_version_are_for_strangers(server: Process) -> None:
     assert server.get("/api", Authorization="Bearer s3cret")[0] == 200
 
 
+@pytest.mark.needs("kubectl")
 def test_a_kill_loses_nothing(server: Process) -> None:
     server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     uid = server.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}")
@@ -173,6 +176,7 @@ def test_a_signal_stops_it_cleanly(server: Process, how: signal.Signals) -> None
     assert server.stop(how) == 0
 
 
+@pytest.mark.needs("kubectl")
 def test_readiness_fails_while_it_drains(tmp_path: Path) -> None:
     process = Process(tmp_path / "data", "--storage-backend=memory", "--shutdown-delay-duration=3s")
     process.wait_ready()

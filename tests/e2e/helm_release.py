@@ -8,6 +8,8 @@ from typing import Any
 import helm_sdkpy
 from kubernetes import client, config
 
+RUNNING = {"controllers": ["*"]}
+
 
 async def main(kubeconfig: str, namespace: str, chart: str, side: str) -> dict[str, Any]:
     """Install, upgrade, roll back, uninstall."""
@@ -21,11 +23,11 @@ async def main(kubeconfig: str, namespace: str, chart: str, side: str) -> dict[s
         how: dict[str, Any] = {"server_side_apply": side == "server", "wait": False}
         checked = {"disable_openapi_validation": False}
         seen: list[int] = []
-        await helm_sdkpy.Install(helm).run("mgr", chart, {}, **how, **checked)
+        await helm_sdkpy.Install(helm).run("mgr", chart, RUNNING, **how, **checked)
         seen += replicas()
-        await helm_sdkpy.Upgrade(helm).run("mgr", chart, {"replicas": 4}, **how, **checked)
+        await helm_sdkpy.Upgrade(helm).run("mgr", chart, {**RUNNING, "replicas": 4}, **how, **checked)
         seen += replicas()
-        await helm_sdkpy.Upgrade(helm).run("mgr", chart, {"replicas": 2}, **how)
+        await helm_sdkpy.Upgrade(helm).run("mgr", chart, {**RUNNING, "replicas": 2}, **how)
         seen += replicas()
         history = await helm_sdkpy.History(helm).run("mgr")
         await helm_sdkpy.Uninstall(helm).run("mgr", wait=False)

@@ -32,7 +32,7 @@ from controller_manager.testing.certificates import (
 from controllers import certificate_signing
 from tests.e2e.conftest import ApiProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 
 OPENSSL = shutil.which("openssl") or "openssl"
 AUTHORITIES = ("rsa-2048", "rsa-4096", "p-256", "p-384", "p-521", "ed25519")

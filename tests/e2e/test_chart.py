@@ -14,7 +14,7 @@ import yaml
 from controller_manager.app.catalog import installed
 from controller_manager.app.flags import flag_set
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("helm")]
 
 HERE = Path(__file__).parent
 CHART = HERE.parents[1] / "charts" / "cluster-controller-manager"
@@ -237,6 +237,7 @@ def test_values_that_are_wrong_or_unknown_are_refused(told: Told) -> None:
     assert "digest" in told["badly-pinned"]["error"]
 
 
+@pytest.mark.needs("promtool")
 def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> None:
     rule = yaml.safe_load(objects(told, "full")["ConfigMap", "full-operator"]["data"]["prometheusrule.yaml"])
     file = tmp_path / "rules.yaml"
@@ -246,6 +247,7 @@ def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> No
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.needs("promtool")
 def test_alerts_fire_when_they_should() -> None:
     done = subprocess.run(
         ["promtool", "test", "rules", HERE / "alerts_test.yaml"], capture_output=True, text=True, check=False

@@ -18,7 +18,7 @@ import pytest
 
 from controller_manager.serving.tls import Pair, issue
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]
 
 LEASE, RETRY = 3.0, 0.5
 TERMS = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("controllers")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("controllers"), pytest.mark.needs("kubectl", "openssl")]
 
 Tree = dict[str, Any]
 Free = Callable[[], int]

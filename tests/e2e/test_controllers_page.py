@@ -15,7 +15,7 @@ import pytest
 import yaml
 from playwright.sync_api import Browser, Page, sync_playwright
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("chromium")]
 
 PATH = "/debug/controllers"
 WIDTHS = {"telephone": 390, "laptop": 1280}

@@ -87,6 +87,7 @@ def test_lightkube(server: Any, namespace: str) -> None:
     assert namespace in [item.metadata.name for item in client.list(Namespace)]
 
 
+@pytest.mark.needs("node", "node clients")
 def test_client_node(server: Any, namespace: str) -> None:
     command = ["node", str(HERE / "node" / "client.mjs"), str(server.kubeconfig), namespace]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -111,6 +112,7 @@ def test_client_node(server: Any, namespace: str) -> None:
     assert [told["seen"][0], told["seen"][-1]] == [["add", "a"], ["delete", "a"]]
 
 
+@pytest.mark.needs("helm")
 @pytest.mark.parametrize("server_side", [True, False])
 def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_side: bool) -> None:
     """Helm 4 installs, upgrades, rolls back and uninstalls our own chart, checking it against the served schemas."""
@@ -125,6 +127,7 @@ def test_helm(server: Any, namespace: str, kubectl: Callable[..., str], server_s
     assert "sh.helm.release" not in kubectl("get", "secrets", "-n", namespace, "-o", "name")
 
 
+@pytest.mark.needs("helm")
 def test_helm_goes_through_what_releases_go_through(server: Any, namespace: str) -> None:
     """Hooks, a lookup, a subchart, refusals of the server, conflicts with other owners, and what outlives a release."""
     command = [sys.executable, str(HERE / "helm_shop.py"), str(server.kubeconfig), namespace]

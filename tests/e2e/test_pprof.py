@@ -17,7 +17,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("pprof")]
 
 PPROF = Path(sys.executable).with_name("pprof")
 CONTROLLER = "endpoints-controller"

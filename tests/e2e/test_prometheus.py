@@ -22,7 +22,11 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("prometheus")]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.xdist_group("prometheus"),
+    pytest.mark.needs("prometheus", "promtool", "kubectl"),
+]
 
 DASHBOARD = Path(__file__).parents[2] / "charts" / "cluster-controller-manager" / "dashboard.json"
 JOB = "kube-controller-manager"

@@ -15,7 +15,7 @@ import pytest
 
 from controller_manager.serving.tls import issue, make_ca
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up")]
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]
 
 # kubeadm 1.33 with a range for pods.
 KUBEADM = """

@@ -13,7 +13,7 @@ from controller_manager.app.secure import ServingOptions, SniPair, secure_site
 from controller_manager.serving import Site, tls
 from controller_manager.serving.trust import CLIENTS, Trust
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 
 CA = tls.make_ca("ca")
 

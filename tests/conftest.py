@@ -1,0 +1,47 @@
+"""Leaves long trials to `make soak`, and tests whose programs are missing out, loudly; where `CI` is set these fail."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from programs import PROGRAMS, is_there
+
+_OF_FIXTURES = {"launch": "kubectl"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker."""
+    config.addinivalue_line("markers", f"needs(*programs): uses these: {', '.join(PROGRAMS)}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out long trials unless `LONG` is set, and skip what needs a program that is not there."""
+    if not os.environ.get("LONG"):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("long")])
+        items[:] = [item for item in items if not item.get_closest_marker("long")]
+    if os.environ.get("CI"):
+        return
+    there = {name: is_there(name) for name in PROGRAMS}
+    for item in items:
+        lacking = [name for name in needs_of(item) if not there[name]]
+        if lacking:
+            item.add_marker(pytest.mark.skip(reason=f"needs {', '.join(lacking)}"))
+
+
+def needs_of(item: pytest.Item) -> list[str]:
+    """The programs that a test says it needs, or that its fixtures do."""
+    named = [name for mark in item.iter_markers("needs") for name in mark.args]
+    fixtures = getattr(item, "fixturenames", ())
+    return list(dict.fromkeys([*named, *(_OF_FIXTURES[name] for name in fixtures if name in _OF_FIXTURES)]))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out, and for want of what."""
+    reasons = (str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", ()) if len(one.longrepr) == 3)
+    counted = Counter(reason.removeprefix("Skipped: needs ") for reason in reasons if "needs " in reason)
+    for programs, number in counted.items():
+        terminalreporter.write_line(f"LEFT OUT: {number} tests, for want of {programs}", yellow=True, bold=True)

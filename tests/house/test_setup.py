@@ -1,0 +1,106 @@
+"""What the project is set up from: bounded ranges, a lock with hashes, and programs that may be missing."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import programs
+
+RANGE = re.compile(r"[A-Za-z][\w-]*>=[\w.]+,<[\w.]+")
+PIN = re.compile(r"^([\w.-]+)==(\S+) \\$", re.MULTILINE)
+
+
+@pytest.fixture
+def project(root: Path) -> Any:
+    return tomllib.loads((root / "pyproject.toml").read_text())["project"]
+
+
+def locked(root: Path, name: str) -> dict[str, str]:
+    text = (root / "requirements" / f"{name}.txt").read_text()
+    return {found[1].lower().replace("_", "-"): found[2] for found in PIN.finditer(text)}
+
+
+def named(requirement: str) -> str:
+    return re.split(r"[>=<\[]", requirement)[0].lower().replace("_", "-")
+
+
+def test_every_dependency_is_bounded_at_both_ends(project: Any) -> None:
+    extras = [one for many in project["optional-dependencies"].values() for one in many]
+    ours = f"{project['name']}[cbor,testing]"
+    assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one != ours] == []
+
+
+def test_the_lock_has_every_dependency(root: Path, project: Any) -> None:
+    extras = [one for many in project["optional-dependencies"].values() for one in many]
+    assert {named(one) for one in project["dependencies"]} <= locked(root, "runtime").keys()
+    assert {named(one) for one in extras} - {project["name"]} <= locked(root, "dev").keys()
+    assert locked(root, "build").keys() == {"setuptools"}
+
+
+@pytest.mark.parametrize("name", ["runtime", "dev", "build"])
+def test_the_lock_has_exact_versions_and_hashes_and_names_no_host(root: Path, name: str) -> None:
+    lines = (root / "requirements" / f"{name}.txt").read_text().splitlines()
+    assert [
+        line for line in lines if line and not re.match(r"[\w.-]+==\S+ \\|    --hash=sha256:[0-9a-f]{64}", line)
+    ] == []
+
+
+def test_the_image_is_built_on_a_digest_from_the_lock(root: Path) -> None:
+    text = (root / "Dockerfile").read_text()
+    assert re.search(r"^ARG PYTHON=\S+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    assert set(re.findall(r"^FROM (\S+)", text, re.MULTILINE)) == {"${PYTHON}"}
+    assert "install --require-hashes --requirement requirements/runtime.txt" in text
+
+
+def test_only_our_three_packages_are_installed(root: Path) -> None:
+    found = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert sorted(found) == ["apiserver_stub*", "controller_manager*", "controllers*"]
+
+
+def test_the_sentence_names_what_is_missing_and_what_that_leaves_out() -> None:
+    told = programs.sentence(["prometheus", "chromium"])
+    assert told == (
+        "MISSING: prometheus, chromium; left out are the tests that scrape the manager; that read its pages in a "
+        "browser."
+    )
+    assert programs.sentence([]) == ""
+
+
+TESTS = """
+import pytest
+
+@pytest.mark.needs("chromium")
+def test_in_a_browser(): raise RuntimeError("it ran")
+
+@pytest.mark.long
+def test_for_hours(): raise RuntimeError("it ran")
+
+def test_other(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "status", "words"),
+    [({}, 0, "LEFT OUT: 1 tests, for want of chromium"), ({"CI": "true"}, 1, "it ran"), ({"LONG": "1"}, 1, "it ran")],
+)
+def test_what_is_left_out_is_told(
+    root: Path, tmp_path: Path, environment: dict[str, str], status: int, words: str
+) -> None:
+    (tmp_path / "conftest.py").write_text((root / "tests" / "conftest.py").read_text())
+    (tmp_path / "test_some.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={tmp_path}", str(tmp_path)]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={"PATH": "/nonexistent", "PYTHONPATH": f"{root / 'tests'}:{root}", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, words in done.stdout) == (status, True), done.stdout + done.stderr
