@@ -82,9 +82,21 @@ ENUMS: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
 })  # fmt: skip
 
 
+# Of these, rules tell at other places, or for another reason.
+_JUDGED = frozenset({
+    ("apps.v1.DaemonSetUpdateStrategy", "type"), ("apps.v1.DeploymentStrategy", "type"),
+    ("apps.v1.StatefulSetSpec", "podManagementPolicy"), ("apps.v1.StatefulSetUpdateStrategy", "type"),
+    ("core.v1.NodeSelectorRequirement", "operator"), ("core.v1.PersistentVolumeClaimSpec", "accessModes[]"),
+    ("core.v1.PersistentVolumeSpec", "accessModes[]"), ("meta.v1.LabelSelectorRequirement", "operator"),
+    ("storage.v1.CSIDriverSpec", "volumeLifecycleModes[]"), ("storage.v1.StorageClass", "reclaimPolicy"),
+})  # fmt: skip
+
+
 def lay_enums(definitions: Mapping[str, Any]) -> None:
     """Write the allowed values into freshly loaded definitions."""
     for name, fields in ENUMS.items():
         for field, allowed in fields.items():
+            if (name, field) in _JUDGED:
+                continue
             raw = definitions[name]["fields"][field.removesuffix("[]")]
             (raw["items"] if field.endswith("[]") else raw)["enum"] = allowed

@@ -100,7 +100,7 @@ def _full(node: "Node", shape: Shape) -> Shape:
 def complete(node: "Node") -> Shape:
     """The shape of values with all required fields and only allowed values; Any where nothing is demanded."""
     if node.enum:
-        return _LITERAL["", *node.enum]
+        return _LITERAL[node.enum]
     if node.values is not None:
         return _of(node.values.complete, dict, str)
     if node.items is not None:

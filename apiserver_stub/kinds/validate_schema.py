@@ -40,5 +40,5 @@ def _value(value: Any, node: Node, at: At, found: Problems) -> None:
             _value(inner, node.values, (at, key(name)), found)
     elif type(value) is dict:
         _object(value, node, at, found)
-    elif value and node.enum and value not in node.enum:
+    elif type(value) is str and node.enum and value not in node.enum:
         found.unsupported(at, value, node.enum)

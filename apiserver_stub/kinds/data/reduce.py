@@ -60,6 +60,7 @@ _UNREAD_COLUMNS = frozenset({
 })  # fmt: skip
 _MESSAGES = Path(__file__).parents[3] / "controller_manager/api/protobuf/messages.json"
 _ZEROS: Mapping[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False}
+_BEGUN: Mapping[str, Any] = {"string": "", "int-or-string": 0}
 _LEFT_OUT = ("string", "integer", "boolean", "bytes", "array", "object")
 
 
@@ -97,6 +98,8 @@ def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
     observed = {_short(name) for name in used - desired}
     for name, presence in _read(Path(__file__).with_name("presence.json")).items():
         _lay_presence(reduced, name, presence, observed=name in observed)
+    for name, fields in _read(Path(__file__).with_name("judged.json")).items():
+        _demand_less(reduced[name], fields)
     return {"kinds": {kind: _short(name) for kind, name in kinds.items()}, "definitions": reduced}
 
 
@@ -126,7 +129,10 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
     for field, raw in definitions[name]["fields"].items():
         if field in presence.get("amounts", ()):
             raw["values"]["format"] = "milli"
-        if field in presence.get("pointers", ()) or field in definitions[name].get("required", ()):
+        if field in presence.get("pointers", ()):
+            continue
+        if field in definitions[name].get("required", ()):
+            _begin(definitions, raw)
             continue
         empty = _ZEROS.get(raw.get("type", ""))
         if "ref" in raw:
@@ -139,6 +145,22 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
                 raw["omit"] = True
         elif empty is not None:
             raw.setdefault("default", empty)
+
+
+def _begin(definitions: Mapping[str, Raw], raw: Raw) -> None:
+    """What is demanded is there even so when nobody gave it, for rules to judge, in place."""
+    if "ref" in raw and definitions[raw["ref"]].get("type") == "object":
+        raw.setdefault("default", {})
+    elif raw.get("type") in _BEGUN:
+        raw.setdefault("default", _BEGUN[raw["type"]])
+
+
+def _demand_less(definition: Raw, fields: Iterable[str]) -> None:
+    """Leave it to rules to say what is wrong with absent fields, in place."""
+    left = tuple(name for name in definition["required"] if name not in fields)
+    definition.pop("required")
+    if left:
+        definition["required"] = left
 
 
 def _demands(definitions: Mapping[str, Raw], name: str) -> bool:

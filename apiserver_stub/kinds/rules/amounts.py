@@ -7,7 +7,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, key
-from apiserver_stub.kinds.rules.combine import Rule, distinct_by, record
+from apiserver_stub.kinds.rules.combine import Rule, record
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
 from controller_manager.api.quantity import parse
 
@@ -132,5 +132,18 @@ def _huge_pages(asked: Collection[str], at: At, found: Problems) -> None:
         found.forbidden(at, "HugePages require cpu or memory")
 
 
-RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS, "claims": distinct_by("name")},
+def _claims(claims: Any, at: At, found: Problems) -> None:
+    seen: set[tuple[str, str]] = set()
+    for index, claim in enumerate(claims):
+        pair = claim.get("name", ""), claim.get("request", "")
+        if not pair[0]:
+            found.required((at, index))
+        elif pair in seen:
+            found.duplicate((at, index), "/".join(filter(None, pair)))
+        seen.add(pair)
+        if "request" in claim and (why := names.label(pair[1])):
+            found.invalid(((at, index), "request"), pair[1], why)
+
+
+RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS, "claims": _claims},
                    _requests_fit)  # fmt: skip

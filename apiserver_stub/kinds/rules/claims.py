@@ -15,11 +15,15 @@ _SIZE = ("resources", "requests", "storage")
 _SIZE_AT = place("spec.resources.requests.storage")
 _CLASS_AT = place("spec.volumeAttributesClassName")
 _ALONE = "ReadWriteOncePod"
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE)
 _FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassName of a bound claim"
 
 
 def access_modes(modes: Any, at: At, found: Problems) -> None:
-    """The strictest way of access excludes the others."""
+    """Each is one there is; the strictest way of access excludes the others."""
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            found.unsupported(at, mode, _ACCESS_MODES)
     if _ALONE in modes and len(set(modes)) > 1:
         found.forbidden(at, "may not use ReadWriteOncePod with other access modes")
 

@@ -16,6 +16,7 @@ Change = Callable[[Tree, Tree, Problems], None]
 Form = Callable[[str], str]
 
 GREATEST = 2**31 - 1
+_AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 
 
 def nothing(_value: Any, _at: Any, _found: Problems) -> None:
@@ -170,11 +171,33 @@ def one_source(sources: Collection[str], none: str, more: str) -> Rule:
     """An object has exactly one of some fields; those beyond the first are forbidden."""
 
     def rule(tree: Any, at: At, found: Problems) -> None:
-        given = [name for name in tree if name in sources]
+        given = [name for name in sources if name in tree]
         if not given:
             found.required(at, none)
         for name in given[1:]:
             found.forbidden((at, name), more)
+
+    return rule
+
+
+def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> Rule:
+    """An object has exactly one of some fields. The first of them, as listed, is judged, and the others are forbidden,
+    under the names they are `told` by.
+    """
+    listed = tuple(rows.items())
+
+    def rule(tree: Any, at: At, found: Problems) -> None:
+        first = True
+        for name, row in listed:
+            if name not in tree:
+                continue
+            if first:
+                row(tree[name], (at, name), found)
+                first = False
+            else:
+                found.forbidden((at, told.get(name, name)), more)
+        if first:
+            found.required(at, none)
 
     return rule
 

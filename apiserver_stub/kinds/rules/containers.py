@@ -17,11 +17,15 @@ from apiserver_stub.kinds.rules.combine import (
     one_of,
     record,
 )
-from apiserver_stub.kinds.rules.env import BULK, variables
-from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, PORT, descending, no_backsteps, port_if_any
+from apiserver_stub.kinds.rules.env import bulk, variables
+from apiserver_stub.kinds.rules.formats import LABEL, PORT, descending, no_backsteps, port_if_any
 from apiserver_stub.kinds.rules.probes import LIFECYCLE, ONCE, READINESS
 from apiserver_stub.kinds.rules.security import CONTAINER_CONTEXT
 
+_MOUNTING = {
+    "mountPropagation": ("Bidirectional", "HostToContainer", "None"),
+    "recursiveReadOnly": ("Disabled", "Enabled", "IfPossible"),
+}
 _HOOKS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 
 
@@ -34,7 +38,7 @@ def _container_port(value: Any, at: At, found: Problems) -> None:
 
 _PORTS = both(
     each(record({
-        "containerPort": _container_port, "hostPort": port_if_any, "name": form(names.port_name), "hostIP": ADDRESS,
+        "containerPort": _container_port, "hostPort": port_if_any, "name": form(names.port_name),
     })),
     distinct_by("name"),
 )  # fmt: skip
@@ -45,6 +49,8 @@ def _sub_paths(mount: Any, at: At, found: Problems) -> None:
         why = "subPathExpr and subPath are mutually exclusive"
         found.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
     recursive = mount.get("recursiveReadOnly", "Disabled")
+    if recursive not in _MOUNTING["recursiveReadOnly"]:
+        return
     if recursive != "Disabled" and not mount.get("readOnly"):
         found.forbidden((at, "recursiveReadOnly"), "may only be specified when readOnly is true")
     if recursive != "Disabled" and mount.get("mountPropagation", "None") != "None":
@@ -61,18 +67,30 @@ def _unique_mounts(mounts: Any, at: At, found: Problems) -> None:
         seen.add(path)
 
 
+def _ways_of_mounting(mounts: Any, at: At, found: Problems) -> None:
+    for mount in mounts:
+        for name, allowed in _MOUNTING.items():
+            if name in mount and mount[name] not in allowed:
+                found.unsupported((at, name), mount[name], allowed)
+
+
 _MOUNTS = both(each(record({
     "subPath": form(descending), "subPathExpr": form(descending),
-    "mountPropagation": one_of("Bidirectional", "HostToContainer", "None"),
-    "recursiveReadOnly": one_of("Disabled", "Enabled", "IfPossible"),
-}, _sub_paths)), _unique_mounts)  # fmt: skip
+}, _sub_paths)), _ways_of_mounting, _unique_mounts)  # fmt: skip
 _DEVICES = both(each(record({"devicePath": form(no_backsteps)})), distinct_by("name"), distinct_by("devicePath"))
-_RESIZING = both(
-    each(record({
-        "resourceName": one_of("cpu", "memory"), "restartPolicy": one_of("NotRequired", "RestartContainer"),
-    }, need("resourceName", "restartPolicy"))),
-    distinct(lambda policy: policy.get("resourceName")),
-)  # fmt: skip
+_RESIZED = ("cpu", "memory")
+_RESIZES = ("NotRequired", "RestartContainer")
+
+
+def _resizing(policies: Any, at: At, found: Problems) -> None:
+    for policy in policies:
+        for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", _RESIZES)):
+            value = policy.get(name)
+            if not value:
+                found.required(at)
+            elif value not in allowed:
+                found.unsupported(at, value, allowed)
+    distinct(lambda policy: policy.get("resourceName"))(policies, at, found)
 
 
 def _propagation(container: Any, at: At, found: Problems) -> None:
@@ -83,24 +101,34 @@ def _propagation(container: Any, at: At, found: Problems) -> None:
             found.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
 
 
-_ROWS: dict[str, Rule] = {
-    "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": each(BULK), "volumeMounts": _MOUNTS,
-    "volumeDevices": _DEVICES, "resources": RESOURCES, "resizePolicy": _RESIZING,
-    "securityContext": CONTAINER_CONTEXT, "livenessProbe": ONCE, "readinessProbe": READINESS, "startupProbe": ONCE,
-    "lifecycle": LIFECYCLE, "restartPolicy": one_of("Always", "Never", "OnFailure"),
+_BARE_ROWS: dict[str, Rule] = {
+    "name": LABEL, "ports": _PORTS, "env": variables, "envFrom": bulk, "volumeMounts": _MOUNTS,
+    "volumeDevices": _DEVICES, "resources": RESOURCES, "resizePolicy": _resizing,
+    "securityContext": CONTAINER_CONTEXT, "restartPolicy": one_of("Always", "Never", "OnFailure"),
 }  # fmt: skip
+_ROWS: dict[str, Rule] = {
+    **_BARE_ROWS,
+    "livenessProbe": ONCE,
+    "readinessProbe": READINESS,
+    "startupProbe": ONCE,
+    "lifecycle": LIFECYCLE,
+}
+_COMMON = record(_BARE_ROWS, need("image"), _propagation)
 CONTAINER = record(_ROWS, need("image"), _propagation)
 
-_HOOKLESS = never(*_HOOKS, why="may not be set for init containers without restartPolicy=Always")
 _BARE = never(
     *_HOOKS, "ports", "resources", "resizePolicy", "restartPolicy", why="cannot be set for an Ephemeral Container"
 )
 
 
 def _init(container: Any, at: At, found: Problems) -> None:
-    CONTAINER(container, at, found)
-    if container.get("restartPolicy") != "Always":
-        _HOOKLESS(container, at, found)
+    if container.get("restartPolicy") == "Always":
+        CONTAINER(container, at, found)
+        return
+    _COMMON(container, at, found)
+    for name in _HOOKS:
+        if name in container:
+            found.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")
 
 
 def _ephemeral(container: Any, at: At, found: Problems) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.rules.amounts import HUGE
-from apiserver_stub.kinds.rules.combine import Rule, form, need, record
+from apiserver_stub.kinds.rules.combine import Rule, form, if_any, need, record
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
 
 _SOURCES = ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
@@ -15,6 +15,9 @@ _ENV_FIELDS = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
     "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs",
 )  # fmt: skip
+_FIELDS = frozenset({
+    *_ENV_FIELDS, "metadata.annotations", "metadata.labels", "spec.restartPolicy", "spec.schedulerName", "status.phase",
+})  # fmt: skip
 _FILE_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
 _AMOUNTS = (
     "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
@@ -30,7 +33,9 @@ def _field_of(allowed: tuple[str, ...]) -> Rule:
     def rule(path: Any, at: At, found: Problems) -> None:
         match = _SUBSCRIPTED.fullmatch(path)
         if match is None:
-            if path and path not in allowed:
+            if path and path not in _FIELDS:
+                found.invalid(at, path, "is no field of a pod that can be referred to")
+            elif path and path not in allowed:
                 found.unsupported(at, path, allowed)
         elif why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
             found.invalid(at, path, why)
@@ -89,4 +94,11 @@ def _bulk(source: Any, at: At, found: Problems) -> None:
 
 
 _REF = record({"name": SUBDOMAIN}, need("name"))
-BULK = record({"prefix": form(names.env_name), "configMapRef": _REF, "secretRef": _REF}, _bulk)
+_BULK = record({"prefix": if_any(form(names.env_name)), "configMapRef": _REF, "secretRef": _REF})
+
+
+def bulk(sources: Any, at: At, found: Problems) -> None:
+    """Where a container has many variables from at once."""
+    for index, source in enumerate(sources):
+        _BULK(source, (at, index), found)
+        _bulk(source, at, found)

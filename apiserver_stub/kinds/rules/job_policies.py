@@ -74,7 +74,7 @@ def fits_template(spec: Any, at: At, found: Problems) -> None:
     known = {c.get("name") for name in ("initContainers", "containers") for c in inner.get(name) or ()}
     for index, rule in enumerate(policy.get("rules") or ()):
         name = get_in(rule, ("onExitCodes", "containerName"))
-        if name and name not in known:
+        if name is not None and name not in known:
             place = (((here, "rules"), index), "onExitCodes")
             why = "must be the name of a container of the template"
             found.invalid((place, "containerName"), name, why)

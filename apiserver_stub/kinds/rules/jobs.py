@@ -9,10 +9,12 @@ from apiserver_stub.kinds.rules.combine import (
     at_least,
     both,
     changes,
+    filled,
     fixed,
     form,
     never,
     record,
+    shorter,
     within,
 )
 from apiserver_stub.kinds.rules.job_policies import FAILURE_POLICY, SUCCESS_POLICY, fits_template
@@ -33,26 +35,30 @@ _COUNTS = (
 
 
 def _managed_by(name: str) -> str:
-    return "must be no more than 63 characters" if len(name) > 63 else names.domain_prefixed(name)
+    return names.domain_prefixed(name) if len(name) <= 63 else ""
 
 
 def _indexes(spec: Any, at: At, found: Problems) -> None:
+    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
+        found.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
     if spec.get("completionMode") == "Indexed":
+        most = min(spec.get("completions", _MOST_INDEXED), _MOST_INDEXED)
+        if spec.get("maxFailedIndexes", 0) > most:
+            found.invalid((at, "maxFailedIndexes"), spec["maxFailedIndexes"], f"must be no more than {most}")
         if spec.get("completions") is None:
             found.required((at, "completions"), "when completion mode is Indexed")
         if spec.get("parallelism", 0) > _MOST_INDEXED:
             why = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
             found.invalid((at, "parallelism"), spec["parallelism"], why)
         return
-    for name in ("backoffLimitPerIndex", "successPolicy"):
-        if name in spec:
+    for name in ("backoffLimitPerIndex", "successPolicy", "maxFailedIndexes"):
+        if name in spec and spec.get("completionMode") in (None, "NonIndexed"):
             found.invalid((at, name), spec[name], "requires indexed completion mode")
-    if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
 
 
 _SPEC = record({
-    **dict.fromkeys(_COUNTS, at_least(0)), "selector": SELECTOR, "managedBy": form(_managed_by),
+    **dict.fromkeys(_COUNTS, at_least(0)), "selector": SELECTOR,
+    "managedBy": both(filled(), shorter(63), form(_managed_by)),
     "podFailurePolicy": FAILURE_POLICY, "successPolicy": SUCCESS_POLICY,
     "template": pod_template("OnFailure", "Never"),
 }, _indexes, fits_template)  # fmt: skip

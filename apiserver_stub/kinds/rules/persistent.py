@@ -10,10 +10,10 @@ from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
     changes,
+    chosen,
     fixed,
     form,
     need,
-    one_source,
     record,
     within,
 )
@@ -32,8 +32,10 @@ _SECRETS = (
 _LATER = ("controllerExpandSecretRef", "nodeExpandSecretRef")
 _SOURCES: dict[str, Rule] = {
     **SHARED,
-    "local": record({"path": form(no_backsteps)}),
-    "csi": record({"driver": form(lower_subdomain), **dict.fromkeys(_SECRETS, _SECRET)}),
+    "local": record({"path": form(no_backsteps)}, need("path")),
+    "csi": record(
+        {"driver": form(lower_subdomain), **dict.fromkeys(_SECRETS, _SECRET)}, need("driver", "volumeHandle"),
+    ),
 }  # fmt: skip
 
 
@@ -57,10 +59,10 @@ def _fits(spec: Any, at: At, found: Problems) -> None:
 
 
 _SPEC = record({
-    **_SOURCES, "accessModes": access_modes, "storageClassName": SUBDOMAIN,
+    "accessModes": access_modes, "storageClassName": SUBDOMAIN,
     "nodeAffinity": record({"required": NODE_SELECTOR}), "volumeAttributesClassName": SUBDOMAIN,
 }, need("accessModes"), _capacity, _fits,
-    one_source(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"))  # fmt: skip
+    chosen(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"))  # fmt: skip
 
 
 def _same_source(new: Tree, old: Tree, found: Problems) -> None:

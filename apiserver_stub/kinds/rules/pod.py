@@ -51,7 +51,7 @@ def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
 
     def rule(template: Any, at: At, found: Problems) -> None:
         if "metadata" in template:
-            TEMPLATE(template["metadata"], (at, "metadata"), found)
+            TEMPLATE(template["metadata"], at, found)
         spec, here = template.get("spec"), (at, "spec")
         if spec is None:
             found.required((here, "containers"))

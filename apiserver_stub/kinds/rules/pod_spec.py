@@ -15,7 +15,6 @@ from apiserver_stub.kinds.rules.combine import (
     distinct_by,
     each,
     form,
-    one_of,
     record,
 )
 from apiserver_stub.kinds.rules.containers import LISTS, volumes_exist
@@ -25,7 +24,7 @@ from apiserver_stub.kinds.rules.operating_system import fits_system
 from apiserver_stub.kinds.rules.probes import sleeps
 from apiserver_stub.kinds.rules.scheduling import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
 from apiserver_stub.kinds.rules.security import POD_CONTEXT
-from apiserver_stub.kinds.rules.volumes import VOLUMES
+from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
 
 _NAMESERVERS, _SEARCHES, _SEARCH_LENGTH = 3, 32, 2048
 _HOSTNAME = 64
@@ -58,6 +57,21 @@ def _option(option: Any, at: At, found: Problems) -> None:
 
 _DNS = record({"nameservers": each(ADDRESS), "searches": each(form(_search)), "options": each(_option)},
               _few_nameservers)  # fmt: skip
+
+
+def _system(system: Any, at: At, found: Problems) -> None:
+    name = system.get("name")
+    if not name:
+        found.required((at, "name"))
+    elif name not in ("linux", "windows"):
+        found.unsupported(at, name, ("linux", "windows"))
+
+
+def _overhead(values: Any, at: At, found: Problems) -> None:
+    _AMOUNTS(values, (at, "limits"), found)
+
+
+_AMOUNTS = amounts(container_resource)
 
 
 def _claim(claim: Any, at: At, found: Problems) -> None:
@@ -99,12 +113,12 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
     "activeDeadlineSeconds": between(1, GREATEST), "affinity": AFFINITY, "dnsConfig": _DNS,
     "hostAliases": each(record({"ip": ADDRESS, "hostnames": each(SUBDOMAIN)})), "hostname": LABEL,
     "hostnameOverride": form(_whole_hostname),
-    "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": record({"name": one_of("linux", "windows")}),
-    "overhead": amounts(container_resource), "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
+    "nodeName": SUBDOMAIN, "nodeSelector": labels, "os": _system,
+    "overhead": _overhead, "priorityClassName": SUBDOMAIN, "readinessGates": READINESS_GATES,
     "resourceClaims": _CLAIMS, "resources": RESOURCES, "runtimeClassName": SUBDOMAIN, "schedulingGates": GATES,
     "securityContext": POD_CONTEXT, "serviceAccountName": SUBDOMAIN, "subdomain": LABEL,
     "tolerations": TOLERATIONS,
-    "topologySpreadConstraints": SPREADING, "volumes": VOLUMES,
+    "topologySpreadConstraints": SPREADING,
 })  # fmt: skip
 _PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
 
@@ -114,7 +128,7 @@ def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) ->
     _PLAIN(spec, at, found)
     if not spec.get("containers"):
         found.required((at, "containers"))
-    volumes = {**{volume.get("name"): volume for volume in spec.get("volumes") or ()}, **dict.fromkeys(claimed)}
+    volumes = {**judge_volumes(spec.get("volumes") or (), (at, "volumes"), found), **dict.fromkeys(claimed)}
     claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     grace = spec.get("terminationGracePeriodSeconds")
     for name, rule in LISTS:
@@ -134,7 +148,7 @@ def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) ->
 def _known_claims(container: Any, at: At, found: Problems, known: set[Any]) -> None:
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         if claim.get("name") and claim["name"] not in known:
-            found.not_found(((((at, "resources"), "claims"), index), "name"), claim["name"])
+            found.not_found((((at, "resources"), "claims"), index), claim["name"])
 
 
 def _containers(spec: Any, at: At, *lists: str) -> Iterator[tuple[At, Any]]:

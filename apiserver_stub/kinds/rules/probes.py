@@ -3,15 +3,11 @@
 from typing import Any
 
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import Rule, at_least, between, need, one_source, record
+from apiserver_stub.kinds.rules.combine import Rule, at_least, between, chosen, need, nothing, record
 from apiserver_stub.kinds.rules.formats import PORT, header, port_or_name
 
 _ONE = "must be 1"
 _NONE_OF_READINESS = "must not be set for readinessProbes"
-
-
-def _handlers(*sources: str) -> Rule:
-    return one_source(sources, "must specify a handler type", "may not specify more than 1 handler type")
 
 
 def _header_names(headers: Any, at: At, found: Problems) -> None:
@@ -26,8 +22,14 @@ _HANDLERS = {
     "tcpSocket": record({"port": port_or_name}),
     "grpc": record({"port": PORT}),
 }
+
+
+def _handlers(*sources: str) -> Rule:
+    rows = {name: _HANDLERS.get(name, nothing) for name in sources}
+    return chosen(rows, "must specify a handler type", "may not specify more than 1 handler type")
+
+
 _PROBE = {
-    **_HANDLERS,
     "initialDelaySeconds": at_least(0),
     "timeoutSeconds": at_least(0),
     "periodSeconds": at_least(0),
@@ -44,7 +46,7 @@ def _unset(value: Any, at: At, found: Problems) -> None:
 
 
 READINESS = record({**_PROBE, "successThreshold": at_least(0), "terminationGracePeriodSeconds": _unset}, _HANDLER)
-_HOOK = record(_HANDLERS, _handlers("exec", "httpGet", "tcpSocket", "sleep"))
+_HOOK = _handlers("exec", "httpGet", "tcpSocket", "sleep")
 LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 
 

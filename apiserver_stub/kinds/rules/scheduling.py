@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct_by, each, form, one_of, record
+from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct, each, form, one_of, record
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.selectors import LOOSE_NODE_TERM, NODE_SELECTOR, SELECTOR
 
@@ -68,19 +68,19 @@ def _spreads(constraint: Any, at: At, found: Problems) -> None:
 
 
 def _once_each(constraints: Any, at: At, found: Problems) -> None:
-    seen: set[tuple[Any, Any]] = set()
+    seen: dict[tuple[Any, Any], int] = {}
     for index, constraint in enumerate(constraints):
         pair = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
         if pair in seen:
-            found.duplicate(((at, index), "{topologyKey, whenUnsatisfiable}"), f"{{{pair[0]}, {pair[1]}}}")
-        seen.add(pair)
+            found.duplicate(((at, seen[pair]), "{topologyKey, whenUnsatisfiable}"), f"{{{pair[0]}, {pair[1]}}}")
+        seen.setdefault(pair, index)
 
 
 SPREADING = both(each(record({
     "maxSkew": at_least(1, "must be greater than zero"), "minDomains": at_least(1, "must be greater than zero"),
-    "topologyKey": QUALIFIED, "labelSelector": SELECTOR, "matchLabelKeys": each(QUALIFIED),
+    "labelSelector": SELECTOR, "matchLabelKeys": each(QUALIFIED),
 }, _spreads)), _once_each)  # fmt: skip
-GATES = both(each(record({"name": QUALIFIED})), distinct_by("name"))
+GATES = both(each(record({"name": QUALIFIED})), distinct(lambda gate: gate.get("name")))
 READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 

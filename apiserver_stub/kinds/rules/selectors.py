@@ -1,5 +1,7 @@
 """The rules of label selectors and node selectors, and whether a selector matches labels."""
 
+from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
@@ -16,8 +18,10 @@ _WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})
 _COMPARING = frozenset({"Gt", "Lt"})
 
 
-def _values(expression: Any, at: At, found: Problems) -> None:
-    operator, values = expression.get("operator"), expression.get("values")
+def _values(expression: Any, at: At, found: Problems, operators: Collection[str]) -> None:
+    operator, values = expression.get("operator", ""), expression.get("values")
+    if operator not in operators:
+        found.invalid((at, "operator"), operator, "not a valid selector operator")
     if operator in _WITH_VALUES and not values:
         found.required((at, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in _WITHOUT_VALUES and values:
@@ -36,14 +40,17 @@ def _node_field(requirement: Any, at: At, found: Problems) -> None:
         found.invalid((at, "key"), requirement.get("key"), "not a valid field selector key")
 
 
-_EXPRESSION = record({"key": QUALIFIED, "values": each(form(names.label_value))}, _values)
+_OF_LABELS = partial(_values, operators=_WITH_VALUES | _WITHOUT_VALUES)
+_OF_NODES = partial(_values, operators=_WITH_VALUES | _WITHOUT_VALUES | _COMPARING)
+_EXPRESSION = record({"key": QUALIFIED, "values": each(form(names.label_value))}, _OF_LABELS)
+_NODE_EXPRESSION = record({"key": QUALIFIED, "values": each(form(names.label_value))}, _OF_NODES)
 SELECTOR = record({"matchLabels": labels, "matchExpressions": each(_EXPRESSION)})
 
 _NODE_FIELD = record({"values": each(form(names.subdomain))}, _node_field)
-_NODE_TERM = record({"matchExpressions": each(_EXPRESSION), "matchFields": each(_NODE_FIELD)})
+_NODE_TERM = record({"matchExpressions": each(_NODE_EXPRESSION), "matchFields": each(_NODE_FIELD)})
 # What is only preferred may name values no node could have.
 LOOSE_NODE_TERM = record({
-    "matchExpressions": each(record({"key": QUALIFIED}, _values)), "matchFields": each(_NODE_FIELD),
+    "matchExpressions": each(record({"key": QUALIFIED}, _OF_NODES)), "matchFields": each(_NODE_FIELD),
 })  # fmt: skip
 
 
@@ -58,6 +65,15 @@ NODE_SELECTOR = record({"nodeSelectorTerms": _terms})
 def is_empty(selector: Any) -> bool:
     """Whether a LabelSelector selects everything."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
+
+
+def is_readable(selector: Any) -> bool:
+    """Whether a LabelSelector (or map) could match anything."""
+    try:
+        LabelSelector.parse(selector_text(selector))
+    except BadRequest:
+        return False
+    return True
 
 
 def selects(selector: Any, values: Any) -> bool:

@@ -15,7 +15,9 @@ from apiserver_stub.kinds.rules.combine import (
     filled,
     fixed,
     form,
+    if_any,
     need,
+    one_of,
     record,
     within,
 )
@@ -44,7 +46,14 @@ def _provisioner(name: str) -> str:
 _TOPOLOGIES = each(record({"matchLabelExpressions": both(
     each(record({"key": QUALIFIED, "values": both(filled(), distinct())})), distinct_by("key"),
 )}))  # fmt: skip
-_CLASS = record({"provisioner": form(_provisioner), "parameters": _parameters, "allowedTopologies": _TOPOLOGIES})
+_CLASS = record(
+    {
+        "provisioner": form(_provisioner),
+        "parameters": _parameters,
+        "allowedTopologies": _TOPOLOGIES,
+        "reclaimPolicy": if_any(one_of("Delete", "Retain")),
+    }
+)
 _ATTRIBUTES = record(
     {"driverName": _DRIVER, "parameters": _parameters},
     need("parameters", why="must contain at least one key/value pair"),
@@ -73,7 +82,19 @@ def _attachment_status(new: Tree, _old: Tree, found: Problems) -> None:
 
 
 _TOKENS = both(each(record({"expirationSeconds": at_least(600)})), distinct_by("audience"))
-_CSI_DRIVER = record({"tokenRequests": _TOKENS})
+_MODES = ("Ephemeral", "Persistent")
+
+
+def _lifecycle_modes(modes: Any, at: At, found: Problems) -> None:
+    for mode in modes:
+        if mode not in _MODES:
+            found.unsupported(at, mode, _MODES)
+
+
+_CSI_DRIVER = record({
+    "tokenRequests": _TOKENS, "volumeLifecycleModes": _lifecycle_modes,
+    "nodeAllocatableUpdatePeriodSeconds": at_least(10),
+})  # fmt: skip
 _NODE_DRIVER = record({
     "name": _DRIVER, "allocatable": record({"count": at_least(0)}), "topologyKeys": each(QUALIFIED),
 }, need("nodeID"))  # fmt: skip

@@ -1,5 +1,6 @@
 """The rules of a Pod's volumes: names, exactly one source each, and what each source needs."""
 
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from types import MappingProxyType
@@ -12,14 +13,13 @@ from apiserver_stub.kinds.rules.combine import (
     Rule,
     between,
     both,
-    distinct_by,
+    chosen,
     each,
     form,
     if_any,
     need,
     nothing,
     one_of,
-    one_source,
     record,
 )
 from apiserver_stub.kinds.rules.env import AMOUNT_REF, FILE_FIELD
@@ -102,44 +102,127 @@ def _paths_differ(volume: Any, at: At, found: Problems) -> None:
             seen.add(path)
 
 
-_PROJECTION = record(
-    _PROJECTIONS,
-    one_source(_PROJECTIONS, "must specify a projected volume type", "may not specify more than 1 volume type"),
-)
+_PROJECTION = chosen(_PROJECTIONS, "must specify a projected volume type", "may not specify more than 1 volume type")
 _FILES = {"items": _ITEMS, "defaultMode": _MODE}
 _PARTITION = between(0, 255)
-# What pods and persistent volumes share.
+_LUN = between(0, 255)
+_NAMED = record({}, need("name"))
+_CACHING, _DISKS = ("None", "ReadOnly", "ReadWrite"), ("Dedicated", "Managed", "Shared")
+_BLOB, _MANAGED = "https://{account}.blob.core.windows.net/{container}/{disk}.vhd", "/subscriptions/{subscription}/..."
+_ISCSI_NAME = re.compile(
+    r"iqn\.\d{4}-\d{2}\.([A-Za-z0-9-.]+)(:[^,;*&$|\s]+)?|eui\.[A-Fa-f0-9]{16}|naa\.[A-Fa-f0-9]{32}", re.ASCII
+)
+
+
+def _azure_disk(disk: Any, at: At, found: Problems) -> None:
+    kind, uri = disk.get("kind"), disk.get("diskURI", "")
+    if kind == "Managed" and not uri.startswith("/subscriptions/"):
+        found.unsupported((at, "diskURI"), uri, (_MANAGED,))
+    elif kind is not None and kind != "Managed" and not uri.startswith("https://"):
+        found.unsupported((at, "diskURI"), uri, (_BLOB,))
+
+
+def _fibre(channel: Any, at: At, found: Problems) -> None:
+    ports, ids = channel.get("targetWWNs"), channel.get("wwids")
+    if not ports and not ids:
+        found.required((at, "targetWWNs"), "needs targetWWNs or wwids")
+    elif ports and ids:
+        found.invalid((at, "targetWWNs"), ports, "targetWWNs and wwids exclude each other")
+    if ports and "lun" not in channel:
+        found.required((at, "lun"), "is needed with targetWWNs")
+    elif ports:
+        _LUN(channel["lun"], (at, "lun"), found)
+
+
+def _dataset(source: Any, at: At, found: Problems) -> None:
+    name, uuid = source.get("datasetName", ""), source.get("datasetUUID")
+    if not name and not uuid:
+        found.required(at, "one of datasetName and datasetUUID is required")
+    elif name and uuid:
+        found.invalid(at, "resource", "datasetName and datasetUUID exclude each other")
+    if "/" in name:
+        found.invalid((at, "datasetName"), name, "must not contain '/'")
+
+
+def _iscsi_name(text: str) -> str:
+    return "" if _ISCSI_NAME.fullmatch(text) else "must be a name of the form iqn, eui or naa"
+
+
+def _iscsi(source: Any, at: At, found: Problems) -> None:
+    if why := _iscsi_name(source.get("initiatorName", "iqn.2000-01.a")):
+        found.invalid((at, "initiatorname"), source["initiatorName"], why)
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
+        found.required((at, "secretRef"))
+
+
+def _registry(text: str) -> str:
+    ends = all(pair.count(":") == 1 or (pair.startswith("[") and "]:" in pair) for pair in text.split(","))
+    return "" if ends else "must be host:port, or several of them joined by commas"
+
+
+# What pods and persistent volumes share, in the order in which a second one is noticed.
 SHARED: Mapping[str, Rule] = MappingProxyType({
-    **dict.fromkeys((
-        "azureDisk", "azureFile", "cephfs", "cinder", "fc", "flexVolume", "flocker", "glusterfs", "iscsi",
-        "photonPersistentDisk", "portworxVolume", "quobyte", "rbd", "scaleIO", "storageos", "vsphereVolume",
-    ), nothing),
-    "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}),
-    "nfs": record({"path": form(absolute)}),
-    "awsElasticBlockStore": record({"partition": _PARTITION}),
-    "gcePersistentDisk": record({"partition": _PARTITION}),
+    "hostPath": record({"path": form(no_backsteps), "type": if_any(one_of(*_PATH_TYPES))}, need("path")),
+    "gcePersistentDisk": record({"partition": _PARTITION}, need("pdName")),
+    "awsElasticBlockStore": record({"partition": _PARTITION}, need("volumeID")),
+    "nfs": record({"path": form(absolute)}, need("server")),
+    "iscsi": record({"iqn": form(_iscsi_name), "lun": _LUN}, need("targetPortal", "iqn"), _iscsi),
+    "glusterfs": record({}, need("endpoints", "path")),
+    "flocker": _dataset,
+    "rbd": record({}, need("monitors", "image")),
+    "cinder": record({"secretRef": _NAMED}, need("volumeID")),
+    "cephfs": record({}, need("monitors")),
+    "quobyte": record({"registry": form(_registry)}, need("registry", "volume")),
+    "fc": _fibre,
+    "flexVolume": record({}, need("driver")),
+    "azureFile": record({}, need("secretName", "shareName")),
+    "vsphereVolume": record({}, need("volumePath")),
+    "photonPersistentDisk": record({}, need("pdID")),
+    "portworxVolume": record({}, need("volumeID")),
+    "azureDisk": record({"cachingMode": one_of(*_CACHING), "kind": one_of(*_DISKS)}, need("diskName", "diskURI"),
+                        _azure_disk),
+    "storageos": record({"volumeName": LABEL, "volumeNamespace": LABEL, "secretRef": _NAMED}, need("volumeName")),
+    "scaleIO": record({}, need("gateway", "system", "volumeName")),
 })  # fmt: skip
-_SOURCES: dict[str, Rule] = {
-    **SHARED,
+_ALONE: dict[str, Rule] = {
     "emptyDir": record({"sizeLimit": _size}),
-    "gitRepo": record({"directory": form(descending)}),
+    "gitRepo": record({"directory": form(descending)}, need("repository")),
     "secret": record(_FILES, need("secretName")),
     "configMap": record(_FILES, need("name")),
     "downwardAPI": record({"items": _DOWNWARD, "defaultMode": _MODE}),
     "persistentVolumeClaim": need("claimName"),
     "projected": record({"sources": each(_PROJECTION), "defaultMode": _MODE}, _paths_differ),
-    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": record({"name": SUBDOMAIN}, need("name"))}),
+    "csi": record({"driver": form(lower_subdomain), "nodePublishSecretRef": record({"name": SUBDOMAIN}, need("name"))},
+                  need("driver")),
     "ephemeral": record({"volumeClaimTemplate": record({"metadata": TEMPLATE, "spec": CLAIM_SPEC})},
                         need("volumeClaimTemplate")),
     "image": record({"pullPolicy": one_of("Always", "IfNotPresent", "Never")}),
 }  # fmt: skip
-
-VOLUMES = both(
-    each(
-        record(
-            {"name": LABEL, **_SOURCES},
-            one_source(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"),
-        )
-    ),
-    distinct_by("name"),
+_ORDER = (
+    "emptyDir", "hostPath", "gitRepo", "gcePersistentDisk", "awsElasticBlockStore", "secret", "nfs", "iscsi",
+    "glusterfs", "flocker", "persistentVolumeClaim", "rbd", "cinder", "cephfs", "quobyte", "downwardAPI", "fc",
+    "flexVolume", "configMap", "azureFile", "vsphereVolume", "photonPersistentDisk", "portworxVolume", "azureDisk",
+    "storageos", "projected", "scaleIO", "csi", "ephemeral", "image",
+)  # fmt: skip
+# What a real server calls a source that is one too many, spelling included.
+_TOLD = {"cephfs": "cephFS", "downwardAPI": "downwarAPI"}
+_MORE = "may not specify more than 1 volume type"
+VOLUME = both(
+    record({"name": LABEL}),
+    chosen({name: {**SHARED, **_ALONE}[name] for name in _ORDER}, "must specify a volume type", _MORE, _TOLD),
 )
+
+
+def volumes(values: Any, at: At, found: Problems) -> dict[str, Any]:
+    """Judge the volumes of a pod; returns those that are right, by name."""
+    known: dict[str, Any] = {}
+    for index, volume in enumerate(values):
+        before, name = len(found.causes), volume.get("name", "")
+        VOLUME(volume, (at, index), found)
+        if not name:
+            found.required(((at, index), "name"))
+        elif name in known:
+            found.duplicate(((at, index), "name"), name)
+        if len(found.causes) == before:
+            known[name] = volume
+    return known

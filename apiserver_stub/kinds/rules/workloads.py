@@ -10,6 +10,7 @@ from apiserver_stub.kinds.rules.combine import (
     at_least,
     changes,
     fixed,
+    form,
     if_any,
     need,
     record,
@@ -17,7 +18,7 @@ from apiserver_stub.kinds.rules.combine import (
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE, SHARE, SUBDOMAIN, amount, is_none
 from apiserver_stub.kinds.rules.metadata import labels
 from apiserver_stub.kinds.rules.pod import pod_template
-from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, selects
+from apiserver_stub.kinds.rules.selectors import SELECTOR, is_empty, is_readable, selects
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
 
@@ -27,13 +28,14 @@ _STATEFUL_MAY_CHANGE = (
     "template", "updateStrategy",
 )  # fmt: skip
 _STATEFUL_FROZEN = f"updates to statefulset spec for fields other than {', '.join(_STATEFUL_MAY_CHANGE)} are forbidden"
-_COUNTS = dict.fromkeys(("replicas", "minReadySeconds", "revisionHistoryLimit"), at_least(0))
+_COUNTS = dict.fromkeys(("replicas", "minReadySeconds"), at_least(0))
+_HISTORY: dict[str, Rule] = {"revisionHistoryLimit": at_least(0)}
 
 
 def matching(spec: Any, at: At, found: Problems) -> None:
     """The selector picks the Pods of the template."""
     selector, template = spec.get("selector"), spec.get("template")
-    if not selector or template is None:
+    if not selector or template is None or not is_readable(selector):
         return
     values = get_in(template, ("metadata", "labels")) or {}
     if not selects(selector, values):
@@ -42,6 +44,8 @@ def matching(spec: Any, at: At, found: Problems) -> None:
 
 def _selective(selector: Any, at: At, found: Problems) -> None:
     SELECTOR(selector, at, found)
+    if not is_readable(selector):
+        found.invalid(at, selector, "is no selector")
     if is_empty(selector):
         found.invalid(at, selector, "must not be empty")
 
@@ -91,14 +95,16 @@ def _one_way(rolling: Any, at: At, found: Problems) -> None:
         found.invalid((at, "maxSurge"), extra, "may not be set when maxUnavailable is non-zero")
 
 
-def _strategy(rolling: Rule, why: str) -> Rule:
-    """How changes are rolled out; the details of rolling belong to one type only, or to none that is named."""
+def _strategy(rolling: Rule, why: str, other: str) -> Rule:
+    """How changes are rolled out: step by step, where the details of that belong, or in one `other` way."""
 
     def rule(strategy: Any, at: At, found: Problems) -> None:
         details, kind = strategy.get("rollingUpdate"), strategy.get("type")
-        if details is None:
+        if kind and kind not in (other, "RollingUpdate"):
+            found.unsupported(at, kind, (other, "RollingUpdate"))
+        elif details is None:
             return
-        if kind not in (None, "", "RollingUpdate"):
+        elif kind == other:
             found.forbidden((at, "rollingUpdate"), why)
         else:
             rolling(details, (at, "rollingUpdate"), found)
@@ -106,23 +112,32 @@ def _strategy(rolling: Rule, why: str) -> Rule:
     return rule
 
 
+def _pod_management(policy: str) -> str:
+    return "" if policy in ("OrderedReady", "Parallel") else "must be OrderedReady or Parallel"
+
+
 _AMOUNTS: dict[str, Rule] = {"maxUnavailable": SHARE, "maxSurge": amount}
 _DEPLOYMENT = _workload({
+    **_HISTORY,
     "progressDeadlineSeconds": at_least(0),
     "strategy": _strategy(
-        record(_AMOUNTS, _moves), "may not be specified when strategy `type` is 'Recreate'",
+        record(_AMOUNTS, _moves), "may not be specified when strategy `type` is 'Recreate'", "Recreate",
     ),
 }, _progress)  # fmt: skip
 _DAEMON_SET = _workload({
+    **_HISTORY,
     "updateStrategy": _strategy(
         record({**_AMOUNTS, "maxSurge": SHARE}, _one_way), "only allowed for updateStrategy 'RollingUpdate'",
+        "OnDelete",
     ),
 })  # fmt: skip
 _STATEFUL_SET = _workload({
     "ordinals": record({"start": at_least(0)}),
     "serviceName": if_any(SUBDOMAIN),
+    "podManagementPolicy": form(_pod_management),
     "updateStrategy": _strategy(
         record({"partition": at_least(0), "maxUnavailable": SHARE}), "only allowed for updateStrategy 'RollingUpdate'",
+        "OnDelete",
     ),
 })  # fmt: skip
 _CONTROLLER = _needs_spec(record({**_COUNTS, "selector": labels}, need("selector", "template"), matching, _template))

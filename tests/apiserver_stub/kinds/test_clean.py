@@ -54,7 +54,7 @@ def test_a_null_field_is_an_absent_one_and_a_null_element_an_empty_one() -> None
     assert report == Report()
     assert tree == {
         "metadata": {"labels": {"a": ""}, "finalizers": [""]},
-        "spec": {"containers": [{"resources": {}}], "overhead": {"cpu": "0"}},
+        "spec": {"containers": [{"name": "", "resources": {}}], "overhead": {"cpu": "0"}},
         "status": {},
     }
 

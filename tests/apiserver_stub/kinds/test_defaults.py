@@ -16,6 +16,15 @@ from apiserver_stub.kinds.trees import get_in
 
 KINDS = built_in()
 
+# What there is of a template that nobody gave.
+TEMPLATE = {
+    "metadata": {},
+    "spec": {
+        "dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler",
+        "securityContext": {}, "terminationGracePeriodSeconds": 30,
+    },
+}  # fmt: skip
+
 
 def _kind(api_version: str, plural: str) -> Kind:
     group, _, version = api_version.rpartition("/")
@@ -150,6 +159,7 @@ def test_what_is_given_is_kept() -> None:
         "strategy": {"type": "Recreate"},
         "revisionHistoryLimit": 10,
         "progressDeadlineSeconds": 600,
+        "template": TEMPLATE,
     }
 
 
@@ -189,6 +199,7 @@ def test_what_is_given_is_kept() -> None:
             {
                 "completions": 1, "parallelism": 1, "backoffLimit": 6, "completionMode": "NonIndexed",
                 "manualSelector": False, "podReplacementPolicy": "TerminatingOrFailed", "suspend": False,
+                "template": TEMPLATE,
             },
         ),
         ("batch/v1", "jobs", {"spec": {"parallelism": 3}}, "spec.completions", None),
@@ -197,6 +208,7 @@ def test_what_is_given_is_kept() -> None:
             {
                 "schedule": "@daily", "concurrencyPolicy": "Allow", "suspend": False,
                 "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
+                "jobTemplate": {"metadata": {}, "spec": {"template": TEMPLATE}},
             },
         ),
         (
@@ -290,7 +302,7 @@ def test_what_is_given_is_kept() -> None:
         ("batch/v1", "jobs", {"spec": {"backoffLimitPerIndex": 0}}, "spec.backoffLimit", 2**31 - 1),
         (
             "batch/v1", "jobs", {"spec": {"podFailurePolicy": {"rules": [{"onPodConditions": [{"type": "A"}]}]}}},
-            "spec.podFailurePolicy.rules", [{"onPodConditions": [{"type": "A", "status": "True"}]}],
+            "spec.podFailurePolicy.rules", [{"action": "", "onPodConditions": [{"type": "A", "status": "True"}]}],
         ),
         (
             "batch/v1", "jobs", {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}, "metadata.labels",
@@ -327,7 +339,7 @@ def test_what_is_given_is_kept() -> None:
         ),
         (
             "autoscaling/v1", "horizontalpodautoscalers", {"spec": {"maxReplicas": 3}}, "spec",
-            {"maxReplicas": 3, "minReplicas": 1},
+            {"maxReplicas": 3, "minReplicas": 1, "scaleTargetRef": {"kind": "", "name": ""}},
         ),
         (
             "autoscaling/v2", "horizontalpodautoscalers", {"spec": {"behavior": {}}}, "spec.behavior.scaleDown",
@@ -352,7 +364,7 @@ def test_what_is_given_is_kept() -> None:
         ),
         (
             "apiextensions.k8s.io/v1", "customresourcedefinitions", {"spec": {"names": {"kind": "Foo"}}}, "spec.names",
-            {"kind": "Foo", "listKind": "FooList", "singular": "foo"},
+            {"kind": "Foo", "plural": "", "listKind": "FooList", "singular": "foo"},
         ),
     ],
 )  # fmt: skip
