@@ -8,12 +8,11 @@ from typing import Any
 
 import yaml
 
-from apiserver_stub.encode.json import DEEPEST, MOST_TWICE, TooDeepError, Where, count_keys, path_of
+from apiserver_stub.encode.json import DEEPEST, MOST_TWICE, MOST_VALUES, TooDeepError, Where, count_keys, path_of
 from apiserver_stub.patch.copies import copied
 
 Tree = dict[str, Any]
 
-MOST_VALUES = 100_000  # an alias may stand for many, again and again
 _MOST_DIRECTIVES = 100  # libyaml compares each of them with all others
 
 _TAG = "tag:yaml.org,2002:"
@@ -82,7 +81,7 @@ class _Reader:
 
     def _add(self, count: int) -> None:
         self._count += count
-        if self._count > MOST_VALUES:
+        if self._count > MOST_VALUES:  # an alias may stand for many, again and again
             raise TooDeepError("it stands for too many values")
 
     def _alias(self, name: str, depth: int) -> Any:

@@ -24,6 +24,11 @@ class Problems:
     def __init__(self) -> None:
         self.causes: list[Cause] = []
 
+    @property
+    def full(self) -> bool:
+        """Whether no more are collected, so that nobody has to look on."""
+        return len(self.causes) >= MOST
+
     def required(self, at: At, why: str = "") -> None:
         """A value is missing."""
         self._add("Required", at, f"Required value: {why}" if why else "Required value")

@@ -46,6 +46,11 @@ class Row(msgspec.Struct, gc=False, eq=False):
         return self.key[: max(0, self.key.find("/"))]
 
     @property
+    def size(self) -> int:
+        """How many bytes there are to look into."""
+        return len(self.data)
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """`metadata.labels`, decoded when first asked for."""
         if self._labels is None:
@@ -85,6 +90,11 @@ class CorruptRow(Row, gc=False, eq=False):
 
     flaw: str = ""
     uid: str = ""
+
+    @property
+    def size(self) -> int:
+        """None that anybody looks into."""
+        return 0
 
     @property  # type: ignore[misc]
     def data(self) -> bytes:  # type: ignore[override]

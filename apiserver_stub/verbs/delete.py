@@ -37,7 +37,7 @@ async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
             _check(call, old["metadata"], options.preconditions)
         tools.admit(call, "delete", old, None)
         removes = mark(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
-        if not removes and tree == old:
+        if not removes and await fresh.run(lambda: tree == old):
             return None
         return Write(tree, removes, partial(tools.settle, call, "delete", tree, old))
 

@@ -18,7 +18,7 @@ from apiserver_stub.verbs.selection import Selection, select
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import Expired
 
-_BREATH = 2000  # rows looked at before others may run
+_BREATH = 2000  # conditions looked at, or pages of 4 KB, before others may run
 _GONE = (
     "The provided continue parameter is too old to display a consistent list result. Start a new list without it, "
     "or use the continue token of this response to list the rest as it is now: what changed since the first piece "
@@ -50,7 +50,7 @@ async def list_(tools: Tools, call: Call) -> Reply:
     """The collection; `Items.continue_token` is empty when it is complete."""
     asked, chosen = cut(call.query), select(call)
     reading, page = await read_page(tools, call, asked, chosen)
-    objects = all_served(call.kind, page.rows, named=tools.features.unsafe_deletion)
+    objects = await all_served(call.kind, page.rows, tools.offload, named=tools.features.unsafe_deletion)
     return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
 
 
@@ -109,8 +109,11 @@ def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:
 
 async def _selected(snapshot: Snapshot, after: str, prefix: str, limit: int, chosen: Selection) -> Page:
     found: list[Row] = []
-    for looked, row in enumerate(snapshot.items(after, prefix), 1):
-        if looked % _BREATH == 0:
+    looked, conditions = 0, chosen.conditions
+    for row in snapshot.items(after, prefix):
+        looked += conditions + (row.size >> 12)
+        if looked >= _BREATH:
+            looked = 0
             await asyncio.sleep(0)
         if chosen.has(row):
             if limit and len(found) == limit:

@@ -8,6 +8,7 @@ import orjson
 from apiserver_stub.call import Call, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.patch.managed_fields import is_expendable
 from apiserver_stub.store.refusals import Corrupt
 from apiserver_stub.store.row import CorruptRow, Row
@@ -24,7 +25,9 @@ from controller_manager.api.errors import (
 )
 from controller_manager.api.model import Model, ObjectMeta
 
+_MUCH = 64 * 1024  # bytes that take some milliseconds to convert
 _MOST_NAMED = 100  # corrupt objects in one answer
+_WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
 _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
@@ -44,7 +47,7 @@ def served(kind: Kind, data: bytes) -> bytes:
     return data if kind.from_storage is None else encode(in_order(read(kind, data)))
 
 
-def all_served(kind: Kind, rows: Sequence[Row], *, named: bool = False) -> list[bytes]:
+async def all_served(kind: Kind, rows: Sequence[Row], offload: Offload, *, named: bool = False) -> list[bytes]:
     """Many objects at rest as they are answered.
 
     Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
@@ -52,7 +55,8 @@ def all_served(kind: Kind, rows: Sequence[Row], *, named: bool = False) -> list[
     try:
         if kind.from_storage is None:
             return [row.data for row in rows]
-        return [served(kind, row.data) for row in rows]
+        run = offload.run if sum(row.size for row in rows) > _MUCH else at_once
+        return await run(lambda: [served(kind, row.data) for row in rows])
     except Corrupt as refusal:
         raise _unreadable(kind, rows) if named else refusal from None
 
@@ -80,7 +84,7 @@ def at_rest(kind: Kind, tree: Tree) -> Callable[[int], bytes]:
     def at(revision: int) -> bytes:
         stored["metadata"] = {**stored["metadata"], "resourceVersion": str(revision)}
         data = encode(stored)
-        if len(data) > _LARGEST and is_expendable(stored["metadata"].pop("managedFields", [])):
+        if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
             data = encode(stored)
         if len(data) > _LARGEST:
             raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")

@@ -1,5 +1,6 @@
 """Which rows a call means: its namespace and its label and field selectors."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,6 +32,11 @@ class Selection:
         """Whether the scope alone decides."""
         return not self.name and self.labels.empty and self.fields.empty
 
+    @property
+    def conditions(self) -> int:
+        """How many conditions are asked of a row, itself included."""
+        return 1 + len(self.labels.requirements) + len(self.fields.terms)
+
     def has(self, row: Row) -> bool:
         """Whether a row of the scope is meant; one that cannot be read may be."""
         if self.name and row.name != self.name:
@@ -42,6 +48,7 @@ class Selection:
 
 
 _MOST_CONDITIONS = 500  # each is asked of every object
+_SETS = re.compile(r"\([^()]*\)")  # of a condition with `in` or `notin`
 
 
 class _StoredFields(FieldSelector):
@@ -60,17 +67,21 @@ def _otherwise(path: str, value_of: Callable[[str], str]) -> str:
 
 def select(call: Call) -> Selection:
     """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
-    labels = LabelSelector.parse(call.query.get("labelSelector", ""))
-    fields = FieldSelector.parse(call.query.get("fieldSelector", ""))
-    if len(labels.requirements) + len(fields.terms) > _MOST_CONDITIONS:
+    of_labels, of_fields = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
+    if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
         raise BadRequest(
             f"selectors have at most {_MOST_CONDITIONS} conditions; those of one label may be one with `in`"
         )
+    labels, fields = LabelSelector.parse(of_labels), FieldSelector.parse(of_fields)
     name = call.name or fields.exact(_NAME) or ""
     namespace = call.namespace or fields.exact(_NAMESPACE) or "" if call.kind.namespaced else ""
     said = Term(_NAME, True, name)
     rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term != said)
     return Selection(namespace, name, labels, _StoredFields(rest))
+
+
+def _conditions(selector: str) -> int:
+    return selector.count(",") + bool(selector)
 
 
 def _as_stored(kind: Kind, term: Term) -> Term:

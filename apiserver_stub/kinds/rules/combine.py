@@ -65,6 +65,8 @@ def each(rule: Rule) -> Rule:
     def every(items: Any, at: At, found: Problems) -> None:
         for index, item in enumerate(items):
             rule(item, (at, index), found)
+            if found.full:
+                return
 
     return every
 
@@ -77,6 +79,8 @@ def entries(form: Form | None, rule: Rule = nothing) -> Rule:
             if form is not None and (why := form(name)):
                 found.invalid((at, key(name)), name, why)
             rule(value, (at, key(name)), found)
+            if found.full:
+                return
 
     return every
 

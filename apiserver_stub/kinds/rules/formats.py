@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from apiserver_stub.kinds import names
+from apiserver_stub.kinds.addresses import range_of
 from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
 
@@ -42,6 +43,8 @@ def family(text: str) -> str:
 
 def network(text: str) -> str:
     """A range of addresses, written with its prefix length."""
+    if range_of(text) is not None:
+        return ""
     try:
         ip_network(text)
     except ValueError:
@@ -57,7 +60,7 @@ def _network_problem(text: str) -> str:
 
 def one_per_family(values: Any, at: At, found: Problems) -> None:
     """Of several addresses or ranges, no two are of one family."""
-    if len({family(value) for value in values}) < len(values):
+    if len(values) > 3 or len({family(value) for value in values}) < len(values):  # two families, and neither
         found.invalid(at, values, "may have no more than one of each IP family")
 
 

@@ -3,6 +3,7 @@
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
+from apiserver_stub.kinds.addresses import range_of
 from apiserver_stub.kinds.problems import At, Problems, place
 from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, need, one_of, record, within
 from apiserver_stub.kinds.rules.formats import NETWORK, address, network, one_per_family, port_or_name
@@ -32,11 +33,16 @@ def _block(block: Any, at: At, found: Problems) -> None:
     if network(whole):
         return
     for index, text in enumerate(block.get("except") or ()):
+        if found.full:
+            return
         if not network(text) and not _lies_in(text, whole):
             found.invalid(((at, "except"), index), text, "must be a strict subset of `cidr`")
 
 
 def _lies_in(text: str, whole: str) -> bool:
+    usual, around = range_of(text), range_of(whole)
+    if usual and around:
+        return usual.lies_within(around)
     inner, outer = ip_network(text), ip_network(whole)
     if isinstance(inner, IPv4Network) and isinstance(outer, IPv4Network):
         return inner != outer and inner.subnet_of(outer)

@@ -2,12 +2,18 @@
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 
+from apiserver_stub.kinds.addresses import is_usual_address, is_usual_range
 from apiserver_stub.kinds.problems import At
 from apiserver_stub.kinds.warnings.told import tell
+
+MOST = 200
+"""How many addresses of one list are looked at: there is no room to warn of more."""
 
 
 def of_address(text: str, at: At) -> list[str]:
     """An address that is not in the form everybody writes it in."""
+    if is_usual_address(text):
+        return []
     try:
         found = ip_address(_plain(text))
     except ValueError:
@@ -22,6 +28,8 @@ def of_address(text: str, at: At) -> list[str]:
 
 def of_range(text: str, at: At) -> list[str]:
     """A range with bits behind its prefix, or one that is not in the form everybody writes it in."""
+    if is_usual_range(text):
+        return []
     address, _, length = text.partition("/")
     try:
         found = ip_interface(f"{_plain(address)}/{length.lstrip('0') or '0'}")

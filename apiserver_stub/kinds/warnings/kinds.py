@@ -115,7 +115,7 @@ def _node(new: Tree, _old: Tree | None) -> list[str]:
         told.append(tell(place("spec.configSource"), "nothing heeds it any more"))
     if spec.get("externalID"):
         told.append(tell(place("spec.externalID"), "deprecated, and nothing heeds it"))
-    for index, text in enumerate(spec.get("podCIDRs") or ()):
+    for index, text in enumerate((spec.get("podCIDRs") or [])[: addresses.MOST]):
         told += addresses.of_range(text, (place("spec.podCIDRs"), index))
     return told
 
@@ -185,7 +185,7 @@ def _network_policy(new: Tree, _old: Tree | None) -> list[str]:
 
 def _block(block: Any, at: Any) -> list[str]:
     told = addresses.of_range(block.get("cidr", ""), (at, "cidr"))
-    for index, text in enumerate(block.get("except") or ()):
+    for index, text in enumerate((block.get("except") or [])[: addresses.MOST]):
         told += addresses.of_range(text, ((at, "except"), index))
     return told
 

@@ -28,7 +28,7 @@ def of_service(service: Tree, _old: Tree | None) -> list[str]:
     if spec.get("externalIPs") and not headless and kind != EXTERNAL:
         told.append("spec.externalIPs is deprecated, and not every cluster heeds it")
     told += addresses.of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
-    for index, text in enumerate(spec.get("loadBalancerSourceRanges") or ()):
+    for index, text in enumerate((spec.get("loadBalancerSourceRanges") or [])[: addresses.MOST]):
         told += addresses.of_range(text, (place("spec.loadBalancerSourceRanges"), index))
     if kind == EXTERNAL and spec.get("externalIPs"):
         told.append(f"spec.externalIPs is ignored: the type of the service is {EXTERNAL}")
@@ -46,7 +46,8 @@ def _ignored(spec: Tree) -> list[str]:
 
 def _listed(spec: Tree, name: str) -> list[str]:
     at = place(f"spec.{name}")
-    return [text for i, value in enumerate(spec.get(name) or ()) for text in addresses.of_address(value, (at, i))]
+    found = (spec.get(name) or [])[: addresses.MOST]
+    return [text for i, value in enumerate(found) for text in addresses.of_address(value, (at, i))]
 
 
 def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:

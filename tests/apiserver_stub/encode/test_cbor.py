@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode import cbor
+from apiserver_stub.encode import json as encode_json
 from apiserver_stub.encode.body import decode_body, decode_document
 from apiserver_stub.encode.listing import Listing
 from apiserver_stub.kinds.registry import built_in
@@ -134,7 +135,8 @@ def test_what_is_base64_in_json_are_bytes_here(api_version: str, kind: str, path
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 70_000])
-def test_a_listing_is_one_value(count: int) -> None:
+def test_a_listing_is_one_value(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode_json, "MOST_VALUES", 3 * count + 10)
     pods = built_in().find("", "v1", "pods")
     assert pods is not None
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
