@@ -131,6 +131,10 @@ async def test_each_accept_header_has_its_content_type(
 ) -> None:
     """Document 1, Headers and media types."""
     asked = call(accept, verb, of)
+    if of is REVIEWS and "as=Table" in accept:  # questions are no rows
+        with pytest.raises(NotAcceptable):
+            WITH_CBOR.check(asked)
+        return
     status = Item(b'{"kind":"Status","apiVersion":"v1"}')
     reply = Reply(Stream(Represents().open) if verb == "watch" else status)
     assert (await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), reply)).headers["content-type"] == media
@@ -161,7 +165,7 @@ def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
     assert FORMS.check(replace(known, kind=foreign)).medium.media_type == JSON
     with pytest.raises(NotAcceptable):
         FORMS.check(replace(alone, kind=foreign))
-    metadata = call(f"{PROTOBUF};as=PartialObjectMetadata;{OF_META}")
+    metadata = call(f"{PROTOBUF};as=PartialObjectMetadataList;{OF_META}")
     assert FORMS.check(replace(metadata, kind=foreign)).medium.media_type == PROTOBUF
 
 
