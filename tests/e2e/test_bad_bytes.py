@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gzip
 import json
 import re
 import ssl
@@ -107,7 +108,7 @@ LAST = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         (request(content_length="5, 6"), 400),
         (request(transfer_encoding="chunked"), 400),
         (request(body=b"zz\r\n" + BODY, transfer_encoding="chunked").replace(b"Content-Length", b"X-Length"), 400),
-        (request(content_encoding="gzip"), 400),
+        (request(body=gzip.compress(BODY), content_encoding="gzip"), 400),
         (request(target="/%zz/%00"), 400),
         (request("GET", "/api/v1/namespaces/%2e%2e/pods/..%2f..", b""), 400),
         (request("GET", "//api//v1//pods", b""), 404),
