@@ -21,6 +21,7 @@ from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
+from controller_manager.base.unhandled import unhandled
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.contexts import Contexts
 from controller_manager.serving.probe import probe
@@ -56,6 +57,7 @@ def main() -> None:
 
 async def serve(options: Parsed, runtime: Runtime) -> None:
     """Serve until SIGINT or SIGTERM; a second signal ends the process at once. Raises `CannotStart`."""
+    asyncio.get_running_loop().set_exception_handler(unhandled)
     trust = Trust()
     clients = ClientCertificates(trust)
     with _explained():

@@ -1,9 +1,8 @@
 """How this process speaks, as its flags describe it."""
 
-import asyncio
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -98,16 +97,6 @@ def configure_logs(parsed: Parsed) -> None:
     for name, text in sorted(parsed.texts().items()):
         said = f"FLAG: --{name}={quote(text)}"
         log.debug(said, v=_TELL_FLAGS, verbatim=True)
-
-
-def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What the event loop found wrong, as the loop tells it; but quietly that a connection or its TLS ended badly: who
-    used it tells of it, and many do when a process on either side stops.
-    """
-    if isinstance(context.get("exception"), OSError) and not {"task", "future"} & context.keys():
-        get_logger("connections").debug(context.get("message", ""), error=str(context["exception"]))
-    else:
-        loop.default_exception_handler(context)
 
 
 def _streams(options: LogOptions) -> Streams:

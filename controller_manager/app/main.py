@@ -94,11 +94,12 @@ def _remarks(parsed: Parsed, specs: Sequence[catalog.AnySpec]) -> Iterator[str]:
 def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[str]) -> int:
     import uvloop  # all that --help does not need is imported from here on
 
-    from controller_manager.app.logs import configure_logs, unhandled
+    from controller_manager.app.logs import configure_logs
     from controller_manager.app.manager import Manager
     from controller_manager.app.network import HttpNetwork
     from controller_manager.base.log import get_logger
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
+    from controller_manager.base.unhandled import unhandled
     from controller_manager.client import ConfigError
     from controller_manager.client.transport_metrics import TransportMetrics
     from controller_manager.serving import CannotListen

@@ -16,11 +16,12 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.flags import flag_set
-from controller_manager.app.logs import LogOptions, configure_logs, logs_allowed, unhandled
+from controller_manager.app.logs import LogOptions, configure_logs, logs_allowed
 from controller_manager.app.manager import Manager
 from controller_manager.app.network import HttpNetwork
 from controller_manager.base.log import get_logger
 from controller_manager.base.runtime import Runtime
+from controller_manager.base.unhandled import unhandled
 from controller_manager.client import InProcessTransport
 from controller_manager.client.credentials import Credential
 from controller_manager.controller import Context, For, Spec
