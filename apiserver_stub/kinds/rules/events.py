@@ -8,11 +8,17 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems
-from apiserver_stub.kinds.rules.combine import Rule, Rules, at_least, fixed, form, need, one_of, record
+from apiserver_stub.kinds.rules.combine import Rule, Rules, at_least, fixed, form, need, record
 from apiserver_stub.kinds.schema import Tree
 
 _SHORT, _NOTE = 128, 1024
 _CLUSTER_WIDE = ("default", "kube-system")
+# Whatever the group, a real server tells of it under the name in the core group.
+_ABOUT = ((None, "involvedObject"), "namespace")
+_OLD = {
+    "deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count", "deprecatedSource": "source",
+}  # fmt: skip
 _NOT_THERE = "does not match event.namespace"
 
 
@@ -20,9 +26,12 @@ def _lives(event: Any, subject: str, found: Problems) -> None:
     """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
-    wrong = about != namespace and not event.get("eventTime") if about else namespace not in _CLUSTER_WIDE
+    if event.get("eventTime"):
+        wrong = not about and namespace not in _CLUSTER_WIDE
+    else:
+        wrong = about != namespace if about else namespace != _CLUSTER_WIDE[0]
     if wrong:
-        found.invalid(((None, subject), "namespace"), about, _NOT_THERE)
+        found.invalid(_ABOUT, about, _NOT_THERE)
 
 
 def _text(limit: int) -> Rule:
@@ -33,13 +42,17 @@ def _text(limit: int) -> Rule:
     return rule
 
 
+def _note(value: Any, _at: At, found: Problems) -> None:
+    _text(_NOTE)(value, (None, "message"), found)
+
+
 _SERIES = record({"count": at_least(2, "should be at least 2")})
 
 
 def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
     """The rule of events that name these things so; `also` are more that new ones say."""
     reported = record({
-        controller: form(names.qualified), note: _text(_NOTE), "series": _SERIES,
+        controller: form(names.qualified), note: _note, "series": _SERIES,
         **dict.fromkeys(("reportingInstance", "action", "reason"), _text(_SHORT)),
     }, need(controller, "reportingInstance", "action", "reason", *also))  # fmt: skip
 
@@ -51,17 +64,20 @@ def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
     return rule
 
 
-_NEW = _event("regarding", "reportingController", "note", "type")
-_TYPE = record({"type": one_of("Normal", "Warning")})
+_NEW = _event("regarding", "reportingController", "note")
 _FIXED = fixed(
     "regarding", "reason", "note", "deprecatedSource", "deprecatedFirstTimestamp", "deprecatedLastTimestamp",
     "deprecatedCount", "related", "type", "action", "reportingController", "reportingInstance", "eventTime",
 )  # fmt: skip
 
 
-def _new_event(event: Any, at: At, found: Problems) -> None:
-    _NEW(event, at, found)
-    _TYPE(event, at, found)
+def _of_today(event: Any, at: At, found: Problems) -> None:
+    """A new event in this group is none of the older sort; those that are there may go on."""
+    if event.get("type") not in ("Normal", "Warning"):
+        found.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
+    for field, told in _OLD.items():
+        if event.get(field):
+            found.invalid((at, told), "", "needs to be unset")
 
 
 def _change(new: Tree, old: Tree, found: Problems) -> None:
@@ -71,5 +87,5 @@ def _change(new: Tree, old: Tree, found: Problems) -> None:
 
 RULES = {
     "v1/Event": Rules(_event("involvedObject", "reportingComponent", "message")),
-    "events.k8s.io/v1/Event": Rules(_new_event, _change),
+    "events.k8s.io/v1/Event": Rules(_NEW, _change, born=_of_today),
 }

@@ -137,12 +137,19 @@ def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) ->
             rule(container, here, found)
             if "volumeMounts" in container or "volumeDevices" in container:
                 volumes_exist(container, here, found, volumes)
+            if (container.get("securityContext") or {}).get("procMount") == "Unmasked":
+                _unmasked(spec, (here, "securityContext"), found)
             if "lifecycle" in container:
                 sleeps(container["lifecycle"], (here, "lifecycle"), found, grace)
             if claims or "claims" in (container.get("resources") or ()):
                 _known_claims(container, here, found, claims)
     _names_differ(spec, at, found)
     _host_ports(spec, at, found)
+
+
+def _unmasked(spec: Any, at: At, found: Problems) -> None:
+    if spec.get("hostUsers") is not False:
+        found.invalid((at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
 
 
 def _known_claims(container: Any, at: At, found: Problems, known: set[Any]) -> None:

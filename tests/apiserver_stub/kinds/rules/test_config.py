@@ -173,18 +173,22 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
 @pytest.mark.parametrize(
     ("kind", "changes", "causes"),
     [
-        (EVENT, dict.fromkeys(SAID, ""), [(name, R) for name in SAID]),
+        (EVENT, dict.fromkeys(SAID, ""), [(name, I if name == "type" else R) for name in SAID]),
         (EVENT, {"action": "x" * 129, "reason": "x" * 129}, [("action", I), ("reason", I)]),
         (EVENT, {"reportingInstance": "x" * 129}, [("reportingInstance", I)]),
         (EVENT, {"action": "x" * 128, "note": "x" * 1024}, []),
-        (EVENT, {"note": "x" * 1025}, [("note", I)]),
+        (EVENT, {"note": "x" * 1025}, [("message", I)]),
         (EVENT, {"reportingController": "a b"}, [("reportingController", I)]),
-        (EVENT, {"type": "Odd"}, [("type", N)]),
+        (EVENT, {"type": "Odd"}, [("type", I)]),
         (EVENT, {"eventTime": "<gone>"}, [("eventTime", R)]),
         (EVENT, {"series.count": 1}, [("series.count", I)]),
         (EVENT, {"series.lastObservedTime": "<gone>"}, [("series.lastObservedTime", R)]),
-        (EVENT, {"regarding.namespace": ""}, [("regarding.namespace", I)]),
+        (EVENT, {"regarding.namespace": ""}, [("involvedObject.namespace", I)]),
         (EVENT, {"regarding.namespace": "", "metadata.namespace": "default"}, []),
+        (EVENT, {"deprecatedCount": 1}, [("count", I)]),
+        (EVENT, {"deprecatedFirstTimestamp": "2024-01-01T00:00:00Z"}, [("firstTimestamp", I)]),
+        (EVENT, {"deprecatedLastTimestamp": "2024-01-01T00:00:00Z"}, [("lastTimestamp", I)]),
+        (EVENT, {"deprecatedSource": {"component": "a"}}, [("source", I)]),
         ("v1/Event", {"involvedObject.namespace": "other"}, [("involvedObject.namespace", I)]),
         ("v1/Event", {"type": "Odd", "message": "x" * 5000}, []),
     ],
@@ -192,6 +196,11 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
 def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
     """Document 1, Event resource: what new events say, and within which limits."""
     assert judge(kind, changes) == sorted(causes)
+
+
+def test_an_event_of_the_older_sort_may_go_on_in_the_newer_group(judge: Any) -> None:
+    older = {"deprecatedCount": 1, "deprecatedSource": {"component": "a"}}
+    assert judge.change(EVENT, older, {"series.count": 3}) == []
 
 
 @pytest.mark.parametrize(
