@@ -25,6 +25,7 @@ _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
 WARNING = "warning"
+_DELETES = frozenset({"delete", "deletecollection"})  # answered with a status, an object or a list
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
@@ -97,7 +98,7 @@ class Forms:
 def _is_offered(call: Call, form: Form) -> bool:
     medium = form.medium
     if form.view != TABLE:
-        fits = form.view != PARTIAL or call.verb == "deletecollection" or form.many == (call.verb == "list")
+        fits = form.view != PARTIAL or call.verb in _DELETES or form.many == (call.verb == "list")
         return fits and (medium.knows is None or medium.knows(*shown_type(call, form)))
     if not medium.tables or not _has_rows(call):
         return False

@@ -23,6 +23,8 @@ ASKED = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
         ("GET", f"{CONFIGS}/a", PARTIAL_LIST, 406),
         ("GET", f"{CONFIGS}?watch=1&timeoutSeconds=1", PARTIAL, 200),
         ("PUT", f"{CONFIGS}/a", PARTIAL_LIST, 406),
+        ("DELETE", f"{CONFIGS}/a", PARTIAL_LIST, 200),
+        ("DELETE", f"{CONFIGS}/none", PARTIAL_LIST, 404),
         ("GET", CONFIGS, UNKNOWN, 406),
         ("GET", f"{CONFIGS}/a", UNKNOWN, 406),
         ("GET", f"{CONFIGS}/a", f"{UNKNOWN},application/json", 200),
