@@ -90,9 +90,9 @@ class ServerCertificates:
             await asyncio.sleep(_LOOK_EVERY)
             problem = ""
             try:
-                self._authorities.reload()
+                replaced = self._authorities.reload()
                 self._believe()
-                if monotonic() - renewed >= _RENEW_EVERY:
+                if replaced or monotonic() - renewed >= _RENEW_EVERY:
                     renewed = monotonic()
                     self._renew(port)
             except (OSError, ValueError) as error:

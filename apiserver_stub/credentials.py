@@ -44,9 +44,12 @@ class Authority:
             make_ca(common_name).write(self.certificate_file, self.key_file)
         self.pair = self._read()
 
-    def reload(self) -> None:
-        """Take over what somebody has put into the files; raises as the constructor does, and then changes nothing."""
-        self.pair = self._read(self.pair)
+    def reload(self) -> bool:
+        """Take over what somebody has put into the files, and tell whether that is another; raises as the constructor
+        does, and then changes nothing.
+        """
+        before, self.pair = self.pair, self._read(self.pair)
+        return self.pair != before
 
     def issued(self, certificate: x509.Certificate) -> bool:
         """Whether a certificate is signed by this authority as it is now."""
@@ -88,10 +91,10 @@ class Authorities:
         self.front_proxy = Authority(folder, "front-proxy-ca", "front-proxy-ca")
         self.signing = Authority(folder, "signing-ca", "signing-ca")
 
-    def reload(self) -> None:
-        """Take over authorities that somebody has replaced. Raises as `Authority` does."""
-        for authority in (self.serving, self.clients, self.front_proxy, self.signing):
-            authority.reload()
+    def reload(self) -> bool:
+        """Take over authorities that somebody has replaced; whether there are any. Raises as `Authority` does."""
+        replaced = [one.reload() for one in (self.serving, self.clients, self.front_proxy, self.signing)]
+        return any(replaced)
 
     def server_files(self, hosts: Sequence[str]) -> tuple[Path, Path]:
         """Certificate and key of a server at `hosts`: those in the folder while they serve, otherwise new ones."""

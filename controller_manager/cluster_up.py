@@ -27,7 +27,7 @@ START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
 LAST_LINES = 12
-RENEW_EVERY = 60.0
+RENEW_EVERY = 5.0  # managers whose authority was replaced keep their lease
 LOCK = "cluster-up.lock"
 
 Arguments = Annotated[
@@ -86,8 +86,8 @@ class Cluster:
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._children = {child.name: child for child in self._plan()}
         self._logged: dict[str, int] = {}
-        files = [self._folder / f"manager-{number}.kubeconfig" for number in range(options.managers)]
-        self._kubeconfigs = ManagerKubeconfigs(files, f"https://127.0.0.1:{options.api_port}", say)
+        managers = [f"manager-{number}" for number in range(options.managers)]
+        self._kubeconfigs = ManagerKubeconfigs(self._folder, managers, f"https://127.0.0.1:{options.api_port}", say)
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
@@ -240,17 +240,18 @@ class Cluster:
 
 
 class ManagerKubeconfigs:
-    """The kubeconfigs of the managers, in the folder of the authorities, for the API server at the URL `server`."""
+    """The kubeconfigs of the managers of these names, beside the authorities; `server` is the API server's URL."""
 
-    def __init__(self, files: Sequence[Path], server: str, say: Callable[[str], None]) -> None:
-        self._files = files
+    def __init__(self, folder: Path, names: Sequence[str], server: str, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._files = [folder / f"{name}.kubeconfig" for name in names]
         self._server = server
         self._say = say
 
     def write(self) -> None:
         """Have them connect for a good while yet. Raises OSError or ValueError."""
+        authorities = Authorities(self._folder)
         for file in self._files:
-            authorities = Authorities(file.parent)
             authorities.renewable_kubeconfig(file, self._server, Identity(MANAGER_USER))
 
     async def keep(self) -> None:

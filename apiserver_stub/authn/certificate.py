@@ -95,12 +95,14 @@ class ClientCertificates:
         """`handle`, whose watches and other long answers last no longer than the certificate is believed that they
         were asked for with.
         """
+        if self._trust is None:
+            return handle
 
         async def followed(request: Request) -> Response:
             response = await handle(request)
             certificate = request.certificate
-            if certificate is None or isinstance(response.body, bytes):
-                return response
+            if certificate is None or isinstance(response.body, bytes) or not self._believes(certificate):
+                return response  # a token was shown beside one that is not believed
             left = certificate.expires - wall_seconds()
             lasting = _Lasting(response.body, asyncio.get_running_loop().time() + left)
             self._open[lasting] = certificate

@@ -141,6 +141,10 @@ async def test_a_token_counts_beside_a_certificate_that_is_not_believed(tmp_path
         assert (await server.ask(old, authorization="Bearer good")).status == 200
         assert (await server.ask(old, authorization="Bearer forged")).status == 401
         assert (await server.ask(old, authorization="Basic good")).status == 401
+        watch = await server.ask(old, f"{CONFIGS}?watch=1", authorization="Bearer good")
+        assert getattr(watch.body, "ends_at", 0.0) > asyncio.get_running_loop().time() + 60  # when it is cut off
+        began = wall_seconds()
+        assert (await read(watch), wall_seconds() - began > 60) == ([], True)
 
 
 async def test_a_watch_ends_when_the_certificate_does(tmp_path: Path) -> None:
