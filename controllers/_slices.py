@@ -57,7 +57,8 @@ class Writes(NamedTuple):
     update: tuple[EndpointSlice, ...] = ()
     delete: tuple[EndpointSlice, ...] = ()
 
-    def __len__(self) -> int:
+    @property
+    def size(self) -> int:
         """How many slices are changed."""
         return len(self.create) + len(self.update) + len(self.delete)
 

@@ -226,7 +226,7 @@ class _Metrics:
         wanted = distribution(service)
         self.slices.arranged(key, made.arrangement)
         topology = "Auto" if follows_zones(service) else "Disabled"
-        self._changed.observe(len(made.writes), topology, wanted)
+        self._changed.observe(made.writes.size, topology, wanted)
         self._note(key, wanted)
 
     def gone(self, key: Key) -> None:

@@ -164,7 +164,7 @@ def test_labels(labels: dict[str, str], spec: dict[str, Any], expected: Mapping[
 def test_nothing_is_written_when_nothing_changed_but_when_labels_did() -> None:
     pods = [pod("a"), pod("bb")]
     current = there(decide(service(), pods))
-    assert len(decide(service(), pods[::-1], *current).writes) == 0
+    assert decide(service(), pods[::-1], *current).writes.size == 0
     (written,) = decide(service(labels={"x": "y"}), pods, *current).writes.update
     assert (written.metadata.labels or {})["x"] == "y"
     assert written.endpoints == current[0].endpoints
@@ -239,7 +239,7 @@ def test_hints_by_zone_and_why_there_are_none() -> None:
     assert decision.hints == {"IPv4": ""}
     assert sorted(zone.name for e in endpoints(decision) if e.hints for zone in e.hints.for_zones) == [*"aabb"]
     current = there(decision)
-    assert len(decide(service(AUTO), pods, *current).writes) == 0
+    assert decide(service(AUTO), pods, *current).writes.size == 0
 
     def refuse() -> Mapping[str, float]:
         raise Refused(NO_NODE_INFORMATION)
@@ -254,5 +254,5 @@ def test_one_more_endpoint_changes_no_other_slice_for_its_hint() -> None:
     pods = [pod("a" * length, node="n1" if length % 2 else "n2") for length in range(1, 25)]
     current = there(decide(service(AUTO), pods, limit=10))
     decision = decide(service(AUTO), [*pods, pod("a" * 25)], *current, limit=10)
-    assert len(decision.writes) == 1
+    assert decision.writes.size == 1
     assert decision.hints == {"IPv4": ""}
