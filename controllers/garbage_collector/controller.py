@@ -38,8 +38,9 @@ FIRST_READING = 30.0
 UNOBSERVED = 30.0
 # How long an owner is kept back for watches that fail, since they may hide dependents; and how often that is looked at.
 # Those that have failed for longer hold up no owner that only waits for its dependents: what was hidden goes after it.
-# They do hold up one that orphans them: what was hidden would be collected.
-HELD_BACK, LOOK_AGAIN = 30.0, 1.0
+# They do hold up one that orphans them: what was hidden would be collected. It is longer than a watch pauses (30 s), so
+# that one which can be mended is.
+HELD_BACK, LOOK_AGAIN = 45.0, 1.0
 ORPHANED_AT_ONCE, MOST_FAILURES = 20, 100
 
 _SYNC_ERRORS = Family(
