@@ -4,13 +4,14 @@ from controller_manager.work.backoff import Exponential
 from controller_manager.work.loop import ControlLoop, GiveUp, Requeue
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
-from controller_manager.work.state import Due, LoopState, Running
+from controller_manager.work.state import Due, Failing, LoopState, Running
 
 __all__ = [
     "ControlLoop",
     "Due",
     "Entry",
     "Exponential",
+    "Failing",
     "GiveUp",
     "LoopState",
     "Priority",

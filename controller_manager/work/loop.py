@@ -11,6 +11,7 @@ from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
+from controller_manager.work.failures import Failures
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
 from controller_manager.work.state import Due, LoopState, Running
@@ -43,6 +44,8 @@ Settle = Callable[[K, Callable[[], None]], None]
 LONGEST_SETTLE = 10.0
 # So many of the keys that are due later are told to people.
 _NEXT = 20
+# And so many of those that fail.
+_FAILING = 100
 
 
 class ControlLoop(Generic[K]):
@@ -82,6 +85,7 @@ class ControlLoop(Generic[K]):
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
         self._last_error, self._last_error_at = "", 0.0
+        self._failures: Failures[K] = Failures()
         self._done: Counter[str] = Counter()
         self._waited = metrics.waited.of(self.queue)
         self._worked = metrics.worked.of(self.queue)
@@ -123,6 +127,8 @@ class ControlLoop(Generic[K]):
             next=tuple(
                 Due(str(one.key), one.at - now, one.failures, one.causes) for one in self._queue.upcoming(_NEXT)
             ),
+            failing=self._failures.state(now, _FAILING),
+            failing_keys=len(self._failures),
             last_error=self._last_error,
             last_error_seconds=now - self._last_error_at if self._last_error else 0.0,
             outcomes=dict(self._done),
@@ -233,15 +239,18 @@ class ControlLoop(Generic[K]):
         log, about = self._log, {"key": key, "causes": entry.causes}
         match outcome:
             case None:
+                self._failures.forget(key)
                 self._queue.forget(key)
                 self._count("done")
                 log.debug("reconciled", **about)
             case Requeue(after=seconds):
+                self._failures.forget(key)
                 self._queue.forget(key)
                 self._queue.add_after(key, now, seconds, "requeued")
                 self._count("requeue")
                 log.debug("reconciled", **about, again_after=seconds)
             case GiveUp(reason=reason):
+                self._failures.note(key, outcome, now, given_up=True)
                 self._queue.forget(key)
                 self._count("give_up")
                 log.warning("gave up until something changes", **about, reason=reason)
@@ -250,6 +259,7 @@ class ControlLoop(Generic[K]):
                 self._count("conflict")
                 log.debug("the object changed meanwhile", **about, again_after=seconds, error=outcome)
             case _:
+                self._failures.note(key, outcome, now)
                 seconds = self._queue.retry(key, now, "error")
                 self._count("error")
                 self._last_error, self._last_error_at = f"{key}: {describe(outcome)}", now

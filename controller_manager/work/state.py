@@ -24,10 +24,27 @@ class Due:
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """A key whose last run failed: `error` says how, with the type, so many `seconds` ago, after `failures` in a row.
+
+    `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
+    controller raised what it should not, or the server calls what it sent invalid.
+    """
+
+    key: str
+    error: str
+    seconds: float
+    failures: int
+    given_up: bool
+    defect: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LoopState:
     """What a control loop is doing: numbers of keys, the keys themselves, and how the past ones went.
 
-    `next` are the first of the `delayed`; `last_error` was so many `last_error_seconds` ago; `outcomes` counts finished
+    `next` are the first of the `delayed`; `failing` the last keys that began to fail and have not run well since, of
+    `failing_keys` in all; `last_error` was so many `last_error_seconds` ago; `outcomes` counts finished
     reconciles by outcome (done, requeue, give_up, conflict, error) since this loop began.
     """
 
@@ -37,6 +54,8 @@ class LoopState:
     delayed: int
     running: tuple[Running, ...]
     next: tuple[Due, ...]
+    failing: tuple[Failing, ...]
+    failing_keys: int
     last_error: str
     last_error_seconds: float
     outcomes: Mapping[str, int]

@@ -11,7 +11,7 @@ from controller_manager.app.state import LockState, ManagerState
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.work import LoopState
-from controller_manager.work.state import Due, Running
+from controller_manager.work.state import Due, Failing, Running
 
 EVIL = '<script>alert("x")</script>'
 WORK = LoopState(
@@ -21,6 +21,8 @@ WORK = LoopState(
     delayed=40,
     running=(Running("web", 12.5, ("namespaces web updated",)), Running(EVIL, 0.004, (EVIL,))),
     next=tuple(Due(f"ns-{n}", 60.0 * n, n, ("error",)) for n in range(25)),
+    failing=(Failing("web", f"TransportError: {EVIL}", 7205, 3, given_up=False, defect=False),),
+    failing_keys=1,
     last_error=f"web: TransportError: {EVIL}",
     last_error_seconds=7205,
     outcomes={"done": 12345, "error": 2, "requeue": 0},

@@ -1,0 +1,59 @@
+"""Which keys fail, in what order they are told of, and what of it no retry will mend."""
+
+import pytest
+
+from controller_manager.api import errors
+from controller_manager.client import TransportError
+from controller_manager.work.failures import Failures, is_defect
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "expected"),
+    [
+        (KeyError("html"), 1, True),
+        (errors.Invalid("no"), 1, True),
+        (errors.BadRequest("no"), 1, True),
+        (errors.NotFound("no"), 1, False),
+        (errors.NotFound("no"), 9, False),
+        (errors.NotFound("no"), 10, True),
+        (errors.Forbidden("no"), 10, True),
+        (errors.AlreadyExists("no"), 10, True),
+        (errors.Conflict("no"), 1000, False),
+        (errors.TooManyRequests("no"), 1000, False),
+        (errors.InternalError("no"), 1000, False),
+        (errors.ServiceUnavailable("no"), 1000, False),
+        (TransportError("no"), 1000, False),
+        (TimeoutError(), 1000, False),
+        (RuntimeError("not ready yet"), 9, False),
+        (RuntimeError("not ready yet"), 10, True),
+        (TypeError("no"), 1, True),
+    ],
+)
+def test_what_no_retry_will_mend(error: Exception, failures: int, expected: bool) -> None:
+    assert is_defect(error, failures) is expected
+
+
+def test_what_fails_is_remembered_until_it_runs_well() -> None:
+    failures: Failures[str] = Failures()
+    failures.note("a", errors.NotFound("gone"), 1.0)
+    failures.note("a", errors.NotFound("gone"), 2.0)
+    failures.note("b", KeyError("html"), 3.0)
+    failures.note("c", ValueError("enough"), 3.0, given_up=True)
+    told = [(one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)]
+    assert told == [
+        ("b", "KeyError: 'html'", 2.0, 1, False, True),
+        ("a", "NotFound: gone", 3.0, 2, False, False),
+        ("c", "ValueError: enough", 2.0, 1, True, False),
+    ]
+    failures.forget("b")
+    failures.forget("never heard of")
+    assert [one.key for one in failures.state(5.0, 1)] == ["a"]
+    assert len(failures) == 2
+
+
+def test_so_many_are_remembered_and_no_more() -> None:
+    failures: Failures[int] = Failures()
+    for key in range(1500):
+        failures.note(key, KeyError(key), 0.0)
+    assert len(failures) == 1000
+    assert {one.key for one in failures.state(0.0, 2000)} == {str(key) for key in range(500, 1500)}
