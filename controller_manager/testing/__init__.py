@@ -3,13 +3,28 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controller_manager.testing.cluster import Cluster, Replica, UnsettledError
+    from controller_manager.testing.cluster import Cluster, ManagerFailedError, Replica, UnsettledError
     from controller_manager.testing.faults import FaultyNetwork
     from controller_manager.testing.virtual import AllBlockedError, VirtualLoop, run
 
-__all__ = ["AllBlockedError", "Cluster", "FaultyNetwork", "Replica", "UnsettledError", "VirtualLoop", "run"]
+__all__ = [
+    "AllBlockedError",
+    "Cluster",
+    "FaultyNetwork",
+    "ManagerFailedError",
+    "Replica",
+    "UnsettledError",
+    "VirtualLoop",
+    "run",
+]
 
-_HOMES = {"Cluster": "cluster", "Replica": "cluster", "UnsettledError": "cluster", "FaultyNetwork": "faults"}
+_HOMES = {
+    "Cluster": "cluster",
+    "ManagerFailedError": "cluster",
+    "Replica": "cluster",
+    "UnsettledError": "cluster",
+    "FaultyNetwork": "faults",
+}
 
 
 def __getattr__(name: str) -> Any:

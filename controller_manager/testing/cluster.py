@@ -17,13 +17,18 @@ from controller_manager.app import catalog
 from controller_manager.app.catalog import AnySpec, CatalogOptions
 from controller_manager.app.flags import flag_set
 from controller_manager.app.manager import Ending, Manager
+from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.client.credentials import Obtain
+from controller_manager.controller.state import Phase
+from controller_manager.testing.blocking import LoopWatch
 from controller_manager.testing.cable import Cable
 from controller_manager.testing.faults import FaultyNetwork
 from controller_manager.testing.permits import Permits, PermittedTransport
+from controller_manager.testing.virtual import VirtualLoop
+from controller_manager.work import Failing
 
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -39,24 +44,40 @@ class UnsettledError(AssertionError):
     """The cluster went on changing, or working, for longer than anybody should wait; says at what."""
 
 
+class ManagerFailedError(AssertionError):
+    """A manager ended unasked, or a controller does what cannot work; says which, on which key, and why."""
+
+
 class Replica:
-    """A controller manager of a cluster."""
+    """A controller manager of a cluster; nobody complains of one that is not `strict`."""
 
     def __init__(
-        self, manager: Manager, network: FaultyNetwork, permits: Permits, task: "asyncio.Task[Ending]"
+        self,
+        manager: Manager,
+        network: FaultyNetwork,
+        permits: Permits,
+        task: "asyncio.Task[Ending]",
+        *,
+        strict: bool = True,
+        may_end: bool = False,
     ) -> None:
         self.manager = manager
         self.network = network
         self.permits = permits
         self._task = task
+        self._strict = strict
+        # Whether the test reckons with its end.
+        self._may_end = may_end
 
     async def stop(self) -> Ending:
         """Stop it as SIGTERM would."""
+        self._may_end = True
         self.manager.stop("the test stopped it")
         return await self._task
 
     async def kill(self) -> None:
         """End it as SIGKILL would: nothing it still wants to say gets out."""
+        self._may_end = True
         self.network.cut()
         self._task.cancel()
         await asyncio.wait((self._task,))
@@ -72,7 +93,22 @@ class Replica:
 
     async def ended(self) -> Ending:
         """Wait until it ends by itself."""
+        self._may_end = True
         return await self._task
+
+    def complaints(self) -> list[str]:
+        """What no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
+        if not self._strict:
+            return []
+        name, found = self._task.get_name(), list(self.permits.refused)
+        if self.has_ended:
+            return found if self._may_end else [*found, f"{name} ended unasked: {_end(self._task)}"]
+        for controller in self.manager.state().controllers:
+            if controller.phase is Phase.CRASHED:
+                found.append(f"{controller.name} crashed: {controller.crash}")
+            failing = controller.work.failing if controller.work is not None else ()
+            found += [_failure(controller.name, one) for one in failing if one.defect]
+        return found
 
 
 class Cluster:
@@ -92,6 +128,9 @@ class Cluster:
         self._replicas: list[Replica] = []
         # Who answers requests below a path instead of the server, as aggregated APIs do.
         self._beside: dict[str, Answer] = {}
+        # Looks for reconciles that hold the loop; of those of these controllers.
+        self._watch: LoopWatch | None = None
+        self._controllers: set[str] = set()
         # What changed how often since the last look.
         self._changed: Counter[str] = Counter()
 
@@ -104,13 +143,15 @@ class Cluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        complaints = [] if error is not None else self._complaints()
+        if self._watch is not None:
+            self._watch.close()
         try:
             await self._tasks.__aexit__(kind, error, trace)
         finally:
             await self.stop_api()
-        refused = [sentence for replica in self._replicas for sentence in replica.permits.refused]
-        if refused and error is None:
-            raise AssertionError(refused[0])
+        if complaints:
+            raise ManagerFailedError("\n".join(complaints))
 
     def transport(self, certificate: Certificate | None = ADMIN, obtain: Obtain | None = None) -> Transport:
         """A way to the API server, as the holder of a client certificate, or of the token that `obtain` gives; it
@@ -123,21 +164,35 @@ class Cluster:
         return Client(self.transport(certificate))
 
     async def manage(
-        self, *flags: str, specs: Sequence[AnySpec] | None = None, faults: float = 0.0, name: str = ""
+        self,
+        *flags: str,
+        specs: Sequence[AnySpec] | None = None,
+        faults: float = 0.0,
+        may_lose_lead: bool = False,
+        name: str = "",
+        strict: bool = True,
     ) -> "Replica":
         """Start a controller manager with these flags: the controllers installed, or those of `specs`.
 
-        `faults` is the probability that one of its requests fails; `name` is that of its component. What a controller
-        did not declare in its `rbac` is refused with 403, and the cluster ends with an AssertionError.
+        `faults` is the probability that one of its requests fails. Those of its election are spared, unless it
+        `may_lose_lead` and thereby end, in which case the test starts another. `name` is that of its component.
+
+        What a controller did not declare in its `rbac` is refused with 403. If it is `strict`, such a refusal, an error
+        that no retry will mend, a crash, and a manager that ends unasked fail the test: in `settle`, or when the
+        cluster ends.
         """
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
         permits = Permits(chosen)
-        network = FaultyNetwork(lambda obtain: PermittedTransport(self._reach(obtain), permits), faults)
+        network = FaultyNetwork(
+            lambda obtain: PermittedTransport(self._reach(obtain), permits), faults, election=may_lose_lead
+        )
+        self._watch_over(chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
-        replica = Replica(manager, network, permits, self._tasks.start(manager.run(), name=name))
+        task = self._tasks.start(manager.run(), name=name)
+        replica = Replica(manager, network, permits, task, strict=strict, may_end=may_lose_lead)
         self._replicas.append(replica)
         return replica
 
@@ -177,12 +232,14 @@ class Cluster:
         """Wait until no manager has anything to do, and nothing has changed for `quiet` seconds.
 
         Renewed leases don't count; neither does what is due later: a retry after an error, a `Requeue`, a delay.
-        Raises `UnsettledError` after ten minutes.
+        Raises `UnsettledError` after ten minutes, and `ManagerFailedError` for what `manage` says.
         """
         for _ in range(int(LONGEST_SETTLE / quiet) + 1):
             self._changed.clear()
             await asyncio.sleep(quiet)
             busy = [what for replica in self._replicas for what in replica.busy_with()]
+            if complaints := self._complaints():
+                raise ManagerFailedError("\n".join(complaints))
             if not self._changed and not busy:
                 return
         changes = [f"{count} changes of {what}" for what, count in self._changed.most_common(5)]
@@ -192,6 +249,15 @@ class Cluster:
         """Let time pass, then settle."""
         await asyncio.sleep(seconds)
         await self.settle()
+
+    def _watch_over(self, specs: Sequence[AnySpec]) -> None:
+        self._controllers.update(spec.name for spec in specs)
+        loop = asyncio.get_running_loop()
+        if self._watch is None and isinstance(loop, VirtualLoop):
+            self._watch = LoopWatch(loop, lambda: loop.turns, lambda task: task.split(" ")[0] in self._controllers)
+
+    def _complaints(self) -> list[str]:
+        return [complaint for replica in self._replicas for complaint in replica.complaints()]
 
     def _reach(self, obtain: Obtain | None) -> Transport:
         """How a manager reaches the server: by its certificate, or with the credentials of somebody else."""
@@ -205,3 +271,15 @@ class Cluster:
         self._changed.update(
             f"{change.row.resource} {change.row.key}" for change in changes if change.row.resource not in RESTLESS
         )
+
+
+def _end(task: "asyncio.Task[Ending]") -> str:
+    if task.cancelled():
+        return "it was cancelled"
+    error = task.exception()
+    return describe(error) if error is not None else task.result().reason
+
+
+def _failure(controller: str, one: Failing) -> str:
+    times = "once" if one.failures == 1 else f"{one.failures} times in a row"
+    return f"{controller} failed {times} on {one.key}: {one.error}"

@@ -53,12 +53,16 @@ class WatchFault(Enum):
 class FaultyNetwork(Cable):
     """The network of one process: each request fails with probability `rate`, all fail while it is cut.
 
+    Requests for leases of the process itself fail only if the `election` may: a manager that loses its lead ends.
     `reach(obtain)` makes a transport that shows the process's own credentials, or those that `obtain` gives.
     """
 
-    def __init__(self, reach: Callable[[Obtain | None], Transport], rate: float = 0.0) -> None:
+    def __init__(
+        self, reach: Callable[[Obtain | None], Transport], rate: float = 0.0, *, election: bool = False
+    ) -> None:
         super().__init__()
         self.rate = rate
+        self._election = election
         self._reach = reach
         self._intercept: Intercept | None = None
 
@@ -78,7 +82,8 @@ class FaultyNetwork(Cable):
         return Response(response.status, response.headers, self._troubled(response.body))
 
     async def _send(self, inner: Transport, request: Request) -> Response:
-        fault = _draw(Fault, self.rate)
+        spared = not self._election and _is_of_election(request)
+        fault = _draw(Fault, 0.0 if spared else self.rate)
         match fault:
             case Fault.LOST:
                 raise TransportError(fault.value)
@@ -130,6 +135,11 @@ class _Link:
     async def close(self) -> None:
         """Close the transport behind."""
         await self._inner.close()
+
+
+def _is_of_election(request: Request) -> bool:
+    process = request.headers.get("user-agent", "").endswith("/process")
+    return process and "/leases" in request.path
 
 
 def _draw(faults: type[F], rate: float) -> F | None:

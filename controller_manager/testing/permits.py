@@ -19,7 +19,7 @@ class Permits:
     """
 
     def __init__(self, specs: Sequence[AnySpec]) -> None:
-        self.refused: list[str] = []
+        self.refused: dict[str, None] = {}
         self._rules: Mapping[str, Sequence[Rule]] = {
             "informers": reads(specs),
             "events": EVENTS,
@@ -40,7 +40,7 @@ class Permits:
         if not route.resource or self._allows(part, rules, route):
             return None
         sentence = f"{part} did not declare that it may {_words(route)}"
-        self.refused.append(sentence)
+        self.refused.setdefault(sentence)
         return Response(403, {"content-type": "application/json"}, Forbidden(sentence).status().encode())
 
     def _allows(self, part: str, rules: Iterable[Rule], route: Route) -> bool:
@@ -81,4 +81,5 @@ def allows(rule: Rule, route: Route) -> bool:
 
 def _words(route: Route) -> str:
     below = f"/{route.subresource}" if route.subresource else ""
-    return f"{route.verb} {route.resource}{below} of the group {route.group!r}"
+    what = "/".join(dict.fromkeys(filter(None, (route.namespace, route.name))))
+    return f"{route.verb} {route.resource}{below} of the group {route.group!r}{what and f' ({what})'}"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.chance import Chance
+from controller_manager.testing.blocking import no_sleep
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -26,6 +27,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     loop: "VirtualLoop"
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self.loop.turns += 1
         events = super().select(0)
         if events or timeout == 0:
             return events
@@ -43,11 +45,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, seed: int = 0) -> None:
         self._now = 0.0
         self.threads_busy = 0
+        self.turns = 0
         selector = _JumpingSelector()
         selector.loop = self
         super().__init__(selector)
         self._clock_resolution = 1e-6
         self.chance = Chance(random.Random(seed))  # noqa: S311 - reproducible on purpose
+
+    def run_forever(self) -> None:
+        """As in asyncio; meanwhile `time.sleep` on this thread raises `BlockedLoopError`."""
+        with no_sleep():
+            super().run_forever()
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -45,7 +45,8 @@ def root_ca(tmp_path: Path) -> Path:
 
 
 async def manage(cluster: Cluster, root_ca: Path, *flags: str, faults: float = 0.0) -> Replica:
-    return await cluster.manage(BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)), faults=faults)
+    told = (BOTH, f"--root-ca-file={root_ca}", *(flags or ("--leader-elect=false",)))
+    return await cluster.manage(*told, faults=faults, may_lose_lead=faults > 0)
 
 
 async def published(cluster: Cluster, namespace: str) -> ConfigMap:

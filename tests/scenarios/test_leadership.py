@@ -39,10 +39,10 @@ class Acts:
 
 
 async def two(cluster: Cluster, acts: Acts, *flags: str) -> tuple[Replica, Replica]:
-    first = await cluster.manage(*flags)
+    first = await cluster.manage(*flags, may_lose_lead=True)
     first.network.intercept(acts.of("first"))
     await cluster.settle()
-    second = await cluster.manage(*flags)
+    second = await cluster.manage(*flags, may_lose_lead=True)
     second.network.intercept(acts.of("second"))
     await cluster.settle()
     return first, second
@@ -166,7 +166,7 @@ async def _torment() -> None:
             replicas[victim].network.rate = 0
             if replicas[victim].has_ended:
                 names[victim] = f"replacement-{round_}"
-                replicas[victim] = await cluster.manage()
+                replicas[victim] = await cluster.manage(may_lose_lead=True)
                 replicas[victim].network.intercept(acts.of(names[victim]))
             await until_served(cluster, f"s-{round_}")
         assert len(acts.turns) == len(set(acts.turns)), "a replica that has led acts no more once another has"

@@ -428,7 +428,7 @@ class Trouble:
         """Have two managers, whatever became of those before; one that lost the lease has ended."""
         self.replicas = [replica for replica in self.replicas if not replica.has_ended]
         while len(self.replicas) < 2:
-            self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2))
+            self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2, may_lose_lead=True))
 
     async def befall(self) -> None:
         """One thing happens."""

@@ -60,7 +60,7 @@ class Storm:
     async def replace_ended(self) -> None:
         for index, replica in enumerate(self.replicas):
             if replica.has_ended:
-                self.replicas[index] = await self.cluster.manage()
+                self.replicas[index] = await self.cluster.manage(may_lose_lead=True)
 
     async def make_namespace(self) -> None:
         await self.client.create(NAMESPACES, builders.namespace(choose(SPACES)))
@@ -165,7 +165,7 @@ async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]
 
 async def soak() -> None:
     async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
-        storm = Storm(cluster, [await cluster.manage(), await cluster.manage()])
+        storm = Storm(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
         for _ in range(ROUNDS):
             await storm.replace_ended()
             await storm.blow()

@@ -1,0 +1,187 @@
+"""What goes wrong with a manager fails the test that runs it, with controller, key and cause in the message."""
+
+import time
+from typing import Any
+
+import pytest
+
+from controller_manager.api.core import ENDPOINTS, PODS, SERVICES
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.api.resource import Key
+from controller_manager.base.chance import chance
+from controller_manager.client import TransportError
+from controller_manager.controller import Context, For, GiveUp, Requeue, Rule, Spec
+from controller_manager.options import Options
+from controller_manager.testing import Cluster, ManagerFailedError, blocking, builders
+
+pytestmark = pytest.mark.virtual
+
+MAY = (Rule(("",), ("pods",), ("get", "list", "watch", "create", "update", "patch")),)
+
+
+class Author:
+    """A controller of somebody's who has yet to learn."""
+
+    def __init__(self, context: Context, options: Options) -> None:
+        self.client = context.client
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        raise NotImplementedError
+
+
+class Forgetful(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        words: dict[str, str] = {}
+        words["html"]
+        return None
+
+
+class Careless(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        await self.client.patch(PODS, key, {"spec": {"hostname": "No Name"}})
+        return None
+
+
+class Lost(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        await self.client.get(PODS, Key(key.namespace, "another"))
+        return None
+
+
+class Patient(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        raise GiveUp("there is nothing to be done")
+
+
+class Unlucky(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        raise ServiceUnavailable("not now") if chance().uniform(0, 1) < 0.5 else TransportError("nobody there")
+
+
+class Recovering(Author):
+    """Fails the first time."""
+
+    failed = False
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        if not self.failed:
+            self.failed = True
+            raise KeyError("html")
+        return None
+
+
+class Sleepy(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        time.sleep(30)  # noqa: ASYNC251 - what nobody should do
+        return None
+
+
+class Busy(Author):
+    async def reconcile(self, key: Key) -> Requeue | None:
+        while True:
+            pass
+
+
+class Crashing(Author):
+    def __init__(self, context: Context, options: Options) -> None:
+        raise ZeroDivisionError("made wrong")
+
+
+def spec(reconciler: type[Author]) -> Spec[Options]:
+    return Spec(name="author-controller", reconciler=reconciler, options=Options, watches=(For(PODS),), rbac=MAY)
+
+
+async def start(cluster: Cluster, reconciler: type[Author], **more: Any) -> Any:
+    replica = await cluster.manage("--leader-elect=false", specs=[spec(reconciler)], **more)
+    await cluster.client.create(PODS, builders.pod("p"))
+    return replica
+
+
+async def live_through(reconciler: type[Author], failure: Exception | None = None, seconds: float = 20.0) -> None:
+    """What a test does that asks for nothing, and may fail by itself."""
+    async with Cluster() as cluster:
+        await start(cluster, reconciler)
+        await cluster.sleep(seconds)
+        if failure is not None:
+            raise failure
+
+
+WRONG = {
+    "an error of the author's": (Forgetful, r"author-controller failed .* on default/p: KeyError: 'html'"),
+    "an invalid write": (Careless, r"author-controller failed .* on default/p: Invalid: .*spec\.hostname"),
+    "a refusal that repeats itself": (Lost, r"author-controller failed 1\d times in a row on default/p: NotFound: "),
+    "a sleep": (
+        Sleepy,
+        r"author-controller failed .* on default/p: BlockedLoopError: time.sleep\(30\) holds",
+    ),
+    "a crash": (Crashing, r"author-controller crashed: ZeroDivisionError: made wrong"),
+}
+
+
+@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
+async def test_what_cannot_work_fails_the_test_that_waits_for_it(reconciler: type[Author], told: str) -> None:
+    async with Cluster() as cluster:
+        replica = await start(cluster, reconciler)
+        with pytest.raises(ManagerFailedError, match=told):
+            await cluster.advance(20)
+        await replica.stop()
+
+
+@pytest.mark.parametrize(("reconciler", "told"), WRONG.values(), ids=WRONG)
+async def test_what_cannot_work_fails_the_test_that_waits_for_nothing(reconciler: type[Author], told: str) -> None:
+    with pytest.raises(ManagerFailedError, match=told):
+        await live_through(reconciler)
+
+
+async def test_an_endless_step_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocking, "LIMIT", 0.3)
+    told = r"author-controller failed .* on default/p: BlockedLoopError: it held the event loop for more than 0\.3 s"
+    with pytest.raises(ManagerFailedError, match=told):
+        await live_through(Busy, seconds=0.004)
+
+
+@pytest.mark.parametrize("reconciler", [Patient, Unlucky, Recovering])
+async def test_what_may_work_later_fails_no_test(reconciler: type[Author]) -> None:
+    async with Cluster() as cluster:
+        await start(cluster, reconciler)
+        await cluster.advance(60)
+
+
+async def test_a_test_of_what_cannot_work_says_so() -> None:
+    async with Cluster() as cluster:
+        await start(cluster, Forgetful, strict=False)
+        await cluster.advance(20)
+
+
+async def test_a_failure_of_the_test_itself_is_what_is_told() -> None:
+    with pytest.raises(LookupError):
+        await live_through(Forgetful, LookupError())
+
+
+async def test_a_manager_that_ends_unasked_fails_the_test() -> None:
+    told = "manager-1 ended unasked: the lease .* could not be renewed for 10 s"
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--controllers=ttl")
+        await cluster.settle()
+        replica.network.cut()
+        with pytest.raises(ManagerFailedError, match=told):
+            await cluster.advance(60)
+        await replica.ended()
+
+
+async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--controllers=ttl", may_lose_lead=True)
+        await cluster.settle()
+        replica.network.cut()
+        await cluster.advance(60)
+        assert replica.has_ended
+
+
+@pytest.mark.virtual(seeds=50)
+async def test_faults_do_not_cost_the_only_manager_its_lead() -> None:
+    async with Cluster() as cluster:
+        await cluster.manage("--controllers=endpoint", faults=0.2)
+        await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
+        await cluster.advance(300)
+        assert await cluster.client.get(ENDPOINTS, Key("default", "web"))
