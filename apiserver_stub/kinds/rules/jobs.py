@@ -64,10 +64,14 @@ _SPEC = record({
 }, _indexes, fits_template)  # fmt: skip
 
 
+# What a job without a spec has, as every template without a word of it.
+_NO_TEMPLATE = {"spec": {"restartPolicy": "Always"}}
+
+
 def _job(job: Any, at: At, found: Problems) -> None:
     spec = job.get("spec")
     if spec is None:
-        found.required(place("spec.template"))
+        _SPEC({"template": _NO_TEMPLATE}, place("spec"), found)
         return
     record({"spec": both(_SPEC, matching)})(job, at, found)
     _pod_names(job, spec, found)

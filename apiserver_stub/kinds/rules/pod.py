@@ -58,7 +58,9 @@ def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
             return
         pod_spec(spec, here, found, claimed)
         policy = spec.get("restartPolicy")
-        if policies and policy and policy not in policies:
+        if policies and policy == "Always" and policy not in policies:
+            found.required((here, "restartPolicy"), f"must be one of {', '.join(policies)}")
+        elif policies and policy and policy not in policies:
             found.unsupported((here, "restartPolicy"), policy, policies)
         if spec.get("ephemeralContainers"):
             found.forbidden((here, "ephemeralContainers"), "ephemeral containers not allowed in pod template")

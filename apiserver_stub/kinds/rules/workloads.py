@@ -42,6 +42,13 @@ def matching(spec: Any, at: At, found: Problems) -> None:
         found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
+def _selected(spec: Any, at: At, found: Problems) -> None:
+    """Without a selector nothing is selected."""
+    if spec.get("selector") is None:
+        values = get_in(spec, ("template", "metadata", "labels")) or {}
+        found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
+
+
 def _selective(selector: Any, at: At, found: Problems) -> None:
     SELECTOR(selector, at, found)
     if not is_readable(selector):
@@ -63,16 +70,14 @@ def _template(spec: Any, at: At, found: Problems) -> None:
 
 def _needs_spec(rule: Rule) -> Rule:
     def whole(tree: Any, at: At, found: Problems) -> None:
-        if tree.get("spec") is None:
-            found.required((at, "spec"))
-        else:
-            rule(tree["spec"], (at, "spec"), found)
+        rule(tree.get("spec") or {"template": {"spec": {}}}, (at, "spec"), found)
 
     return whole
 
 
 def _workload(rows: dict[str, Rule], *whole: Rule) -> Rule:
-    return _needs_spec(record({**_COUNTS, "selector": _selective, **rows}, matching, _template, *whole))
+    judge = record({**_COUNTS, "selector": _selective, **rows}, _selected, matching, _template, *whole)
+    return _needs_spec(judge)
 
 
 def _progress(spec: Any, at: At, found: Problems) -> None:

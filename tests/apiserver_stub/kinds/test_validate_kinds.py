@@ -8,6 +8,7 @@ from apiserver_stub.kinds.schema import Tree
 
 C: Tree = {"name": "c", "image": "i"}
 RUN: Tree = {"command": ["true"]}
+EMPTY = ["spec.template.metadata.labels", "spec.template.spec.containers", "spec.selector"]
 HERE: Tree = {"namespace": "n"}
 TEMPLATE: Tree = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [C]}}
 WORKLOAD: Tree = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
@@ -47,6 +48,9 @@ def _container(**more: Any) -> Tree:
         (_container(livenessProbe={"exec": RUN, "periodSeconds": -1}),
          ["spec.containers[0].livenessProbe.periodSeconds"]),
         (_pod(volumes=[{"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}]), ["spec.volumes[0].hostPath"]),
+        (_pod(volumes=[{"name": "v", "scaleIO": {"gateway": "g", "system": "s", "volumeName": "v"}}]), []),
+        (_pod(volumes=[{"name": "v", "scaleIO": {"gateway": "g"}}]),
+         ["spec.volumes[0].scaleIO.system", "spec.volumes[0].scaleIO.volumeName"]),
         (_pod(volumes=[{"name": "v"}, {"name": "v"}]), ["spec.volumes[1].name"]),
         (_pod(terminationGracePeriodSeconds=-1), []),
         (_pod(activeDeadlineSeconds=0), ["spec.activeDeadlineSeconds"]),
@@ -103,8 +107,8 @@ def _template(**spec: Any) -> Tree:
 @pytest.mark.parametrize(
     ("plural", "new", "old", "fields"),
     [
-        ("deployments", {}, None, ["spec.template.spec.containers", "spec.selector"]),
-        ("deployments", {"spec": {}}, None, ["spec.template.spec.containers", "spec.selector"]),
+        ("deployments", {}, None, EMPTY),
+        ("deployments", {"spec": {}}, None, EMPTY),
         ("deployments", _workload(replicas=-1), None, ["spec.replicas"]),
         ("deployments", _workload(selector={}), None, ["spec.selector"]),
         ("deployments", _workload(selector={"matchLabels": {"a": "x"}}), None, ["spec.template.metadata.labels"]),

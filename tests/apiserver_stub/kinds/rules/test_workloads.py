@@ -57,7 +57,7 @@ RULE = "spec.podFailurePolicy.rules"
          [("spec.backoffLimitPerIndex", I), ("spec.successPolicy", I)]),
         (JOB, {"metadata.name": "a.b"}, [("metadata.name", I)]),
         (JOB, {"spec.managedBy": "me"}, [("spec.managedBy", I)]),
-        (JOB, {"spec.template.spec.restartPolicy": "Always"}, [("spec.template.spec.restartPolicy", N)]),
+        (JOB, {"spec.template.spec.restartPolicy": "Always"}, [("spec.template.spec.restartPolicy", R)]),
         (JOB, {"spec.template.spec.restartPolicy": "OnFailure"}, [("spec.template.spec.restartPolicy", I)]),
         (JOB, {f"{RULE}.0.action": "Stop"}, [(f"{RULE}[0].action", N)]),
         (JOB, {f"{RULE}.0.onPodConditions": [{"type": "a", "status": "True"}]}, [(f"{RULE}[0]", I)]),
