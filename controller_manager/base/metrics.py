@@ -87,7 +87,9 @@ class Distribution:
         self.sum += other.sum
 
     def samples(self, name: str, labels: Mapping[str, str]) -> Iterator[Sample]:
-        """A bucket for each bound, the sum and the count."""
+        """A bucket for each bound, the sum and the count; nothing before anything was observed."""
+        if not any(self.counts):
+            return
         bounds = (*map(bound_text, self.bounds), "+Inf")
         reached = tuple(accumulate(self.counts))
         for bound, count in zip(bounds, reached, strict=True):

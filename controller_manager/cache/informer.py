@@ -209,7 +209,8 @@ class Informer(Generic[T]):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
                 staged = self._take(event, staged)
-                self.processing.observe(clock.monotonic() - now)
+                if event.type != "BOOKMARK":
+                    self.processing.observe(clock.monotonic() - now)
                 due = now + (step.silence if staged is not None else SILENCE)
                 if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
                     deadline.reschedule(due)

@@ -6,12 +6,14 @@ from typing import Any, Protocol
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from controller_manager.api.model import BareObject, PartialObject
 from controller_manager.base.metrics import Distribution, Family, Labels, Shown
 from controller_manager.cache.change import Selection
 from controller_manager.cache.reflector import Reflector
 from controller_manager.cache.unreadable import UnreadableObjects
 
-# As client-go names them. Events are taken in as they come, so none ever waits.
+# As client-go names them, and as there of informers that read whole objects. Events are taken in as they come, so none
+# ever waits.
 _KIND = ("name", "group", "version", "resource")
 _QUEUED = Family("informer_queued_items", "Events that wait to be taken in.", "gauge", _KIND)
 PROCESSING = Family(
@@ -21,6 +23,9 @@ PROCESSING = Family(
     _KIND,
     (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
 )
+
+# What informers that read metadata alone hold.
+_METADATA = (PartialObject, BareObject)
 
 _EACH = ("informer",)
 _OBJECTS = Family("informer_objects", "Objects held.", "gauge", _EACH)
@@ -66,24 +71,33 @@ class CacheMetrics(Collector):
         self._name = name
 
     def collect(self) -> Iterable[Metric]:
-        """One sample of each family per informer, or per resource; called by the registry."""
+        """Called by the registry.
+
+        One sample of each family per informer, or per resource. What only some informers ever have to tell is told of
+        those alone: there may be hundreds.
+        """
         informers = [((str(one.selection),), one) for one in self._informers]
         yield Shown(_OBJECTS, ((labels, len(one)) for labels, one in informers))
         yield Shown(_SYNCED, ((labels, one.is_synced) for labels, one in informers))
         yield Shown(_AGE, ((labels, one.age()) for labels, one in informers))
         yield Shown(_LISTS, ((labels, one.reflector.lists) for labels, one in informers))
-        yield Shown(_WATCHES, ((labels, one.reflector.watches) for labels, one in informers))
-        yield Shown(_UNREADABLE, ((labels, len(one.unreadable)) for labels, one in informers))
-        yield Shown(_FAILURES, ((labels, one.reflector.failures) for labels, one in informers))
+        watches = ((labels, one.reflector.watches) for labels, one in informers)
+        yield Shown(_WATCHES, ((labels, count) for labels, count in watches if count))
+        unreadable = ((labels, len(one.unreadable)) for labels, one in informers)
+        yield Shown(_UNREADABLE, ((labels, count) for labels, count in unreadable if count))
+        failures = ((labels, one.reflector.failures) for labels, one in informers)
+        yield Shown(_FAILURES, ((labels, count) for labels, count in failures if count))
         kinds = self._by_kind(one for _, one in informers)
         yield Shown(_QUEUED, ((labels, 0) for labels in kinds))
         yield Shown(PROCESSING, kinds.items())
 
     def _by_kind(self, informers: Iterable[Source]) -> dict[Labels, Distribution]:
-        """What the informers of one resource observed, together."""
+        """What the informers of whole objects of one resource observed, together."""
         found: dict[Labels, Distribution] = {}
         for one in informers:
             resource = one.selection.resource
+            if resource.type in _METADATA:
+                continue
             labels = (self._name, resource.group, resource.version, resource.plural)
             found.setdefault(labels, Distribution(PROCESSING.buckets)).merge(one.processing)
         return found

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from controller_manager.api.autoscaling import (
     HorizontalPodAutoscaler,
     ObjectInNamespace,
 )
-from controller_manager.api.core import PODS
+from controller_manager.api.core import PODS, SERVICES
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, Node
-from controller_manager.api.wire import Request
+from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual
@@ -47,8 +48,9 @@ def asked(expressions: Iterator[str]) -> set[str]:
 
 
 async def series() -> set[str]:
-    """The names of all series of a manager, that leads and has had something to do, on its page."""
+    """The names of all series of a manager on its page: it leads, has had something to do, some trouble, too."""
     async with Cluster() as cluster:
+        cluster.serve_beside("/api/v1/services", partial(_old_type, cluster))
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n")))
         lost = builders.pod("lost")
@@ -57,10 +59,24 @@ async def series() -> set[str]:
         spec = AutoscalerSpec(scale_target_ref=target, max_replicas=3)
         meta = ObjectMeta(name="a", namespace="default")
         await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler(metadata=meta, spec=spec))
+        service = await cluster.client.create(SERVICES, builders.service("old"))
+        assert service.metadata.uid
         await cluster.advance(120)
+        await cluster.stop_api()
+        await cluster.sleep(2)
+        await cluster.start_api()
+        await cluster.advance(60)
         answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
         assert isinstance(answer.body, bytes)
         return set(re.findall(r"^(\w+)(?:\{|\s)", answer.body.decode(), re.MULTILINE))
+
+
+async def _old_type(cluster: Cluster, request: Request) -> Response:
+    """The services, in a form that nobody can read."""
+    response = await cluster.api.handle(request)
+    if request.method == "GET" and isinstance(response.body, bytes):
+        return Response(response.status, response.headers, response.body.replace(b'"type":"ClusterIP"', b'"type":5'))
+    return response
 
 
 async def test_every_series_of_an_alert_is_told() -> None:

@@ -56,12 +56,20 @@ def test_distributions_can_be_put_together() -> None:
     assert (first.counts, first.sum) == ([2, 1], 3.0)
 
 
-def test_a_family_without_labels_shows_that_nothing_happened_yet() -> None:
+def test_a_counter_without_labels_shows_that_nothing_happened_yet() -> None:
     registry = CollectorRegistry()
     Counters(Family("fires_total", "Fires.", "counter"), registry)
-    Histograms(Family("heat", "Heat.", "histogram", (), (1.0,)), registry)
     assert registry.get_sample_value("fires_total") == 0
-    assert registry.get_sample_value("heat_count") == 0
+
+
+@pytest.mark.parametrize("labels", [(), ("who",)])
+def test_a_histogram_has_no_series_before_anything_was_observed(labels: tuple[str, ...]) -> None:
+    registry = CollectorRegistry()
+    heat = Histograms(Family("heat", "Heat.", "histogram", labels, (1.0,)), registry)
+    kept = heat.of(*labels)
+    assert [sample for family in registry.collect() for sample in family.samples] == []
+    kept.observe(0.5)
+    assert [sample.value for family in registry.collect() for sample in family.samples] == [1, 1, 0.5, 1]
 
 
 def test_what_there_is_no_room_for_is_one_series_more(monkeypatch: pytest.MonkeyPatch) -> None:

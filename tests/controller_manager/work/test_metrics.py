@@ -82,10 +82,14 @@ async def test_outcomes_are_called_as_controller_runtime_calls_them(
     assert bench.of_controller("active_workers") == 0
 
 
-async def test_every_count_begins_at_zero_so_that_rates_see_the_first_error() -> None:
+async def test_what_runs_and_fails_is_counted_from_zero_so_that_rates_see_the_first_error() -> None:
     bench = Bench()
-    for result in ("success", "requeue_after", "requeue", "error"):
+    for result in ("success", "error"):
         assert bench.of_controller("reconcile_total", result=result) == 0
+    for result in ("requeue_after", "requeue"):
+        assert bench.of_controller("reconcile_total", result=result) is None
+    unsettled = bench.registry.get_sample_value("controller_unsettled_writes_total", {"controller": "test-controller"})
+    assert unsettled is None
     assert bench.of_controller("reconcile_errors_total") == 0
     assert bench.of_controller("terminal_reconcile_errors_total") == 0
 

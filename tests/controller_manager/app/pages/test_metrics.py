@@ -1,7 +1,9 @@
 """The flags of metrics, and the page in the forms that scrapers ask for."""
 
 import asyncio
+import collections
 import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -39,9 +41,9 @@ async def scrape(*argv: str) -> str:
 @pytest.mark.virtual
 @pytest.mark.flag("show-hidden-metrics-for-version")
 async def test_hidden_metrics_are_shown_for_the_previous_version() -> None:
-    assert "\nreconcile_unsettled_total" not in await scrape()
+    assert "\nreconcile_total" not in await scrape()
     text = await scrape("--show-hidden-metrics-for-version=1.35")
-    assert 'reconcile_unsettled_total{name="endpoints-controller"} 0' in text
+    assert 'reconcile_total{name="endpoints-controller",outcome="give_up"} 0' in text
     assert "[ALPHA] (Deprecated since 1.35.0)" in text
 
 
@@ -50,6 +52,19 @@ async def test_hidden_metrics_are_shown_for_the_previous_version() -> None:
 def test_no_other_version_can_be_shown(version: str) -> None:
     with pytest.raises(FlagError, match=r"show-hidden-metrics-for-version must be 1\.35"):
         rules(f"--show-hidden-metrics-for-version={version}")
+
+
+@pytest.mark.virtual
+async def test_an_idle_manager_with_every_controller_tells_about_a_thousand_series() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
+        await cluster.advance(120)
+        answer = await replica.manager.pages.handle(Request("GET", "/metrics"))
+    assert isinstance(answer.body, bytes)
+    series = [line for line in answer.body.decode().splitlines() if not line.startswith("#")]
+    families = collections.Counter(re.sub(r"(_bucket|_sum|_count)?(\{| ).*", "", line) for line in series)
+    assert len(series) < 1100, families.most_common(20)
+    assert max(families.values()) <= 100, families.most_common(20)
 
 
 @pytest.mark.virtual
