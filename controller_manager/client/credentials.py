@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -60,11 +61,12 @@ class Credentials:
 
     async def send(self, request: Request, exchange: Exchange) -> Response:
         """What `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a renewed
-        one. Raises `TransportError` when there are no credentials to be had.
+        one. After a refusal by TLS the next request has a renewed one: this one may have been acted upon. Raises
+        `TransportError` when there are no credentials to be had.
         """
         try:
             credential = await self.current()
-            response = await exchange(request, credential)
+            response = await self._exchange(request, credential, exchange)
             if response.status != 401:
                 return response
             renewed = await self.after_refusal(credential)
@@ -72,11 +74,22 @@ class Credentials:
         except ConfigError as error:
             raise TransportError(str(error)) from error
 
+    async def _exchange(self, request: Request, credential: Credential, exchange: Exchange) -> Response:
+        try:
+            return await exchange(request, credential)
+        except TransportError as error:
+            if _is_of_tls(error):
+                self._distrust(credential)
+            raise
+
     async def after_refusal(self, refused: Credential) -> Credential:
         """The credential to use instead of one that a server refused; equal to it when there is no other."""
+        self._distrust(refused)
+        return await self.current()
+
+    def _distrust(self, refused: Credential) -> None:
         if self._current is refused:
             self._current = replace(refused, renew_at=-math.inf)
-        return await self.current()
 
     async def _renew(self) -> Credential:
         """A new credential, used once even if it is to be renewed already."""
@@ -97,6 +110,13 @@ class Credentials:
             raise error
         get_logger("credentials").warning("credentials could not be renewed; the old ones stay in use", why=str(error))
         return replace(old, renew_at=min(now + _PAUSE_AFTER_FAILURE, old.expires))
+
+
+def _is_of_tls(error: BaseException | None) -> bool:
+    """Whether TLS is behind an error, whatever library it went through."""
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__
+    return error is not None
 
 
 def from_identity(identity: Identity) -> Obtain:

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import math
+import ssl
 from pathlib import Path
 
 import pytest
 
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import wall_seconds
 from controller_manager.client.config import ConfigError, ExecPlugin, Identity
 from controller_manager.client.credentials import Credential, Credentials, from_identity, read_files
 from controller_manager.client.plugin import read_output
+from controller_manager.client.transport import TransportError
 
 PLUGIN = ExecPlugin("p")
 
@@ -104,6 +107,22 @@ async def test_a_refused_one_is_replaced_once_for_all_who_were_refused() -> None
     assert {task.result().token for task in asking} == {"t2"}
     assert (await credentials.after_refusal(refused)).token == "t2"
     assert source.asked == 2
+
+
+@pytest.mark.virtual
+async def test_after_a_refusal_by_tls_the_next_request_has_a_renewed_one() -> None:
+    credentials, shown = Credentials(Source()), list[str]()
+
+    async def exchange(request: Request, credential: Credential) -> Response:
+        shown.append(credential.token)
+        if credential.token == "t1":
+            raise TransportError("refused") from ssl.SSLError(1, "alert unknown ca")
+        return Response(200)
+
+    with pytest.raises(TransportError):
+        await credentials.send(Request("POST", "/"), exchange)
+    assert (await credentials.send(Request("POST", "/"), exchange)).status == 200
+    assert shown == ["t1", "t2"]
 
 
 @pytest.mark.virtual
