@@ -108,6 +108,12 @@ async def test_a_stranger_is_judged_by_the_head_and_shown_out_while_the_body_is_
     assert site.held == 0
 
 
+async def test_a_stranger_can_read_the_refusal_although_it_has_sent_more():
+    head = STRANGER + b"content-length: %d\r\n\r\n" % BIG
+    async with serving(Door()) as site, visit(site, head + b"x" * 1_000_000) as (reader, _):
+        assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
+
+
 async def test_what_a_stranger_goes_on_to_send_is_not_taken():
     async with serving(Door()) as site, visit(site, STRANGER + b"content-length: 1000000000\r\n\r\n") as (_, writer):
         sent = 0
