@@ -28,13 +28,13 @@ from controller_manager.api.protobuf import (
     begin,
     envelope,
     knows,
-    writer,
+    object_writer,
     writers,
 )
 from controller_manager.api.protobuf.table import table
 from controller_manager.api.protobuf.wire import head, scalar, sized
 
-__all__ = ["MEDIA_TYPE", "collection", "decode", "envelope", "frame", "knows", "raw", "writer"]
+__all__ = ["MEDIA_TYPE", "collection", "decode", "envelope", "frame", "knows", "object_writer", "raw"]
 
 _EVENT_TYPE = scalar(1, "string")
 _EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
@@ -60,7 +60,7 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
 
 def raw(data: bytes, api_version: str, kind: str) -> bytes:
     """The message, as field 2, of an object that is valid JSON of a type that is known."""
-    return writer(api_version, kind)(orjson.loads(data))
+    return object_writer(api_version, kind)(orjson.loads(data))
 
 
 def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import orjson
 
 from apiserver_stub.encode.json import Tree
-from apiserver_stub.encode.protobuf import writer
+from apiserver_stub.encode.protobuf import object_writer
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.row import Row
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
 
 def whole(kind: Kind) -> Shown:
     """Objects of a kind, in its version."""
-    write, convert = writer(kind.api_version, kind.kind), kind.from_storage
+    write, convert = object_writer(kind.api_version, kind.kind), kind.from_storage
 
     def make(data: bytes) -> bytes:
         tree: Tree = orjson.loads(data)
@@ -44,5 +44,5 @@ def whole(kind: Kind) -> Shown:
 
 def partial() -> Shown:
     """Only their metadata."""
-    write = writer(*_PARTIAL)
+    write = object_writer(*_PARTIAL)
     return Shown(*_PARTIAL, "protobuf metadata", lambda data: write(orjson.loads(data)))

@@ -13,7 +13,7 @@ from controller_manager.api.protobuf.table import table
 from controller_manager.api.protobuf.wire import Write, scalar, sized
 from controller_manager.api.protobuf.writer import Writers
 
-__all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", "knows", "writer", "writers"]
+__all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", "knows", "object_writer", "writers"]
 
 MEDIA_TYPE = f"application/vnd.{VENDOR}.protobuf"
 MAGIC = b"k8s\0"
@@ -32,11 +32,11 @@ def body(api_version: str, kind: str, data: bytes) -> bytes | None:
     """The JSON of an object as a body; None where its message has no place for all of it."""
     if not fits(api_version, kind, data):
         return None
-    return envelope(api_version, kind, writer(api_version, kind)(msgspec.json.decode(data)))
+    return envelope(api_version, kind, object_writer(api_version, kind)(msgspec.json.decode(data)))
 
 
 @lru_cache(maxsize=512)
-def writer(api_version: str, kind: str) -> Write:
+def object_writer(api_version: str, kind: str) -> Write:
     """What makes of an object as a tree its message as field 2: what an envelope and a list hold. Raises `LookupError`
     for types nobody knows.
     """
@@ -47,7 +47,7 @@ def writer(api_version: str, kind: str) -> Write:
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """An object as a body, from what its `writer` made of it."""
+    """An object as a body, from what its `object_writer` made of it."""
     return b"%b%b%b" % (begin(api_version, kind), raw, SILENT)
 
 

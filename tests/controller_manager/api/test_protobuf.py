@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.protobuf import decode
-from controller_manager.api.protobuf import body, knows, writer
+from controller_manager.api.protobuf import body, knows, object_writer
 from controller_manager.api.protobuf.exact import fits
 from controller_manager.api.protobuf.table import table
 
@@ -129,7 +129,7 @@ def test_kinds_nobody_knows_and_descriptions_of_kinds_travel_as_json():
     assert body("example.org/v1", "Widget", b"{}") is None
     assert body("apiextensions.k8s.io/v1", "CustomResourceDefinition", b"{}") is None
     with pytest.raises(LookupError):
-        writer("example.org/v1", "Widget")
+        object_writer("example.org/v1", "Widget")
 
 
 def test_a_claim_within_a_set_keeps_the_type_it_names():
