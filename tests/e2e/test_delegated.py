@@ -63,7 +63,7 @@ class Control:
         data = folder / "data"
         tokens = f"--token-auth-file={folder / 'tokens'}"
         self._start("apiserver_stub", "ready", f"--data-dir={data}", f"--secure-port={self.port}", tokens)
-        self.authority = Pair((data / "ca.crt").read_bytes(), (data / "ca.key").read_bytes())
+        self.authority = Pair((data / "client-ca.crt").read_bytes(), (data / "client-ca.key").read_bytes())
         self.kubeconfig = data / "admin.kubeconfig"
 
     def manager(self, *flags: str) -> int:
@@ -74,7 +74,7 @@ class Control:
         return port
 
     def api(self, method: str, path: str, body: Any = None, kind: str = "application/json") -> Any:
-        context = ssl.create_default_context(cadata=self.authority.certificate.decode())
+        context = ssl.create_default_context(cafile=str(self.kubeconfig.with_name("ca.crt")))
         issue(self.authority, "root", ("system:masters",), client=True).write(
             self.folder / "a.crt", self.folder / "a.key"
         )
