@@ -196,7 +196,7 @@ def test_certificates_of_clients(control: Control, connect: Callable[..., Connec
     assert nobody.ask() == 403
 
 
-@pytest.mark.parametrize("ca", [OTHERS, make_ca("apiserver-ca")], ids=["unknown", "of the same name"])
+@pytest.mark.parametrize("ca", [OTHERS, make_ca("client-ca")], ids=["unknown", "of the same name"])
 def test_certificates_of_others_open_no_connection(connect: Callable[..., Connection], ca: Pair) -> None:
     try:
         status = connect(client(ca, "kubernetes-admin", "system:masters")).ask()
