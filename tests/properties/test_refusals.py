@@ -257,7 +257,7 @@ def test_patches_that_are_none(refused: Any, kind: str, data: st.DataObject) -> 
         (422, [{"op": "remove", "path": "/spec/selector"}]),
         ((400, 409, 422), [{"op": "replace", "path": "/metadata/name", "value": "other"}]),
         ((400, 422), [{"op": "replace", "path": "", "value": []}]),
-        (400, [{"op": "replace", "path": "/spec/replicas", "value": "2"}]),
+        (422, [{"op": "replace", "path": "/spec/replicas", "value": "2"}]),
         ((400, 413, 422), [{"op": "copy", "from": "/spec", "path": "/spec/x"}] * 20_000),
     ],
 )
