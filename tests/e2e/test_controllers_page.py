@@ -27,13 +27,18 @@ class Manager:
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         self.url = f"https://127.0.0.1:{port}"
         config = yaml.safe_load(kubeconfig.read_text())
-        self.ca, self.certificate, self.key = folder / "ca.crt", folder / "admin.crt", folder / "admin.key"
-        self.ca.write_bytes(base64.b64decode(config["clusters"][0]["cluster"]["certificate-authority-data"]))
+        self.certificate, self.key = folder / "admin.crt", folder / "admin.key"
         user = config["users"][0]["user"]
         self.certificate.write_bytes(base64.b64decode(user["client-certificate-data"]))
         self.key.write_bytes(base64.b64decode(user["client-key-data"]))
         flags = (f"--kubeconfig={kubeconfig}", "--bind-address=127.0.0.1", f"--secure-port={port}")
-        command = [sys.executable, "-m", "controller_manager", *flags, f"--client-ca-file={self.ca}"]
+        command = [
+            sys.executable,
+            "-m",
+            "controller_manager",
+            *flags,
+            f"--client-ca-file={kubeconfig.with_name('client-ca.crt')}",
+        ]
         self._log = (folder / "manager.log").open("w")
         self._child = subprocess.Popen(command, stderr=self._log)
         self._until_ready()
