@@ -1,6 +1,7 @@
 """What kubectl and the dynamic client take from descriptions and discovery."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import kubernetes
@@ -37,6 +38,25 @@ COMPLAINT = 'unknown field "spec.containers[0].bogus"'
 def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) -> None:
     told = {" ".join(line.split()) for line in kubectl("explain", *arguments).splitlines()}
     assert lines <= told
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "pod", "pod.metadata", "pod.metadata.ownerReferences", "pod.spec", "pod.spec.containers",
+        "pod.spec.containers.env.valueFrom", "pod.spec.containers.livenessProbe", "pod.spec.containers.resources",
+        "pod.spec.containers.securityContext", "pod.spec.affinity.podAntiAffinity", "pod.spec.tolerations",
+        "pod.spec.volumes", "pod.spec.volumes.projected.sources", "pod.status.containerStatuses.state.terminated",
+        "deployment", "deployment.spec", "deployment.spec.strategy.rollingUpdate", "deployment.spec.template.spec",
+        "deployment.status.conditions", "sts.spec", "ds.spec.updateStrategy", "job.spec.podFailurePolicy.rules",
+        "cronjob.spec", "svc.spec.ports", "svc.status.loadBalancer.ingress", "pvc.spec", "pv.spec.csi",
+        "hpa.spec.metrics", "pdb.spec",
+    ],
+)  # fmt: skip
+def test_explain_describes_what_people_use_daily(kubectl: Kubectl, path: str) -> None:
+    told = kubectl("explain", path)
+    assert "DESCRIPTION:" in told
+    assert [before for before, line in pairwise(told.splitlines()) if "<no description>" in line] == []
 
 
 def test_explain_of_what_is_not_there(refused: Kubectl) -> None:
