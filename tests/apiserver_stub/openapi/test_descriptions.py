@@ -40,11 +40,9 @@ def test_what_is_said_is_one_sentence(short: str) -> None:
 
 def test_the_file_is_sorted_with_a_line_for_each_field() -> None:
     """So that a change of one sentence is a change of one line."""
-    quoted = json.dumps
-    parts = (
-        f"{quoted(short)}: {{\n"
-        + ",\n".join(f"  {quoted(field)}: {quoted(sentence)}" for field, sentence in sorted(told.items()))
-        + "\n}"
-        for short, told in sorted(DESCRIBED.items())
-    )
-    assert TEXT == "{\n" + ",\n".join(parts) + "\n}\n"
+    parts = [f"{json.dumps(short)}: {{\n{_lines(told)}\n}}" for short, told in sorted(DESCRIBED.items())]
+    assert "".join(["{\n", ",\n".join(parts), "\n}\n"]) == TEXT
+
+
+def _lines(told: dict[str, str]) -> str:
+    return ",\n".join(f"  {json.dumps(field)}: {json.dumps(sentence)}" for field, sentence in sorted(told.items()))

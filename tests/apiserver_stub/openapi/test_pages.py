@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.kinds.registry import Kinds, built_in
-from apiserver_stub.openapi import OpenApi
+from apiserver_stub.openapi import OpenApi, definitions, pages
 from controller_manager.api.errors import NotAcceptable, NotFound
 from controller_manager.api.wire import Request
 
@@ -79,6 +79,20 @@ def test_other_documents_are_not_found(ask: Callable[..., Any], path: str) -> No
 
 def test_other_paths_are_somebody_elses(kinds: Kinds) -> None:
     assert OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi") is None
+
+
+def test_definitions_are_read_when_the_first_document_is_asked_for(
+    kinds: Kinds, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Servers start, and serve objects, without them."""
+    read: list[bool] = []
+    monkeypatch.setattr(pages, "built_in", lambda: read.append(True) or definitions.built_in())
+    descriptions = OpenApi(kinds)
+    assert descriptions.answer(Request("GET", "/api/v1/pods"), "/api/v1/pods") is None
+    assert read == []
+    ask("/openapi/v3/api/v1", of=descriptions)
+    ask("/openapi/v2", of=descriptions)
+    assert read == [True]
 
 
 def test_they_follow_the_kinds(ask: Callable[..., Any]) -> None:
