@@ -17,11 +17,13 @@ from apiserver_stub.build import ApiServer, build
 from apiserver_stub.certificates import ServerCertificates, close_folders
 from apiserver_stub.component_statuses import Ask
 from apiserver_stub.flags import FLAGS, LogOptions, ServingOptions
+from apiserver_stub.server import on_behalf
 from apiserver_stub.store.refusals import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.base.unhandled import unhandled
+from controller_manager.base.watchdog import Watchdog
 from controller_manager.options import Parsed, command_line
 from controller_manager.serving.contexts import Contexts
 from controller_manager.serving.probe import probe
@@ -91,6 +93,8 @@ async def _serve_until_signal(
     async with Tasks() as tasks:
         upkeep = partial(api.keep_settled, site.port, certificates.published)
         tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+        watchdog = Watchdog(runtime.log("watchdog"), runtime.registry, on_behalf)
+        tasks.start(keep_running(watchdog.run, log, name="watchdog"), name="watchdog")
         tasks.start(keep_running(partial(certificates.keep, site.port), log, name="certificates"), name="certificates")
         await stop.wait()
     for one in _SIGNALS:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FrameType
 
 from apiserver_stub.audit import HEADER, AuditIds
 from apiserver_stub.call import Answer, Call, User
@@ -39,6 +40,17 @@ class Desks:
     page: Page
     answer: Answer
     patience: float = 60.0
+
+
+def on_behalf(frame: FrameType) -> str:
+    """The request a frame of this module answers, and of whom, as far as it is known; empty for other frames."""
+    if frame.f_code is Server._serve.__code__:
+        call: Call = frame.f_locals["call"]
+        return f"{call.request.method} {call.request.path!a} of {call.user.name!a}"
+    if frame.f_code is Server.handle.__code__:
+        request: Request = frame.f_locals["request"]
+        return f"{request.method} {request.path!a}"
+    return ""
 
 
 class Server:

@@ -99,7 +99,9 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[
     from controller_manager.app.network import HttpNetwork
     from controller_manager.base.log import get_logger
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
+    from controller_manager.base.tasks import Tasks, keep_running
     from controller_manager.base.unhandled import unhandled
+    from controller_manager.base.watchdog import Watchdog
     from controller_manager.client import ConfigError
     from controller_manager.client.transport_metrics import TransportMetrics
     from controller_manager.serving import CannotListen
@@ -114,7 +116,10 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)
         obey_signals(manager.stop, end_at_once)
         collect_garbage_seldom()
-        return (await manager.run()).status
+        log = runtime.log("watchdog")
+        async with Tasks() as tasks:
+            tasks.start(keep_running(Watchdog(log, runtime.registry).run, log, name="watchdog"), name="watchdog")
+            return (await manager.run()).status
 
     def end_at_once(why: str) -> None:
         get_logger("main").error("stopped", reason=why, status=1)

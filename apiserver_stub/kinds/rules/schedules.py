@@ -4,6 +4,7 @@ import re
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _MACRO = re.compile(r"@(yearly|annually|monthly|weekly|daily|midnight|hourly|every ([0-9.]+(ns|us|µs|ms|s|m|h))+)")
+_LONGEST_TOLD = 300  # characters of a schedule that a message shows
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 # Of minute, hour, day, month and day of the week: the bounds and the words for numbers, beginning with the lowest.
@@ -20,11 +21,13 @@ def schedule(text: str) -> str:
         return "" if _MACRO.fullmatch(text) else f"unrecognized descriptor: {text}"
     parts = text.split()
     if len(parts) != len(_SCHEDULE):
-        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)}]"
-    bad = [
-        part for part, row in zip(parts, _SCHEDULE, strict=True) if not all(_times(t, *row) for t in part.split(","))
-    ]
-    return f"failed to parse: {', '.join(bad)}" if bad else ""
+        return f"expected exactly 5 fields, found {len(parts)}: [{' '.join(parts)[:_LONGEST_TOLD]}]"
+    bad = [part for part, row in zip(parts, _SCHEDULE, strict=True) if not _listed(part, *row)]
+    return f"failed to parse: {', '.join(bad)[:_LONGEST_TOLD]}" if bad else ""
+
+
+def _listed(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
+    return all(_times(part, low, high, words) for part in set(text.split(",")))
 
 
 def _times(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:

@@ -1,0 +1,130 @@
+"""Work on large objects: done in a thread, bounded, and decided again when the world has moved on meanwhile."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from apiserver_stub.build import ApiServer, build
+from apiserver_stub.encode.body import JSON, JSON_PATCH, YAML, is_large_request
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.offload import Offload, is_large
+from controller_manager.api.errors import TooManyRequests
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.clock import wall_seconds
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import all_of
+
+pytestmark = pytest.mark.virtual
+
+ADMIN = Certificate("admin", ("system:masters",))
+NAMESPACES, CONFIGS = "/api/v1/namespaces", "/api/v1/namespaces/a/configmaps"
+CROWD = {"metadata": {"name": "crowd"}, "data": {f"k{number}": "" for number in range(3000)}}
+
+
+@pytest.mark.parametrize(
+    ("data", "large"),
+    [(b"{}", False), (b"a" * 9_000, False), (b'"",' * 300, False), (b'"",' * 3000, True), (b"a" * 200_000, True),
+     (b"{}" * 5000, True), (b"[" * 9000, True)],
+)  # fmt: skip
+def test_many_values_or_bytes_are_much_work(data: bytes, large: bool) -> None:
+    assert is_large(data) is large
+
+
+@pytest.mark.parametrize(
+    ("media", "body", "large"),
+    [
+        (JSON, b"{}", False),
+        (YAML, b"a: 1", False),
+        (YAML, b"a: &a [1]\nb: *a", True),
+        (YAML, b"a" * 5000, True),
+        (YAML, b"{" + b" " * 5000 + b"}", False),
+        (JSON_PATCH, b'[{"op":"add"}]', False),
+        (JSON_PATCH, b'[{"op":"copy"}]', True),
+        (JSON_PATCH, b'[{"op":"\\u0063opy"}]', True),
+        ("application/vnd.kubernetes.protobuf", b"k8s" * 3000, True),
+    ],
+)
+def test_a_small_body_may_stand_for_much(media: str, body: bytes, large: bool) -> None:
+    assert is_large_request(Request("PUT", "/", (), {"content-type": media}, body)) is large
+
+
+async def test_work_is_done_in_another_thread_by_the_clock_of_the_loop() -> None:
+    await asyncio.sleep(1000)
+    offload = Offload()
+    thread, time = await offload.run(lambda: (threading.get_ident(), wall_seconds()))
+    assert (thread != threading.get_ident(), time) == (True, wall_seconds())
+    with pytest.raises(ZeroDivisionError):
+        await offload.run(lambda: 1 // 0)
+    offload.close()
+
+
+async def test_work_that_would_wait_too_long_is_refused_with_the_advice_to_come_again() -> None:
+    offload, go_on = Offload(most_waiting=2), threading.Event()
+
+    async def refused() -> None:
+        await asyncio.sleep(0)
+        with pytest.raises(TooManyRequests) as refusal:
+            await offload.run(lambda: None)
+        assert refusal.value.details is not None
+        assert refusal.value.details.retry_after_seconds == 1
+        go_on.set()
+
+    await all_of(offload.run(go_on.wait), offload.run(go_on.wait), refused())
+    assert await offload.run(lambda: 1) == 1
+    offload.close()
+
+
+async def _server() -> ApiServer:
+    server = build(FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1")), Runtime("test"))
+    await server.start()
+    assert await _ask(server, "POST", NAMESPACES, {"metadata": {"name": "a"}}) == 201
+    return server
+
+
+async def _ask(server: ApiServer, method: str, path: str, body: object = None, media: str = JSON) -> int:
+    data = b"" if body is None else json.dumps(body).encode()
+    return (await server.handle(Request(method, path, (), {"content-type": media}, data, ADMIN))).status
+
+
+async def test_a_large_object_is_changed_by_all_who_change_it_at_the_same_time() -> None:
+    server = await _server()
+    assert await _ask(server, "POST", CONFIGS, CROWD) == 201
+    patches = [_ask(server, "PATCH", f"{CONFIGS}/crowd", {"data": {f"new{n}": "1"}}, "application/merge-patch+json")
+               for n in range(5)]  # fmt: skip
+    assert await all_of(*patches) == [200] * 5
+    row = server.store.get("configmaps", "a/crowd")
+    assert row is not None
+    assert {f"new{n}" for n in range(5)} <= json.loads(row.data)["data"].keys()
+    await server.stop()
+
+
+async def test_a_large_object_is_created_once_however_many_create_it() -> None:
+    server = await _server()
+    codes = await all_of(*(_ask(server, "POST", CONFIGS, CROWD) for _ in range(4)))
+    assert sorted(codes) == [201, 409, 409, 409]
+    await server.stop()
+
+
+async def test_a_large_object_is_not_created_in_a_namespace_that_goes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However late: here after the last of its steps in the thread."""
+    server, steps = await _server(), []
+    perform = Offload.run
+
+    async def run(self: Offload, step: Callable[[], Any]) -> Any:
+        done = await perform(self, step)
+        steps.append(step)
+        if len(steps) == 3:
+            assert await _ask(server, "DELETE", f"{NAMESPACES}/a") == 200
+        return done
+
+    monkeypatch.setattr(Offload, "run", run)
+    assert await _ask(server, "POST", CONFIGS, CROWD) == 403
+    assert len(steps) == 3
+    assert server.store.get("configmaps", "a/crowd") is None
+    await server.stop()

@@ -1,0 +1,84 @@
+"""The watchdog of an event loop: it measures on a loop of real time, and says who was in the way."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import FrameType
+
+import pytest
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from controller_manager.base.log import get_logger
+from controller_manager.base.tasks import Tasks
+from controller_manager.base.watchdog import Watchdog
+
+BLOCK = 0.4
+
+
+def _in_the_way(_key: str) -> None:
+    time.sleep(BLOCK)
+
+
+async def _reconcile(key: str) -> None:
+    _in_the_way(key)
+
+
+def _by_key(frame: FrameType) -> str:
+    return f"GET {frame.f_locals['key']} of jane" if frame.f_code is _reconcile.__code__ else ""
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """Where delays are counted."""
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def lines() -> Iterator[list[dict[str, object]]]:
+    """What is logged."""
+    with capture_logs() as found:
+        yield found  # type: ignore[misc]
+
+
+@pytest.fixture
+async def tasks() -> AsyncIterator[Tasks]:
+    """Tasks that end with the test."""
+    async with Tasks() as made:
+        yield made
+
+
+async def _blocked(tasks: Tasks, watchdog: Watchdog, times: int = 1) -> None:
+    tasks.start(watchdog.run(), name="watchdog")
+    for _ in range(times):
+        await asyncio.sleep(0.1)
+        await tasks.start(_reconcile("default/a"), name="endpoints default/a")
+    await asyncio.sleep(0.1)
+
+
+async def test_who_blocks_the_event_loop_is_named_with_its_task_and_stack(tasks, registry, lines) -> None:
+    await _blocked(tasks, Watchdog(get_logger("test"), registry))
+    (line,) = (line for line in lines if line["event"] == "the event loop was blocked")
+    assert line["by"] == "endpoints default/a"
+    assert str(line["stack"]).startswith("_in_the_way (test_watchdog.py:")
+    assert "< _reconcile (test_watchdog.py:" in str(line["stack"])
+    assert line["seconds"] >= BLOCK / 2
+
+
+async def test_a_frame_may_tell_on_whose_behalf_it_runs(tasks, registry, lines) -> None:
+    await _blocked(tasks, Watchdog(get_logger("test"), registry, _by_key))
+    assert lines[0]["by"] == "GET default/a of jane"
+
+
+async def test_delays_of_the_event_loop_are_exported(tasks, registry) -> None:
+    await _blocked(tasks, Watchdog(get_logger("test"), registry))
+    name = "asyncio_event_loop_delay_seconds"
+    whole = registry.get_sample_value(f"{name}_count")
+    assert whole is not None
+    assert whole > (registry.get_sample_value(f"{name}_bucket", {"le": "0.1"}) or 0)
+    assert (registry.get_sample_value(f"{name}_sum") or 0) >= BLOCK / 2
+
+
+async def test_the_log_is_not_flooded_by_a_loop_that_is_blocked_again_and_again(tasks, registry, lines) -> None:
+    await _blocked(tasks, Watchdog(get_logger("test"), registry), times=3)
+    assert len(lines) == 1
