@@ -17,6 +17,8 @@ from apiserver_stub.admission import (
     tolerate_illness,
 )
 from apiserver_stub.admission.autoscalers import keep_one
+from apiserver_stub.admission.limit_ranges import LimitRanges
+from apiserver_stub.admission.priorities import Priorities
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.chain import Authenticator, Who
 from apiserver_stub.authn.reviews import authentication_reviews
@@ -241,8 +243,9 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     addresses = ServiceAddresses(store, network.services, network.node_ports)
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
     namespaces = NamespaceLifecycle(store.get)
-    first = [namespaces, tolerate_illness, requests.sender, restrict_subjects, *to_zero]
-    return Admission(first, [namespaces, requests.verdict, addresses])
+    limits, priorities = LimitRanges(store), Priorities(store)
+    first = [namespaces, limits.fill, priorities, tolerate_illness, requests.sender, restrict_subjects, *to_zero]
+    return Admission(first, [namespaces, limits.check, requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

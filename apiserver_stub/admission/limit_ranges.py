@@ -1,0 +1,136 @@
+"""What the LimitRanges of a namespace make of its pods and claims: defaults of containers, then bounds.
+
+The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.call import Tree
+from apiserver_stub.kinds.pod_resources import total
+from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.store.store import Store
+from controller_manager.api.errors import forbidden
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.quantity import Quantity, parse
+
+_PODS, _CLAIMS, _RANGES = "pods", "persistentvolumeclaims", "limitranges"
+_TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
+_SORTS = (("containers", "container"), ("initContainers", "init container"))
+_DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
+
+Amounts = Mapping[str, str]
+
+
+class LimitRanges:
+    """Steps of admission: `fill` among the first, `check` among the last. They read the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def fill(self, request: AdmissionRequest) -> None:
+        """Give the containers of a new pod, or of one that is resized, what they do not say themselves."""
+        if request.kind.storage != _PODS or not _concerned(request):
+            return
+        for limits in self._of(request.namespace):
+            fill(request.tree, limits)
+
+    def check(self, request: AdmissionRequest) -> None:
+        """Raises `Forbidden` for what exceeds the limits."""
+        if not _concerned(request):
+            return
+        found = [why for limits in self._of(request.namespace) for why in exceeded(request.tree, limits)]
+        if found:
+            kind, why = request.kind, found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+            raise forbidden(kind.group, kind.plural, request.name, why)
+
+    def _of(self, namespace: str) -> Iterator[Sequence[Tree]]:
+        for row in self._store.snapshot(_RANGES).items(prefix=f"{namespace}/"):
+            yield orjson.loads(row.data).get("spec", {}).get("limits") or ()
+
+
+def _concerned(request: AdmissionRequest) -> bool:
+    """Resources of a pod are settled when it is created, those of a claim may grow; what is going is let go."""
+    if get_in(request.old, ("metadata", "deletionTimestamp")) or request.operation == "delete":
+        return False
+    if request.kind.storage == _PODS:
+        return request.subresource == ("resize" if request.operation == "update" else "")
+    return request.kind.storage == _CLAIMS and not request.subresource
+
+
+def fill(pod: Tree, limits: Sequence[Tree]) -> None:
+    """Give containers the defaults of a LimitRange, in place, and note in an annotation which."""
+    spec, told = dict(pod.get("spec") or {}), []
+    for field, called in _SORTS:
+        if field in spec:
+            containers = [dict(container) for container in spec[field]]
+            told += [line for each in containers for line in _fill_container(each, limits, called)]
+            spec[field] = containers
+    if told:
+        pod["spec"] = spec
+        put_in(pod, _TOLD, f"LimitRanger plugin set: {'; '.join(told)}")
+
+
+def _fill_container(container: Tree, limits: Sequence[Tree], called: str) -> Iterator[str]:
+    for field, source, word in _DEFAULTS:
+        defaults: dict[str, Any] = {}
+        for limit in limits:
+            if limit.get("type") == "Container":
+                defaults.update(limit.get(source) or {})
+        said = get_in(container, ("resources", field)) or {}
+        lacking = {name: amount for name, amount in defaults.items() if name not in said}
+        if lacking:
+            put_in(container, ("resources", field), {**said, **lacking})
+            yield f"{', '.join(sorted(lacking))} {word} for {called} {container.get('name', '')}"
+
+
+def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
+    """Every bound of a LimitRange that a pod or a claim does not keep."""
+    spec = tree.get("spec") or {}
+    is_pod = tree.get("kind") == "Pod"
+    for limit in limits:
+        match limit.get("type"):
+            case "Container" if is_pod:
+                for container in (*spec.get("containers", ()), *spec.get("initContainers", ())):
+                    resources = container.get("resources") or {}
+                    yield from _outside(limit, resources.get("requests") or {}, resources.get("limits") or {})
+            case "Pod" if is_pod:
+                yield from _outside(limit, _of_pod(spec, "requests"), _of_pod(spec, "limits"))
+            case "PersistentVolumeClaim" if not is_pod:
+                asked = get_in(spec, ("resources", "requests")) or {}
+                yield from _outside({**limit, "maxLimitRequestRatio": {}}, asked, asked)
+
+
+def _of_pod(spec: Tree, field: str) -> Amounts:
+    return {**total(spec, field), **(get_in(spec, ("resources", field)) or {})}
+
+
+def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
+    """The bounds of one entry that these resources do not keep."""
+    per = limit["type"]
+    for name, least in (limit.get("min") or {}).items():
+        found = [amount for amount in (requests.get(name), limits.get(name)) if amount is not None]
+        if name not in requests:
+            yield f"minimum {name} usage per {per} is {least}, and no request says how much"
+        elif smaller := [amount for amount in found if _of(amount) < _of(least)]:
+            yield f"minimum {name} usage per {per} is {least}, not {smaller[0]}"
+    for name, most in (limit.get("max") or {}).items():
+        found = [amount for amount in (limits.get(name), requests.get(name)) if amount is not None]
+        if name not in limits:
+            yield f"maximum {name} usage per {per} is {most}, and no limit says how much"
+        elif greater := [amount for amount in found if _of(amount) > _of(most)]:
+            yield f"maximum {name} usage per {per} is {most}, not {greater[0]}"
+    for name, ratio in (limit.get("maxLimitRequestRatio") or {}).items():
+        asked, allowed = requests.get(name, "0"), limits.get(name, "0")
+        if not (_of(asked) and _of(allowed)):
+            yield f"{name} max limit to request ratio per {per} is {ratio}, and there are not both"
+        elif _of(allowed) / _of(asked) > _of(ratio):
+            yield f"{name} max limit to request ratio per {per} is {ratio}, not {_of(allowed) / _of(asked):f}"
+
+
+def _of(text: str) -> Any:
+    quantity: Quantity = parse(text)
+    return quantity.number

@@ -1,0 +1,110 @@
+"""The priority of a pod, from the class it names or the default of the cluster: the usual plug-in Priority.
+
+| the pod, when it is created                          | is given                                              |
+|------------------------------------------------------|-------------------------------------------------------|
+| names a class                                        | its value and preemption policy; refused if not there |
+| names none, and classes are the default              | the one of the lowest value, its name too             |
+| names none, and no class is the default              | 0 and PreemptLowerPriority                            |
+| says a priority or policy itself                     | refused unless it is the same                         |
+
+An update that leaves them out means "as they are". A second class cannot be the default.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.call import Tree
+from apiserver_stub.store.store import Store
+from controller_manager.api.errors import ApiError, forbidden
+from controller_manager.api.model import Model, ObjectMeta
+from controller_manager.api.platform import GROUP_DOMAIN
+
+_PODS = "pods"
+_CLASSES = f"priorityclasses.scheduling.{GROUP_DOMAIN}"
+_FIELDS = ("priority", "preemptionPolicy")
+
+
+class PriorityClass(Model):
+    """As much of a class as decides."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str | None = None
+
+
+_STORED = msgspec.json.Decoder(PriorityClass)
+_UNSAID = PriorityClass(preemption_policy="PreemptLowerPriority")
+
+
+def default_of(classes: Iterable[PriorityClass]) -> PriorityClass | None:
+    """The class of pods that name none."""
+    return min((each for each in classes if each.global_default), key=lambda each: each.value, default=None)
+
+
+def prioritized(spec: Tree, of: PriorityClass) -> Tree:
+    """What a pod of that class says of its priority. Raises `ValueError` if `spec` says otherwise."""
+    given: dict[str, Any] = {"priority": of.value}
+    if of.preemption_policy is not None:
+        given["preemptionPolicy"] = of.preemption_policy
+    for name, value in given.items():
+        if spec.get(name) not in (None, value):
+            raise ValueError(f"spec.{name} is {spec[name]}, but follows from the priority class of the pod: {value}")
+    return {"priorityClassName": of.metadata.name, **given} if of.metadata.name else given
+
+
+class Priorities:
+    """A step of admission; reads classes from the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Raises `Forbidden`."""
+        if request.subresource or request.operation == "delete":
+            return
+        if request.kind.storage == _CLASSES:
+            self._check_default(request)
+        elif request.kind.storage == _PODS:
+            self._prioritize(request)
+
+    def _prioritize(self, request: AdmissionRequest) -> None:
+        spec = dict(request.tree.get("spec") or {})
+        before = (request.old or {}).get("spec") or {}
+        if request.operation == "update":
+            kept = {name: before[name] for name in _FIELDS if name in before and spec.get(name) is None}
+        else:
+            kept = self._given(request, spec)
+        request.tree["spec"] = {**spec, **kept}
+
+    def _given(self, request: AdmissionRequest, spec: Tree) -> Tree:
+        name = spec.get("priorityClassName")
+        found = self._named(name) if name else default_of(self._classes()) or _UNSAID
+        if found is None:
+            raise _refused(request, f"there is no PriorityClass {name}")
+        try:
+            return prioritized(spec, found)
+        except ValueError as error:
+            raise _refused(request, str(error)) from None
+
+    def _check_default(self, request: AdmissionRequest) -> None:
+        if not request.tree.get("globalDefault"):
+            return
+        default = default_of(self._classes())
+        if default is not None and (request.operation == "create" or default.metadata.name != request.name):
+            raise _refused(request, f"the PriorityClass {default.metadata.name} is the default already, and one may be")
+
+    def _named(self, name: str) -> PriorityClass | None:
+        row = self._store.get(_CLASSES, name)
+        return None if row is None else _STORED.decode(row.data)
+
+    def _classes(self) -> list[PriorityClass]:
+        rows = self._store.snapshot(_CLASSES).items()
+        return [_STORED.decode(row.data) for row in rows if row.field("globalDefault") == "true"]
+
+
+def _refused(request: AdmissionRequest, why: str) -> ApiError:
+    return forbidden(request.kind.group, request.kind.plural, request.name, why)

@@ -1,0 +1,83 @@
+"""Which priority a pod gets, from the classes there are."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission.priorities import PriorityClass, default_of, prioritized
+from controller_manager.api.model import ObjectMeta
+from tests.document_1.conftest import Api, started
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+PODS = "/api/v1/namespaces/default/pods"
+Make = Callable[..., Awaitable[Any]]
+
+
+def a_class(name: str, value: int, policy: str | None = None) -> PriorityClass:
+    return PriorityClass(ObjectMeta(name=name), value, True, policy)
+
+
+def test_of_two_defaults_the_lower_one_counts() -> None:
+    assert default_of([a_class("high", 9), a_class("low", -3)]) == a_class("low", -3)
+    assert default_of([PriorityClass(ObjectMeta(name="no-default"), 1)]) is None
+
+
+@pytest.mark.parametrize(
+    ("spec", "of", "given"),
+    [
+        ({}, a_class("c", 5, "Never"), {"priorityClassName": "c", "priority": 5, "preemptionPolicy": "Never"}),
+        ({"priority": 5}, a_class("c", 5), {"priorityClassName": "c", "priority": 5}),
+        ({}, a_class("", 0, "Never"), {"priority": 0, "preemptionPolicy": "Never"}),
+    ],
+)
+def test_a_pod_is_given_what_its_class_says(spec: dict[str, Any], of: PriorityClass, given: dict[str, Any]) -> None:
+    assert prioritized(spec, of) == given
+
+
+@pytest.mark.parametrize("spec", [{"priority": 6}, {"preemptionPolicy": "PreemptLowerPriority"}])
+def test_what_a_pod_says_itself_must_be_what_its_class_says(spec: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="follows from the priority class"):
+        prioritized(spec, a_class("c", 5, "Never"))
+
+
+async def made(api: Api, name: str, **spec: Any) -> Any:
+    containers = [{"name": "c", "image": "i"}]
+    pod = {"metadata": {"name": name}, "spec": {"containers": containers, **spec}}
+    return await api.ask("POST", PODS, pod)
+
+
+async def test_the_server_resolves_priorities_of_pods() -> None:
+    async with started() as api:
+        plain = (await made(api, "plain")).tree["spec"]
+        assert (plain["priority"], plain["preemptionPolicy"], plain.get("priorityClassName")) == (
+            0,
+            "PreemptLowerPriority",
+            None,
+        )
+        critical = (await made(api, "critical", priorityClassName="system-node-critical")).tree["spec"]
+        assert critical["priority"] == 2_000_001_000
+        default = {"metadata": {"name": "usual"}, "value": 7, "globalDefault": True}
+        assert (await api.ask("POST", CLASSES, default)).status == 201
+        usual = (await made(api, "usual")).tree["spec"]
+        assert (usual["priority"], usual["priorityClassName"]) == (7, "usual")
+
+
+async def test_a_class_that_is_not_there_or_a_second_default_is_refused() -> None:
+    async with started() as api:
+        refused = await made(api, "p", priorityClassName="missing")
+        assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
+        for name, status in (("one", 201), ("two", 403)):
+            default = {"metadata": {"name": name}, "value": 7, "globalDefault": True}
+            assert (await api.ask("POST", CLASSES, default)).status == status
+        changed = await api.patch(f"{CLASSES}/one", {"description": "still the default"})
+        assert changed.status == 200
+
+
+async def test_an_update_that_leaves_the_priority_out_keeps_it() -> None:
+    async with started() as api:
+        pod = (await made(api, "p")).tree
+        del pod["spec"]["priority"], pod["spec"]["preemptionPolicy"]
+        pod["metadata"]["labels"] = {"a": "b"}
+        answer = await api.ask("PUT", f"{PODS}/p", pod)
+        assert (answer.status, answer.tree["spec"]["priority"]) == (200, 0)
