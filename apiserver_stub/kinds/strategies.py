@@ -34,6 +34,7 @@ def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
         unconditional_update=name not in _CONDITIONAL,
         shows_deleted=name in _SHOWN_WHEN_GONE,
         dependents=_DEPENDENTS.get(name, "Background"),
+        lists_deleted=name not in _FLEETING,
         fleeting=name in _FLEETING,
     )
 

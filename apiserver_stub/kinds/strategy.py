@@ -50,8 +50,9 @@ class Strategy:
     deletion; `dependents` is the propagation policy of a delete that names none, empty where objects have no
     dependents. `born_with_status` lets the creator set the status; `creates_on_update` says whether a PUT of a
     missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
-    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `fleeting` whether objects
-    expire that nobody writes any more.
+    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
+    deletecollection is answered with the list of the objects instead of a `Status`, `fleeting` whether objects expire
+    that nobody writes any more.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -68,6 +69,7 @@ class Strategy:
     creates_on_update: bool = False
     unconditional_update: bool = True
     shows_deleted: bool = False
+    lists_deleted: bool = True
     fleeting: bool = False
 
     @property

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Reply
+from apiserver_stub.call import Call, Items, Reply
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.cut import cut
 from apiserver_stub.verbs.delete import remove, warnings
 from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
-from apiserver_stub.verbs.list import read_page
-from apiserver_stub.verbs.rows import success
+from apiserver_stub.verbs.list import Page, Reading, read_page
+from apiserver_stub.verbs.rows import all_served, success
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import ApiError, Cause, NotFound
@@ -20,7 +20,8 @@ _BATCH = 4 << 20  # bytes of objects
 
 
 async def delete_collection(tools: Tools, call: Call) -> Reply:
-    """A `Status`; with `limit`, its metadata has the `continue` token with which to delete the next ones.
+    """The list of what was found, as it was before; with `limit`, it has the `continue` token with which to delete the
+    next ones. Kinds that do not list what they delete answer a `Status` with the same token.
 
     When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
     """
@@ -34,7 +35,15 @@ async def delete_collection(tools: Tools, call: Call) -> Reply:
         refusals += await _delete(tools, call, rows, options)
     if refusals:
         raise refusals[0]
-    return Reply(success(call, token=reading.token(page)), 200, warnings(call, options))
+    told = warnings(call, options)
+    if not call.kind.strategy.lists_deleted:
+        return Reply(success(call, token=reading.token(page)), 200, told)
+    return Reply(await _found(tools, call, reading, page), 200, told)
+
+
+async def _found(tools: Tools, call: Call, reading: Reading, page: Page) -> Items:
+    objects = await all_served(call.kind, page.rows, tools.offload)
+    return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
 
 
 def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:

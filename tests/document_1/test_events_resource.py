@@ -110,7 +110,8 @@ async def test_the_endpoints(api: Any) -> None:
     assert (await api.patch(f"{EVENTS}/e", {"series": {"count": 5}})).tree["series"]["count"] == 5
     assert (await api.delete(f"{EVENTS}/e")).tree["kind"] == "Status"
     await api.ask("POST", EVENTS, event())
-    assert (await api.delete(EVENTS)).status == 200
+    gone = await api.delete(EVENTS)
+    assert (gone.status, gone.tree["kind"], gone.tree["status"]) == (200, "Status", "Success")
     assert (await api.get(EVENTS)).names == []
 
 
