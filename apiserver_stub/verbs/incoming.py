@@ -31,7 +31,22 @@ def fit(call: Call, body: Body, node: Node, kind: str, refuse: Callable[[str], A
     if get_in(body.tree, ("metadata", "managedFields")) == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
         put_in(body.tree, ("metadata", "managedFields"), [{}])
-    return _judge(call, body, clean_tree(body.tree, node), kind, refuse)
+    warnings = _judge(call, body, clean_tree(body.tree, node), kind, refuse)
+    return (*warnings, *_drop_repeated_owners(body.tree))
+
+
+def _drop_repeated_owners(tree: Tree) -> Warnings:
+    """Keep each owner reference once, and tell the caller of those that came again."""
+    owners: list[Tree] = get_in(tree, ("metadata", "ownerReferences")) or []
+    distinct: dict[frozenset[tuple[str, str | bool]], Tree] = {}
+    repeated: dict[str, None] = {}
+    for owner in owners:
+        if distinct.setdefault(frozenset(owner.items()), owner) is not owner:
+            repeated[owner.get("uid", "")] = None
+    if not repeated:
+        return ()
+    tree["metadata"]["ownerReferences"] = list(distinct.values())
+    return (f"metadata.ownerReferences has duplicate entries, of which one is kept; their uids: {', '.join(repeated)}",)
 
 
 def check(call: Call, body: Body, node: Node, kind: str) -> Warnings:

@@ -1,12 +1,14 @@
 """Who writes, and what that does to the record of owners, `metadata.managedFields` (document 1, Update operations)."""
 
 from collections.abc import Callable
+from functools import partial
 
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.managed_fields import UPDATE, Author, Entries, accepted, updated
+from apiserver_stub.patch.typed import Changes
 from apiserver_stub.patch.versions import Comparison, Versions, tracked
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.timestamps import format_time
@@ -20,11 +22,22 @@ _RECORD = "managedFields"
 
 
 def sign_new(tools: Tools, call: Call, tree: Tree, time: str) -> None:
-    """Record that the caller owns all it said, and what was filled in for it."""
-    author = author_of(call)
-    said = tracked(writable(tree, call.kind.strategy, ""))
-    fields = Versions(tools.kinds, call.kind).own.typed.born(said)
+    """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
+    what the object does not have yet.
+    """
+    author, versions = author_of(call), Versions(tools.kinds, call.kind)
+    said = writable(tree, call.kind.strategy, "")
+    if named := accepted(record_of(tree), []):
+        put_record(tree, updated(named, author, partial(_born_in, versions, said), time))
+        return
+    fields = versions.own.typed.born(tracked(said))
     put_record(tree, [author.entry(fields, time)] if fields else [])
+
+
+def _born_in(versions: Versions, tree: Tree, api_version: str) -> Changes | None:
+    """All fields of a new object, seen in a version; None when there is no such version."""
+    version = versions.find(api_version)
+    return None if version is None else Changes(version.typed.born(tracked(version.into(tree))) or None, None)
 
 
 def sign_change(tools: Tools, call: Call, new: Tree, old: Tree) -> None:

@@ -126,3 +126,55 @@ async def test_subresources_do_not_touch_the_record_of_others(api, apply, deploy
     wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
     changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
     assert owners(changed).keys() == {("one", "Apply", ""), ("c", "Update", "status")}
+
+
+def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str = "x", **more: Any) -> Tree:
+    return {
+        "manager": manager, "operation": operation, "apiVersion": version, "time": "2020-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": fields, **more,
+    }  # fmt: skip
+
+
+# What a real server keeps of the entries that a new object brings along; the creator owns all the object has.
+@pytest.mark.parametrize(
+    ("brought", "kept"),
+    [
+        ([("Update", {"f:spec": {"f:replicas": {}}})], []),
+        ([("Apply", {"f:spec": {"f:replicas": {}, "f:paused": {}}})], [("Apply", {"f:spec": {"f:paused": {}}})]),
+        ([("Update", {"f:spec": {"f:paused": {}}})], [("Update", {"f:spec": {"f:paused": {}}})]),
+        ([("Apply", {"f:spec": {"f:paused": {}}}, "apps/v1beta9")], []),
+        ([("Apply", {"f:spec": {"f:paused": {}}}), ("Other", {})], []),
+        ([("Update", {"strange": {}})], []),
+    ],
+)
+async def test_a_new_object_keeps_the_owners_it_brings_of_what_it_does_not_have(
+    api, deployment, brought: list[Any], kept: list[Any]
+) -> None:
+    tree = deployment(replicas=1)
+    plain = (await api.post(f"{DEPLOYMENTS}?dryRun=All&fieldManager=maker", tree))["metadata"]["managedFields"]
+    tree["metadata"]["managedFields"] = [_entry(*one) for one in brought]
+    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", tree)
+    found = made["metadata"]["managedFields"]
+    assert [entry for entry in found if entry["manager"] == "x"] == [_entry(*one) for one in kept]
+    (own,) = [entry for entry in found if entry["manager"] == "maker"]
+    assert own["fieldsV1"] == plain[0]["fieldsV1"]
+
+
+async def test_a_restored_object_keeps_the_owner_of_its_status(api, deployment) -> None:
+    """As restore tools send it; the status itself is dropped by both servers."""
+    tree = {**deployment(), "status": {"replicas": 1}}
+    status = _entry("Update", {"f:status": {"f:replicas": {}}}, subresource="status")
+    tree["metadata"]["managedFields"] = [status]
+    made = await api.post(DEPLOYMENTS, tree)
+    assert (made["metadata"]["managedFields"][0], made["status"]) == (status, {})
+
+
+async def test_owners_in_another_version_keep_what_is_absent_there(api) -> None:
+    owned = {"f:spec": {"f:minReplicas": {}, "f:behavior": {}}}
+    tree = {
+        "metadata": {"name": "h", "managedFields": [_entry("Apply", owned, "autoscaling/v2")]},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
+    }
+    made = await api.post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", tree)
+    entry = made["metadata"]["managedFields"][0]
+    assert (entry["operation"], entry["fieldsV1"]) == ("Apply", {"f:spec": {"f:behavior": {}}})

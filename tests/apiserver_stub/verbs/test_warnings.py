@@ -76,3 +76,23 @@ async def test_a_webhook_that_is_not_called_yet(api) -> None:
     url = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
     (warning,) = await _warned(api, "POST", url, {"metadata": {"name": "a"}})
     assert warning.endswith("no webhook is called")
+
+
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+
+
+async def test_duplicate_owner_references_are_kept_once_with_a_warning(api) -> None:
+    """A real server drops the entries that are equal in all fields, keeps the order, and names the uids."""
+    owners = [{**OWNER, "name": "z"}, OWNER, {**OWNER, "uid": "2"}, OWNER, {**OWNER, "controller": False}]
+    kept = [owner for index, owner in enumerate(owners) if index != 3]
+    (warning,) = await _warned(api, "POST", CONFIGS, {"metadata": {"name": "a", "ownerReferences": owners}})
+    assert warning.startswith("metadata.ownerReferences")
+    assert warning.endswith("uids: 1")
+    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["ownerReferences"] == kept
+    replaced = {"metadata": {"name": "a", "ownerReferences": [OWNER, OWNER, OWNER]}}
+    assert len(await _warned(api, "PUT", f"{CONFIGS}/a", replaced)) == 1
+    patch = {"metadata": {"ownerReferences": [OWNER, {**OWNER, "uid": "7"}, OWNER]}}
+    assert len(await _warned(api, "PATCH", f"{CONFIGS}/a", patch, "application/merge-patch+json")) == 1
+    assert (await api.get(f"{CONFIGS}/a"))["metadata"]["ownerReferences"] == [OWNER, {**OWNER, "uid": "7"}]
+    assert await _warned(api, "PUT", f"{CONFIGS}/a", {"metadata": {"name": "a", "ownerReferences": [OWNER]}}) == ()
