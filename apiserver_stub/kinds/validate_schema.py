@@ -8,6 +8,7 @@ from apiserver_stub.kinds.shapes import takes
 from controller_manager.api.errors import Cause
 
 _MISSING = (None, "")
+_JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a template by nobody
 
 
 def check_schema(tree: Tree, node: Node) -> list[Cause]:
@@ -27,7 +28,7 @@ def _object(tree: Tree, node: Node, at: At, found: Problems) -> None:
         if tree.get(name) in _MISSING:
             found.required((at, name))
     for name, value in tree.items():
-        if name in node.fields:
+        if name in node.fields and name not in _JUDGED:
             _value(value, node.fields[name], (at, name), found)
 
 

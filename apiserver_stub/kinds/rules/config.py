@@ -9,7 +9,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.problems import At, Problems, key, place
 from apiserver_stub.kinds.rules.combine import Change, Rules, changes, entries, fixed, record, within
-from apiserver_stub.kinds.rules.metadata import finalizers
+from apiserver_stub.kinds.rules.metadata import namespace_finalizers
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
@@ -100,7 +100,7 @@ RULES = {
     "v1/ConfigMap": Rules(record({"data": _KEYS, "binaryData": _KEYS}, _config_map), _frozen("data", "binaryData")),
     "v1/Secret": Rules(record({"data": _KEYS}, _secret), changes(fixed("type"), _frozen("data"))),
     "v1/Namespace": Rules(
-        within("spec.finalizers", finalizers), parts={"status": _namespace_status}, name=names.label,
+        within("spec.finalizers", namespace_finalizers), parts={"status": _namespace_status}, name=names.label,
     ),
     "apps/v1/ControllerRevision": Rules(_revision, fixed("data")),
 }  # fmt: skip

@@ -46,29 +46,50 @@ def _size(text: str) -> int:
 
 
 def finalizers(values: Any, at: At, found: Problems) -> None:
-    """A list of finalizers."""
+    """The finalizers of an object."""
     for index, name in enumerate(values):
-        if why := names.qualified(name):
-            found.invalid(at, name, why)
-        elif "/" not in name and name not in _STANDARD_FINALIZERS:
-            found.invalid((at, index), name, "must be a standard finalizer or fully qualified")
+        _finalizer(name, at, (at, index), found)
     if "orphan" in values and "foregroundDeletion" in values:
         found.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
 
-def _api_version(text: str) -> str:
-    return "" if text.count("/") < 2 and not text.endswith("/") else "must be <group>/<version> or <version>"
+def namespace_finalizers(values: Any, at: At, found: Problems) -> None:
+    """Those in the spec of a namespace."""
+    for name in values:
+        _finalizer(name, at, at, found)
 
 
-def _may_own(owner: Any, at: At, found: Problems) -> None:
-    if owner.get("kind") == "Event" and owner.get("apiVersion") == "v1":
-        found.invalid(at, owner, "an event owns nothing")
+def _finalizer(name: str, at: At, known_at: At, found: Problems) -> None:
+    """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
+    if why := names.qualified(name):
+        found.invalid(at, name, why)
+    if "/" not in name and name not in _STANDARD_FINALIZERS:
+        found.invalid(known_at, name, "must be a standard finalizer or fully qualified")
 
 
-def _one_controller(owners: Any, at: At, found: Problems) -> None:
-    named = [f"{owner.get('kind')}/{owner.get('name')}" for owner in owners if owner.get("controller") is True]
-    if len(named) > 1:
-        found.invalid(at, owners, f"only one owner may be the controller, not {' and '.join(named)}")
+def _is_version(text: str) -> bool:
+    """Whether it is `<group>/<version>` or `<version>`."""
+    return bool(text) and text.count("/") < 2 and not text.endswith("/")
+
+
+def owner_references(owners: Any, at: At, found: Problems) -> None:
+    """A list of owners. What is wrong is told of the list, as the causes clients know have no index."""
+    controller = ""
+    for owner in owners:
+        version = owner.get("apiVersion", "")
+        if not _is_version(version):
+            found.invalid((at, "apiVersion"), version, "must be <group>/<version> or <version>")
+        for name in ("kind", "name", "uid"):
+            if not owner.get(name):
+                found.invalid((at, name), "", "must not be empty")
+        if owner.get("kind") == "Event" and version == "v1":
+            found.invalid(at, owner, "an event owns nothing")
+        if owner.get("controller") is not True:
+            continue
+        named = f"{owner.get('kind')}/{owner.get('name')}"
+        if controller:
+            found.invalid(at, owners, f"only one owner may be the controller, not {controller} and {named}")
+        controller = controller or named
 
 
 def _printable(text: str) -> str:
@@ -86,7 +107,6 @@ _MANAGER = record({
     "subresource": shorter(SUBRESOURCE_LIMIT),
 })  # fmt: skip
 
-_OWNER = record({"apiVersion": form(_api_version)}, _may_own)
 TEMPLATE = record({"labels": labels, "annotations": annotations})
 _ANY: Rule = record({
     "labels": labels,
@@ -94,7 +114,7 @@ _ANY: Rule = record({
     "finalizers": finalizers,
     "generation": at_least(0),
     "managedFields": each(_MANAGER),
-    "ownerReferences": both(each(_OWNER), _one_controller),
+    "ownerReferences": owner_references,
 })  # fmt: skip
 
 

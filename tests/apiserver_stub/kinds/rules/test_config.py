@@ -7,6 +7,7 @@ import pytest
 I, R, N, F, D, L, M = "Invalid", "Required", "NotSupported", "Forbidden", "Duplicate", "TooLong", "TooMany"  # noqa: E741
 CLAIM, VOLUME, QUOTA, LIMITS = "v1/PersistentVolumeClaim", "v1/PersistentVolume", "v1/ResourceQuota", "v1/LimitRange"
 SCALER, BUDGET = "autoscaling/v2/HorizontalPodAutoscaler", "policy/v1/PodDisruptionBudget"
+OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "x", "uid": "1"}
 OF_CPU = {
     "type": "Resource",
     "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
@@ -38,6 +39,17 @@ AT_SCHEMA = "spec.versions[0].schema.openAPIV3Schema"
         ("v1/Secret", {"type": "kubernetes.io/basic-auth"}, [("data[password]", R), ("data[username]", R)]),
         ("v1/Secret", {"type": "kubernetes.io/service-account-token"},
          [("metadata.annotations[kubernetes.io/service-account.name]", R)]),
+        ("v1/ConfigMap", {"metadata.ownerReferences": [{"apiVersion": "a/b/c", "kind": "", "uid": "1"}]}, [
+            ("metadata.ownerReferences.apiVersion", I), ("metadata.ownerReferences.kind", I),
+            ("metadata.ownerReferences.name", I),
+        ]),
+        ("v1/ConfigMap", {"metadata.ownerReferences": [{**OWNER, "uid": one, "controller": True} for one in "abc"]},
+         [("metadata.ownerReferences", I)]),
+        ("v1/ConfigMap", {"metadata.ownerReferences": [{**OWNER, "kind": "Event"}]}, [("metadata.ownerReferences", I)]),
+        ("v1/ConfigMap", {"metadata.finalizers": ["a b"]}, [("metadata.finalizers", I), ("metadata.finalizers[0]", I)]),
+        ("v1/ConfigMap", {"metadata.finalizers": ["a.b/c", "abc"]}, [("metadata.finalizers[1]", I)]),
+        ("v1/ConfigMap", {"metadata.finalizers": ["a/b/c"]}, [("metadata.finalizers", I)]),
+        ("v1/Namespace", {"spec.finalizers": ["abc", "a b"]}, [("spec.finalizers", I)] * 3),
         ("v1/Namespace", {"metadata.name": "a.b"}, [("metadata.name", I)]),
         ("v1/Node", {"spec.taints.1.effect": "NoSchedule"}, [("spec.taints[1]", D)]),
         ("v1/Node", {"spec.taints.0.value": "a b"}, [("spec.taints[0].value", I)]),
