@@ -7,8 +7,9 @@ from apiserver_stub.verbs.delete_corrupt import remove_unread
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
 from apiserver_stub.verbs.marking import mark
 from apiserver_stub.verbs.modify import Fresh, Outcome, Write, modify
-from apiserver_stub.verbs.rows import mismatch, success
+from apiserver_stub.verbs.rows import success
 from apiserver_stub.verbs.tools import Tools
+from controller_manager.api.errors import conflict
 from controller_manager.base.clock import utc_now
 
 
@@ -56,8 +57,11 @@ def warnings(call: Call, options: DeleteOptions) -> tuple[str, ...]:
 
 
 def _check(call: Call, metadata: Tree, presumed: Preconditions) -> None:
-    if presumed.uid is not None and presumed.uid != metadata["uid"]:
-        raise mismatch(call, "UID", presumed.uid, metadata["uid"])
-    version = presumed.resource_version
-    if version is not None and version != metadata["resourceVersion"]:
-        raise mismatch(call, "ResourceVersion", version, metadata["resourceVersion"])
+    """Raises `Conflict`, which names the kind of the object where others name its resource."""
+    for what, wanted, found in (
+        ("UID", presumed.uid, metadata["uid"]),
+        ("ResourceVersion", presumed.resource_version, metadata["resourceVersion"]),
+    ):
+        if wanted is not None and wanted != found:
+            why = f"the {what} in the precondition ({wanted}) does not match that of the object ({found})"
+            raise conflict(call.kind.group, call.kind.kind, call.name, why)

@@ -114,10 +114,17 @@ class _Named(Model):
     metadata: ObjectMeta = ObjectMeta()
 
 
+def created() -> Item:
+    """What a create answers that makes no object to show."""
+    return Item(Status(status="Success", code=201).encode())
+
+
 def success(call: Call, data: bytes = b"{}", token: str = "") -> Item:
-    """What is answered when there is no object to show: which one it was about, or where a collection goes on."""
+    """What a delete answers when there is no object to show: which one it was, or where a collection goes on. It has
+    no code.
+    """
     kind = call.kind
     uid = msgspec.json.decode(data, type=_Named).metadata.uid
     details = Details(name=call.name, group=kind.group, kind=kind.plural, uid=uid)
     metadata = {"continue": token} if token else {}
-    return Item(Status(metadata=metadata, status="Success", details=details, code=200).encode())
+    return Item(Status(metadata=metadata, status="Success", details=details).encode())

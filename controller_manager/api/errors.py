@@ -44,7 +44,7 @@ class Status(Model):
     def encode(self) -> bytes:
         """The Status as JSON, with its constant fields."""
         body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **msgspec.to_builtins(self)}
-        body["status"], body["code"] = self.status, self.code
+        body["status"] = self.status
         return msgspec.json.encode(body)
 
 

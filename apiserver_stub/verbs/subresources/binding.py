@@ -9,7 +9,7 @@ from apiserver_stub.encode.body import decode_body
 from apiserver_stub.kinds.binding import bind_pod, check_binding, hindrance
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.verbs.modify import Fresh, Write, modify
-from apiserver_stub.verbs.rows import mismatch, success
+from apiserver_stub.verbs.rows import created, mismatch
 from apiserver_stub.verbs.subresources.body import read_body
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import BadRequest, conflict, invalid
@@ -34,7 +34,7 @@ async def bind(tools: Tools, call: Call) -> Reply:
         return Write(tree, settle=partial(tools.settle, call, "update", tree, old))
 
     await modify(tools, call, decide)
-    return Reply(success(call), 201, warnings)
+    return Reply(created(), 201, warnings)
 
 
 async def bind_named(tools: Tools, call: Call) -> Reply:

@@ -11,7 +11,7 @@ from apiserver_stub.verbs.delete import remove
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, as_options
 from apiserver_stub.verbs.modify import Fresh, Write, modify
 from apiserver_stub.verbs.query import is_dry_run
-from apiserver_stub.verbs.rows import key_of, missing, read, stale, success
+from apiserver_stub.verbs.rows import created, key_of, missing, read, stale
 from apiserver_stub.verbs.subresources.body import read_body
 from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import Conflict, NotFound
@@ -40,7 +40,7 @@ async def evict(tools: Tools, call: Call) -> Reply:
             if held is options or not _has_changed(tools, call, held):
                 raise
             continue
-        return Reply(success(call), 201, warnings)
+        return Reply(created(), 201, warnings)
     raise stale(call)
 
 

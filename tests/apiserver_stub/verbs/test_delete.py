@@ -277,7 +277,7 @@ async def test_a_collection_is_deleted_by_selection(api) -> None:
         await api.config(f"a{n}", x="1" if n % 2 else "2")
     await api.config("b", "other", x="1")
     answer = await api("DELETE", f"{CONFIGS}?labelSelector=x=1")
-    assert (answer.status, answer.tree["kind"], answer.tree["status"]) == (200, "Status", "Success")
+    assert (answer.status, answer.tree["kind"], len(answer.tree["items"])) == (200, "ConfigMapList", 75)
     left = (await api.get("/api/v1/configmaps?labelSelector=x"))["items"]
     assert len(left) == 76
     await api.delete(f"{CONFIGS}?dryRun=All")
@@ -308,6 +308,52 @@ async def test_a_limit_deletes_piece_by_piece(api) -> None:
         token = answer["metadata"].get("continue", "")
         left.append((len((await api.get(CONFIGS))["items"]), bool(token)))
     assert left == [(3, True), (1, True), (0, False)]
+
+
+async def test_a_deleted_collection_is_answered_with_the_list_of_what_it_was(api) -> None:
+    """A real server answers `ConfigMapList` with the objects as they were, `metadata.continue` when there is a limit,
+    an empty list when nothing is selected, and shows it as any list.
+    """
+    made = [await api.config(f"a{n}", x="1") for n in range(3)]
+    first = await api.delete(f"{CONFIGS}?limit=2&labelSelector=x", {"propagationPolicy": "Foreground"})
+    assert (first["kind"], first["apiVersion"], "status" in first) == ("ConfigMapList", "v1", False)
+    assert [item["metadata"] for item in first["items"]] == [one["metadata"] for one in made[:2]]
+    assert first["metadata"]["continue"]
+    partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+    rest = await api.delete(f"{CONFIGS}?fieldSelector=metadata.name=a2", accept=partial)
+    assert (rest["kind"], [item["metadata"]["name"] for item in rest["items"]]) == ("PartialObjectMetadataList", ["a2"])
+    table = await api.delete(CONFIGS, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    assert (table["kind"], [row["cells"][0] for row in table["rows"]]) == ("Table", ["a0", "a1"])
+    none = await api.delete(f"{CONFIGS}?labelSelector=nothing")
+    assert (none["kind"], none["items"]) == ("ConfigMapList", [])
+
+
+async def test_a_dry_run_lists_what_it_would_delete(api) -> None:
+    await api.config("a")
+    assert [item["metadata"]["name"] for item in (await api.delete(f"{CONFIGS}?dryRun=All"))["items"]] == ["a"]
+    assert len((await api.get(CONFIGS))["items"]) == 1
+
+
+async def test_the_success_of_a_delete_has_no_code(api) -> None:
+    """A real server: `{"status": "Success", "details": {"name", "kind" (the resource), "uid"}}`, and nothing more."""
+    made = await api.config("a")
+    assert await api.delete(f"{CONFIGS}/a") == {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+        "details": {"name": "a", "kind": "configmaps", "uid": made["metadata"]["uid"]},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
+async def test_a_precondition_that_does_not_hold_names_the_kind(api, deployment, field: str) -> None:
+    """A real server has the kind in `details.kind`, where other conflicts have the resource."""
+    url = "/apis/apps/v1/namespaces/default/deployments"
+    await api.post(url, deployment())
+    with pytest.raises(errors.Conflict) as refusal:
+        await api.delete(f"{url}/d", {"preconditions": {field: "1"}})
+    details = refusal.value.details
+    assert details is not None
+    assert (details.name, details.group, details.kind) == ("d", "apps", "Deployment")
+    assert (await api.get(f"{url}/d"))["metadata"]["name"] == "d"
 
 
 async def test_a_collection_is_deleted_with_the_options_of_each_object(api) -> None:

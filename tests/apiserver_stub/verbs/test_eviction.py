@@ -40,6 +40,16 @@ async def left(api) -> tuple[int, list[str]]:
     return status["disruptionsAllowed"], sorted(status.get("disruptedPods", ()))
 
 
+async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> None:
+    """A real server answers evictions and bindings so, and says nothing of the pod."""
+    await api.post(PODS, {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+    told = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+    bound = {"metadata": {"name": "p"}, "target": {"kind": "Node", "name": "n"}}
+    for part, body in (("binding", bound), ("eviction", eviction())):
+        answer = await api("POST", f"{PODS}/p/{part}", body)
+        assert (answer.status, answer.tree) == (201, told)
+
+
 async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
     await run(api)
     await allow(api, 2)
@@ -142,7 +152,7 @@ async def test_preconditions_are_held_to_and_then_nothing_is_paid(api) -> None:
 
 async def test_another_uid_of_a_pending_pod_is_a_conflict_at_once(api) -> None:
     await run(api, phase="Pending")
-    with pytest.raises(errors.Conflict, match="UID in precondition"):
+    with pytest.raises(errors.Conflict, match="UID in the precondition"):
         await api.post(f"{PODS}/p/eviction", eviction(preconditions={"uid": "x"}))
 
 
