@@ -20,8 +20,8 @@ _OF_TEXTS, _OF_OTHERS = frozenset({None, "!", f"{_TAG}str"}), frozenset({None, "
 _MERGE = "<<"
 
 _WORDS: Mapping[str, bool | None] = MappingProxyType({
-    **dict.fromkeys(("yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
-    **dict.fromkeys(("no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
 })  # fmt: skip
 """Plain words that are no texts, as YAML 1.1 has them."""

@@ -100,7 +100,9 @@ def _addresses(spec: Any, at: At, found: Problems) -> None:
     first, given, here = spec.get("clusterIP"), spec.get("clusterIPs") or [], (at, "clusterIPs")
     if spec.get("type") == "ExternalName":
         return
-    if given and first and given[0] != first:
+    if given and not first:
+        found.invalid(here, given, "must be empty when `clusterIP` is not specified")
+    elif given and given[0] != first:
         found.invalid(here, given, "first value must match `clusterIP`")
     if len(given) > 1 and "None" in given:
         found.invalid(here, given, "'None' must be the first and only value")

@@ -160,7 +160,8 @@ def read_yaml(text: str) -> Any:
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("yes", True), ("off", False), ("y", "y"), ("010", 8), ("0o17", 15), ("0x1F", 31), ("22:22", "22:22"),
+    [("yes", True), ("off", False), ("y", True), ("N", False), ("nO", "nO"),
+     ("010", 8), ("0o17", 15), ("0x1F", 31), ("22:22", "22:22"),
      ("1e3", 1000.0), (".5", 0.5), ("2020-01-01", "2020-01-01"), ("~", None), ("", None), ("'1'", "1"), ("1_000", 1000),
      ("1.2.3", "1.2.3"), ("99999999999999999999999", 1e23), ("!!str 1", "1")],
 )  # fmt: skip
@@ -173,7 +174,7 @@ def test_yaml_keys_are_texts_and_merges_are_laid_under() -> None:
     assert yaml.load(b"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}\n") == (
         {"a": {"b": 1, "c": 2}, "d": {"b": 3, "c": 2}}, (),
     )  # fmt: skip
-    assert read_yaml("a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {z: 3, <<: [*a, *b]}")["c"] == {"x": 1, "y": 1, "z": 3}
+    assert read_yaml("a: &a {u: 1, v: 1}\nb: &b {v: 2, w: 2}\nc: {w: 3, <<: [*a, *b]}")["c"] == {"u": 1, "v": 1, "w": 3}
     assert yaml.load(b"a: 1\na: 2\nb: {c: 1, c: 2}\n")[1] == ("a", "b.c")
 
 

@@ -34,6 +34,8 @@ PLAIN = {
         (SERVICE, {"spec.sessionAffinityConfig.clientIP.timeoutSeconds": 0},
          [("spec.sessionAffinityConfig.clientIP.timeoutSeconds", I)]),
         (SERVICE, {"spec.clusterIPs.0": "10.0.0.2"}, [("spec.clusterIPs", I)]),
+        (SERVICE, {"spec.clusterIP": "<gone>"}, [("spec.clusterIPs", I)]),
+        (SERVICE, {**PLAIN, "spec.clusterIP": "<gone>", "spec.clusterIPs": ["None"]}, [("spec.clusterIPs", I)]),
         (SERVICE, {"spec.clusterIP": "x", "spec.clusterIPs": ["x"]}, [("spec.clusterIPs[0]", I)]),
         (SERVICE, {"spec.clusterIPs.1": "10.0.0.2", "spec.ipFamilyPolicy": "PreferDualStack"},
          [("spec.clusterIPs", I)]),
