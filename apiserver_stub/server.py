@@ -125,4 +125,5 @@ class Server:
             async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
                 return await self._forms.respond(call, form, await self._desks.answer(call))
         except TimeoutError:
-            raise Timeout("the request did not complete within the allotted time") from None
+            why = "the request did not complete within the allotted time: it is unknown whether anything was written"
+            raise Timeout(why) from None
