@@ -17,6 +17,7 @@ from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
 from controller_manager.app.pages.debugging import debugging_routes
+from controller_manager.app.pages.index import index_handler
 from controller_manager.app.pages.metrics import MetricsOptions, metrics_handler
 from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
 from controller_manager.app.pages.routes import Handler, Pages
@@ -240,7 +241,8 @@ class Manager:
             "/debug/controllers": controllers_handler(self.state),
             **self._profiling.routes(),
         }
-        return {**routes, **debugging_routes(runtime.name, parsed, routes)}
+        routes |= debugging_routes(runtime.name, parsed, routes)
+        return {"/": index_handler(runtime.name, routes), **routes}
 
     def _health(self, runtime: Runtime) -> Health:
         health = Health(runtime.log("health"))

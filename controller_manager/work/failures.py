@@ -1,6 +1,6 @@
 """Which keys of a control loop fail, how and for how long; pure."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,6 +10,8 @@ from controller_manager.work.state import Failing
 
 K = TypeVar("K", bound=Hashable)
 
+# Causes that say no more than that the last run failed.
+_AGAIN = ("error", "conflict")
 # So many keys are remembered; of more, those that began to fail first are forgotten.
 _MOST = 1000
 # A refusal that may be of its time is none after so many in a row.
@@ -31,38 +33,53 @@ class _Failure:
     failures: int
     given_up: bool
     defect: bool
+    causes: tuple[str, ...]
+    retry_at: float | None
+
+    def told(self, key: str, now: float) -> Failing:
+        """As plain data."""
+        retry = None if self.retry_at is None else max(0.0, self.retry_at - now)
+        return Failing(key, self.error, now - self.at, self.failures, self.given_up, self.defect, self.causes, retry)
 
 
 class Failures(Generic[K]):
-    """The last failure of each key that has not run well since, oldest first."""
+    """The last failure of each key that has not run well since, oldest first.
+
+    `in_a_row` counts the failures since any key last ran well.
+    """
 
     def __init__(self) -> None:
+        self.in_a_row = 0
         self._last: dict[K, _Failure] = {}
 
     def __len__(self) -> int:
         return len(self._last)
 
-    def note(self, key: K, error: BaseException, now: float, *, given_up: bool = False) -> None:
-        """The run of a key failed."""
+    def note(
+        self, key: K, error: BaseException, now: float, causes: Sequence[str] = (), retry_in: float | None = None
+    ) -> None:
+        """The run of a key failed, which `causes` had caused; without `retry_in` seconds it is given up."""
         before = self._last.get(key)
         failures = before.failures + 1 if before else 1
+        given_up = retry_in is None
         defect = not given_up and is_defect(error, failures)
-        self._last[key] = _Failure(describe(error), now, failures, given_up, defect)
+        why = tuple(cause for cause in causes if cause not in _AGAIN) or (before.causes if before else ())
+        retry_at = None if retry_in is None else now + retry_in
+        self._last[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at)
+        self.in_a_row += not given_up
         if len(self._last) > _MOST:
             del self._last[next(iter(self._last))]
 
     def forget(self, key: K) -> None:
         """The key ran well."""
+        self.in_a_row = 0
         if self._last:
             self._last.pop(key, None)
 
     def state(self, now: float, most: int) -> tuple[Failing, ...]:
         """What fails: defects first, then what fails longest in a row."""
-        failing = [
-            Failing(str(key), last.error, now - last.at, last.failures, last.given_up, last.defect)
-            for key, last in self._last.items()
-        ]
-        return tuple(sorted(failing, key=lambda one: (not one.defect, -one.failures))[:most])
+        order = sorted(self._last.items(), key=lambda item: (not item[1].defect, -item[1].failures))
+        return tuple(last.told(str(key), now) for key, last in order[:most])
 
 
 def is_defect(error: BaseException, failures: int) -> bool:

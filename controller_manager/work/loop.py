@@ -132,6 +132,7 @@ class ControlLoop(Generic[K]):
             last_error=self._last_error,
             last_error_seconds=now - self._last_error_at if self._last_error else 0.0,
             outcomes=dict(self._done),
+            failures_in_a_row=self._failures.in_a_row,
         )
 
     @property
@@ -250,7 +251,7 @@ class ControlLoop(Generic[K]):
                 self._count("requeue")
                 log.debug("reconciled", **about, again_after=seconds)
             case GiveUp(reason=reason):
-                self._failures.note(key, outcome, now, given_up=True)
+                self._failures.note(key, outcome, now, entry.causes)
                 self._queue.forget(key)
                 self._count("give_up")
                 log.warning("gave up until something changes", **about, reason=reason)
@@ -259,8 +260,8 @@ class ControlLoop(Generic[K]):
                 self._count("conflict")
                 log.debug("the object changed meanwhile", **about, again_after=seconds, error=outcome)
             case _:
-                self._failures.note(key, outcome, now)
                 seconds = self._queue.retry(key, now, "error")
+                self._failures.note(key, outcome, now, entry.causes, seconds)
                 self._count("error")
                 self._last_error, self._last_error_at = f"{key}: {describe(outcome)}", now
                 trace = None if isinstance(outcome, _EXPECTED) else outcome

@@ -28,7 +28,8 @@ class Failing:
     """A key whose last run failed: `error` says how, with the type, so many `seconds` ago, after `failures` in a row.
 
     `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
-    controller raised what it should not, or the server calls what it sent invalid.
+    controller raised what it should not, or the server calls what it sent invalid. `causes` are why it ran, as far as
+    anything but the failure caused that; `retry_seconds` is when it is tried again, None if it has been given up.
     """
 
     key: str
@@ -37,6 +38,8 @@ class Failing:
     failures: int
     given_up: bool
     defect: bool
+    causes: tuple[str, ...] = ()
+    retry_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,8 @@ class LoopState:
 
     `next` are the first of the `delayed`; `failing` the last keys that began to fail and have not run well since, of
     `failing_keys` in all; `last_error` was so many `last_error_seconds` ago; `outcomes` counts finished
-    reconciles by outcome (done, requeue, give_up, conflict, error) since this loop began.
+    reconciles by outcome (done, requeue, give_up, conflict, error) since this loop began; `failures_in_a_row` are the
+    runs that failed since any last went well, but for those of keys that were given up.
     """
 
     name: str
@@ -59,3 +63,4 @@ class LoopState:
     last_error: str
     last_error_seconds: float
     outcomes: Mapping[str, int]
+    failures_in_a_row: int = 0

@@ -89,7 +89,7 @@ def shown(request: pytest.FixtureRequest, browser: Browser, manager: Manager) ->
         page.on("pageerror", lambda error: complaints.append(str(error)))
         answer = page.goto(f"{manager.url}{PATH}?refresh=off")
         assert answer is not None
-        assert answer.status == 200
+        assert answer.status == 200, answer.text()
         yield page
         assert [complaint for complaint in complaints if "favicon.ico" not in complaint] == []
 
@@ -97,10 +97,62 @@ def shown(request: pytest.FixtureRequest, browser: Browser, manager: Manager) ->
 def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
     assert shown.locator("h1").inner_text() == "cluster-controller-manager leads"
     assert "All is well." in shown.inner_text("body")
-    names = shown.locator("table").nth(1).locator("tbody tr td:first-child").all_inner_texts()
+    names = shown.locator("table").nth(0).locator("tbody tr td:first-child b").all_inner_texts()
     assert {"endpoints-controller", "namespace-controller"} <= set(names)
-    assert "running" in shown.locator("table").nth(1).inner_text()
-    assert "namespaces" in shown.locator("table").nth(2).inner_text()
+    assert "running" in shown.locator("table").nth(0).inner_text()
+    assert "namespaces" in shown.locator("table").nth(1).inner_text()
+
+
+def test_nothing_is_off_the_screen(shown: Page) -> None:
+    width = shown.evaluate("document.documentElement.clientWidth")
+    right = shown.evaluate(
+        "Math.max(...[...document.querySelectorAll('td')].map(it => it.getBoundingClientRect().right))"
+    )
+    assert right <= width
+
+
+def test_what_is_typed_filters_the_rows_at_once_and_stays_in_the_address(shown: Page) -> None:
+    rows = shown.locator("tr[data-filter]:visible")
+    assert rows.count() > 10
+    shown.get_by_role("searchbox").fill("ENDPOINTSLICE-CONTROLLER")
+    assert rows.locator("b").all_inner_texts() == ["endpointslice-controller"]
+    assert "q=ENDPOINTSLICE-CONTROLLER" in shown.url
+    shown.reload()
+    assert rows.locator("b").all_inner_texts() == ["endpointslice-controller"]
+    shown.get_by_role("searchbox").fill("")
+    assert rows.count() > 10
+    assert "q=" not in shown.url
+
+
+def test_the_filter_works_without_scripts(browser: Browser, manager: Manager) -> None:
+    shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
+    with browser.new_context(
+        ignore_https_errors=True, client_certificates=[shows], java_script_enabled=False
+    ) as context:
+        page = context.new_page()
+        page.goto(f"{manager.url}{PATH}?refresh=off")
+        page.get_by_role("searchbox").fill("ttl-controller")
+        page.get_by_role("button", name="Filter").click()
+        page.wait_for_url("**refresh=off&q=ttl-controller")
+        assert page.locator("tr[data-filter]:visible b").all_inner_texts() == ["ttl-controller"]
+
+
+def test_who_brings_no_credentials_reads_how_to_come_in(browser: Browser, manager: Manager) -> None:
+    with browser.new_context(ignore_https_errors=True) as context:
+        page = context.new_page()
+        answer = page.goto(f"{manager.url}{PATH}")
+        assert answer is not None
+        assert answer.status == 403
+        assert "create token" in page.inner_text("body")
+
+
+def test_the_index_leads_to_every_page(shown: Page, manager: Manager) -> None:
+    shown.get_by_role("link", name="other pages").click()
+    paths = shown.locator("td a").all_inner_texts()
+    assert {"/debug/controllers", "/metrics", "/healthz", "/configz"} <= set(paths)
+    for path in paths:
+        answer = shown.request.get(f"{manager.url}{path}")
+        assert answer.ok, path
 
 
 def test_it_fits_the_window_and_is_not_blank(shown: Page, tmp_path: Path) -> None:

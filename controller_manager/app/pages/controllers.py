@@ -1,201 +1,243 @@
-"""/debug/controllers: what a manager is doing right now, as a page for a browser and as JSON for programs."""
+"""/debug/controllers: what a manager is doing right now, the worst first, as a page for a browser and as JSON."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
+from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 
 from controller_manager.api.wire import Request, Response
+from controller_manager.app.pages.html import NO_CACHE, bullets, code, dim, document, headers, span, table, wants_html
 from controller_manager.app.pages.routes import Handler
 from controller_manager.app.state import LockState, ManagerState, standing_by
+from controller_manager.app.verdict import Severity, Verdict, controllers_judged, informers_judged
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.work import LoopState
+from controller_manager.work.state import Due, Failing, Running
 
-_CACHE = "no-cache, no-store"
-_HTML = {
-    "content-type": "text/html; charset=utf-8",
-    "cache-control": _CACHE,
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-}
-_JSON = {"content-type": "application/json", "cache-control": _CACHE}
-_KEYS_SHOWN = 20  # of each sort; JSON has them all
+_JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
+_FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more
 _REFRESH = 5  # seconds
-_SILENT = 90.0  # seconds without a word from the server that are worth a look: watches send bookmarks every minute
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8882; --dim: #777; --bad: #c62828; --good: #2e7d32; }
-@media (prefers-color-scheme: dark) { :root { --dim: #999; --bad: #ef7070; --good: #7cc47f; } }
-body { font: 14px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 72rem; padding: 1.5rem; }
-h1 { font-size: 1.4rem; margin: 0 0 .2rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
-p { margin: .2rem 0; } a { color: inherit; } .dim { color: var(--dim); }
-.bad { color: var(--bad); font-weight: 600; } .good { color: var(--good); font-weight: 600; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; }
-th { text-align: left; font-weight: 600; color: var(--dim); }
-th, td { padding: .35rem .7rem .35rem 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-td.n, th.n { text-align: right; padding-right: 1.5rem; font-variant-numeric: tabular-nums; }
-code { font: 12px/1.4 ui-monospace, monospace; background: var(--soft); padding: .05rem .3rem; border-radius: .2rem;
-  overflow-wrap: anywhere; }
-ul { margin: 0; padding: 0; list-style: none; } li { margin-bottom: .15rem; }
+# Rows are hidden while one types; the address follows, so that a refresh and a link show the same.
+_SCRIPT = """
+const box = document.querySelector('input[name=q]');
+const refresh = document.body.querySelector('main').dataset.refresh;
+function show() {
+  const q = box.value.trim().toLowerCase();
+  const rows = document.querySelectorAll('tr[data-filter]');
+  for (const row of rows) row.hidden = !row.textContent.toLowerCase().includes(q);
+}
+box.addEventListener('input', () => {
+  const here = new URL(location);
+  box.value ? here.searchParams.set('q', box.value) : here.searchParams.delete('q');
+  history.replaceState(null, '', here);
+  show();
+});
+if (refresh) setInterval(() => {
+  if (document.activeElement !== box && getSelection().isCollapsed) location.reload();
+}, refresh * 1000);
 """
+_HTML = headers(_SCRIPT)
+
+_CONTROLLER_HEADS = ("Controller", "Condition", "Failing keys", "In work", "Due next", "#Ready", "#Later", "Runs")
+_INFORMER_HEADS = ("Resource", "Condition", "#Objects", "#Last heard", "Version", "#Lists", "#Watches", "#Failures")
+_WORDS = {
+    Severity.BROKEN: '<span class="bad state">✖ broken</span>',
+    Severity.STRUGGLING: '<span class="warn state">▲ struggling</span>',
+    Severity.WAITING: '<span class="dim state">… waiting</span>',
+    Severity.WELL: '<span class="good state">✓ well</span>',
+}
 
 
 def controllers_handler(state: Callable[[], ManagerState]) -> Handler:
-    """Answers with HTML whoever accepts that, and with JSON all others, or with `?format=json`."""
+    """Answers with HTML whoever accepts that, and with JSON all others, or with `?format=json`.
+
+    `?q=` hides the controllers and local copies that do not have this text in what is told of them.
+    """
 
     async def answer(request: Request) -> Response:
-        wants_json = ("format", "json") in request.query
-        if not wants_json and "text/html" in request.headers.get("accept", ""):
-            refresh = next((value for name, value in request.query if name == "refresh"), "")
-            return Response(200, _HTML, page(state(), refreshing=refresh != "off").encode())
-        return Response(200, _JSON, msgspec.json.encode(state()))
+        asked = dict(request.query)
+        words = asked.get("q", asked.get("filter", "")).strip()
+        if asked.get("format") != "json" and wants_html(request):
+            return Response(200, _HTML, page(state(), words, refreshing=asked.get("refresh") != "off").encode())
+        return Response(200, _JSON, msgspec.json.encode(tree(state(), words)))
 
     return answer
 
 
-def page(state: ManagerState, *, refreshing: bool = False) -> str:
-    """The page, complete in itself; every text of the cluster in it is escaped."""
-    leads = any(lock.leads for lock in state.locks)
+def tree(state: ManagerState, words: str = "") -> dict[str, Any]:
+    """The state as JSON has it: with verdicts, the worst first, and only what has `words` in it."""
+    found: dict[str, Any] = msgspec.to_builtins(state)
+    controllers = [_judged(verdict, one) for verdict, one in controllers_judged(state.controllers)]
+    informers = [_judged(verdict, one) for verdict, one in informers_judged(state.informers)]
+    return found | {
+        "summary": summary(state),
+        "controllers": [one for one in controllers if _has(one, words)],
+        "informers": [one for one in informers if _has(one, words)],
+    }
+
+
+def summary(state: ManagerState) -> str:
+    """In one sentence, what needs somebody to look at it."""
+    controllers = [f"{one.name} ({it.why})" for it, one in controllers_judged(state.controllers) if it.needs_a_look]
+    informers = [f"{one.selection} ({it.why})" for it, one in informers_judged(state.informers) if it.needs_a_look]
+    said = [
+        _look(len(controllers), len(state.controllers), "controllers", controllers),
+        _look(len(informers), len(state.informers), "local copies", informers),
+    ]
+    return " ".join(filter(None, said)) or "All is well."
+
+
+def page(state: ManagerState, words: str = "", *, refreshing: bool = False) -> str:
+    """The page; every text of the cluster in it is escaped."""
+    role = '<span class="good">leads</span>' if any(lock.leads for lock in state.locks) else "stands by"
     waits = standing_by(state.locks)
-    role = '<span class="good">leads</span>' if leads else "stands by"
+    told = summary(state)
+    style = "good" if told == "All is well." else "bad"
     stopping = f'<p class="bad">Stopping: {escape(state.stopping)}</p>' if state.stopping else ""
-    refresh = f'<meta http-equiv="refresh" content="{_REFRESH}">' if refreshing else ""
-    other = "off" if refreshing else "on"
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<link rel="icon" href="data:,">{refresh}
-<title>{escape(state.name)}: controllers</title><style>{_STYLE}</style></head><body>
+    seen = f"{code(state.identity)} up {span(state.uptime)}, seen at {escape(state.time)}"
+    body = f"""<main data-refresh="{_REFRESH if refreshing else ""}">
 <h1>{escape(state.name)} {role}</h1>
-<p class="dim"><code>{escape(state.identity)}</code> up {_span(state.uptime)}, seen at {escape(state.time)} ·
-<a href="?format=json">JSON</a> · <a href="?refresh={other}">refresh {other}</a></p>
-{stopping}{f"<p>{escape(waits)}.</p>" if waits else ""}{_summary(state)}
-<h2>Leadership</h2>{_table(("Lease", "Holder", "Since", "Controllers"), map(_lock, state.locks))}
-<h2>Controllers</h2>{_table(_CONTROLLER_HEADS, map(_controller, state.controllers))}
-<h2>Local copies</h2>{_table(_INFORMER_HEADS, map(_informer, state.informers))}
-</body></html>
-"""
+{stopping}<p class="{style}">{escape(told)}</p>
+{f"<p>{escape(waits)}.</p>" if waits else ""}<p class="dim">{seen} · {_links(words, refreshing=refreshing)}</p>
+{_form(words, refreshing=refreshing)}
+<h2>Controllers</h2>{table(_CONTROLLER_HEADS, _controllers(state, words))}
+<h2>Local copies</h2>{table(_INFORMER_HEADS, _informers(state, words))}
+<h2>Leadership</h2>{table(("Lease", "Holder", "Since", "Controllers"), [("", _lock(one)) for one in state.locks])}
+</main><script>{_SCRIPT}</script>"""
+    refresh = f'<noscript><meta http-equiv="refresh" content="{_REFRESH}"></noscript>' if refreshing else ""
+    return document(f"{state.name}: controllers", body, refresh)
 
 
-_CONTROLLER_HEADS = ("Controller", "State", "#Ready", "#Later", "In work", "Due next", "Done", "Last error")
-_INFORMER_HEADS = ("Resource", "#Objects", "Complete", "#Last heard", "Version", "#Lists", "#Watches", "#Failures")
+def _look(count: int, of: int, what: str, which: Sequence[str]) -> str:
+    needs = "needs" if count == 1 else "need"
+    return f"{count} of {of} {what} {needs} a look: {', '.join(which)}." if count else ""
 
 
-def _summary(state: ManagerState) -> str:
-    ailing = [one.name for one in state.controllers if one.ailing_seconds or one.phase is Phase.CRASHED]
-    silent = [one.selection for one in state.informers if one.synced and one.age > _SILENT]
-    said = [f"{', '.join(ailing)}: failing" if ailing else "", f"{', '.join(silent)}: not heard of" if silent else ""]
-    said += [f"{one.selection}: {len(one.unreadable)} unreadable" for one in state.informers if one.unreadable]
-    wrong = "; ".join(filter(None, said))
-    return f'<p class="bad">{escape(wrong)}</p>' if wrong else '<p class="good">All is well.</p>'
+def _judged(verdict: Verdict, one: ControllerState | InformerState) -> dict[str, Any]:
+    return {"severity": verdict.severity.name.lower(), "why": verdict.why, **msgspec.to_builtins(one)}
 
 
-def _lock(lock: LockState) -> Sequence[str]:
-    holder = f"<code>{escape(lock.holder)}</code>" if lock.holder else '<span class="dim">nobody</span>'
-    mine = ' <span class="good">this one</span>' if lock.leads and lock.lease else ""
-    lease = f"<code>{escape(lock.lease)}</code>" if lock.lease else '<span class="dim">no election</span>'
-    return lease, holder + mine, escape(lock.since), escape(", ".join(lock.controllers))
+def _has(value: object, words: str) -> bool:
+    if isinstance(value, Mapping):
+        return any(_has(one, words) for one in value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return any(_has(one, words) for one in value)
+    return words.lower() in str(value).lower()
 
 
-def _controller(one: ControllerState) -> Sequence[str]:
-    work = one.work
-    doing = (str(work.ready), str(work.delayed), _running(work), _due(work), _outcomes(work)) if work else ("",) * 5
-    return escape(one.name), _phase(one), *doing, _error(one)
+def _links(words: str, *, refreshing: bool) -> str:
+    other = "off" if refreshing else "on"
+    query = {"q": words} if words else {}
+    as_json, refresh = (escape(urlencode(query | more)) for more in ({"format": "json"}, {"refresh": other}))
+    return f'<a href="?{as_json}">JSON</a> · <a href="?{refresh}">refresh {other}</a> · <a href="/">other pages</a>'
 
 
-def _running(work: LoopState) -> str:
-    items = (f"<code>{escape(one.key)}</code> {_span(one.seconds)}{_because(one.causes)}" for one in work.running)
-    return _list(items, len(work.running))
+def _form(words: str, *, refreshing: bool) -> str:
+    kept = "" if refreshing else '<input type="hidden" name="refresh" value="off">'
+    box = f'<input type="search" name="q" value="{escape(words)}" placeholder="controller, key, error or resource"'
+    return f'<form>{kept}{box} aria-label="Filter"> <button>Filter</button></form>'
 
 
-def _due(work: LoopState) -> str:
-    items = (
-        f"<code>{escape(due.key)}</code> in {_span(due.seconds)}{_tries(due.failures)}{_because(due.causes)}"
-        for due in work.next
-    )
-    return _list(items, work.delayed)
+def _controllers(state: ManagerState, words: str) -> list[tuple[str, Sequence[str]]]:
+    return [(_attributes(it, one, words), _controller(it, one)) for it, one in controllers_judged(state.controllers)]
+
+
+def _informers(state: ManagerState, words: str) -> list[tuple[str, Sequence[str]]]:
+    return [(_attributes(it, one, words), _informer(it, one)) for it, one in informers_judged(state.informers)]
+
+
+def _attributes(verdict: Verdict, one: ControllerState | InformerState, words: str) -> str:
+    look = 'class="look" ' if verdict.needs_a_look else ""
+    hidden = "" if _has(_judged(verdict, one), words) else " hidden"
+    return f"{look}data-filter{hidden}"
+
+
+def _condition(verdict: Verdict, *more: str) -> str:
+    lines = (_WORDS[verdict.severity], escape(verdict.why), *more)
+    return "<br>".join(filter(None, lines))
+
+
+def _controller(verdict: Verdict, one: ControllerState) -> Sequence[str]:
+    name = f"<b>{escape(one.name)}</b><br>{_phase(one)}"
+    crash = f"{escape(one.crash)} {_ago(one.crash_seconds)}" if one.crash else ""
+    if one.work is None:
+        return name, _condition(verdict, crash), *("",) * 6
+    return name, _condition(verdict, crash), *_work(one.work)
 
 
 def _phase(one: ControllerState) -> str:
-    style = {Phase.RUNNING: "good", Phase.CRASHED: "bad"}.get(one.phase, "dim")
-    notes = [_span(one.seconds)]
+    notes = [f"{one.phase.value} for {span(one.seconds)}"] if one.phase is not Phase.ELSEWHERE else []
     notes += [f"restarted {one.restarts} times"] if one.restarts else []
     notes += [f"waits for {escape(', '.join(one.waits_for))}"] if one.waits_for else []
     notes += [f"at {escape(one.component)}"] if one.component else []
-    return f'<span class="{style}">{one.phase.value}</span><br><span class="dim">{", ".join(notes)}</span>'
+    return dim(", ".join(notes))
 
 
-def _outcomes(work: LoopState) -> str:
-    return ", ".join(f"{count:,} {escape(outcome)}" for outcome, count in work.outcomes.items() if count)
+def _work(work: LoopState) -> Sequence[str]:
+    recovered = work.last_error and not work.failing_keys
+    old = dim(f"none now; the last error: {escape(work.last_error)} {span(work.last_error_seconds)} ago")
+    failing = bullets(map(_failing, work.failing), work.failing_keys, _FAILING_SHOWN)
+    return (
+        old if recovered else failing,
+        bullets(map(_running, work.running), len(work.running), _KEYS_SHOWN),
+        bullets(map(_due, work.next), work.delayed, _KEYS_SHOWN),
+        f"{work.ready:,}",
+        f"{work.delayed:,}",
+        "<br>".join(_count(outcome, count) for outcome, count in work.outcomes.items() if count),
+    )
 
 
-def _error(one: ControllerState) -> str:
-    crash = f"{escape(one.crash)} {_ago(one.crash_seconds)}" if one.crash else ""
-    work = one.work
-    last = f"{escape(work.last_error)} {_ago(work.last_error_seconds)}" if work and work.last_error else ""
-    return "<br>".join(filter(None, (crash, last)))
+def _count(outcome: str, count: int) -> str:
+    return f'<span class="state">{count:,} {escape(outcome)}</span>'
 
 
-def _informer(one: InformerState) -> Sequence[str]:
-    complete = "yes" if one.synced else f'<span class="bad">not yet</span> {escape(one.last_error)}'
-    heard = _span(one.age)
-    late = one.synced and one.age > _SILENT
+def _failing(one: Failing) -> str:
+    times = "once" if one.failures == 1 else f"{one.failures:,} times in a row"
+    notes = [f"failed {times}", f"last {span(one.seconds)} ago"]
+    notes += ["<b>given up until something changes</b>"] if one.given_up else []
+    notes += [f"next try in {span(one.retry_seconds)}"] if one.retry_seconds is not None else []
+    defect = '<span class="bad">no retry will mend it:</span> ' if one.defect else ""
+    return f"{code(one.key)} {defect}{escape(one.error)}<br>{dim(', '.join(notes))}{_because(one.causes)}"
+
+
+def _running(one: Running) -> str:
+    return f"{code(one.key)} {span(one.seconds)}{_because(one.causes)}"
+
+
+def _due(one: Due) -> str:
+    tries = f", failed {one.failures} times" if one.failures else ""
+    return f"{code(one.key)} in {span(one.seconds)}{tries}{_because(one.causes)}"
+
+
+def _informer(verdict: Verdict, one: InformerState) -> Sequence[str]:
+    unreadable = bullets(map(escape, one.unreadable), len(one.unreadable), _FAILING_SHOWN)
     return (
         escape(one.selection),
-        f"{one.objects:,}{_unreadable(one)}",
-        complete,
-        f'<span class="bad">{heard}</span>' if late else heard,
-        f"<code>{escape(one.revision)}</code>",
+        _condition(verdict, escape(one.last_error) if verdict.needs_a_look or not one.synced else "", unreadable),
+        f"{one.objects:,}",
+        span(one.age),
+        code(one.revision) if one.revision else "",
         str(one.lists),
         str(one.watches),
         str(one.failures),
     )
 
 
-def _unreadable(one: InformerState) -> str:
-    sentences = (f'<span class="bad">unreadable</span> {escape(sentence)}' for sentence in one.unreadable)
-    return _list(sentences, len(one.unreadable)) if one.unreadable else ""
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; a head that begins with `#` is of numbers."""
-    kinds = [' class="n"' if head.startswith("#") else "" for head in heads]
-    top = "".join(f"<th{kind}>{head.removeprefix('#')}</th>" for kind, head in zip(kinds, heads, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{cell}</td>' for kind, cell in zip(kinds, row, strict=True))}</tr>" for row in rows
-    )
-    return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
-
-
-def _list(items: Iterable[str], count: int) -> str:
-    shown = [f"<li>{item}</li>" for item, _ in zip(items, range(_KEYS_SHOWN), strict=False)]
-    more = f'<li class="dim">and {count - len(shown)} more</li>' if count > len(shown) else ""
-    return f"<ul>{''.join(shown)}{more}</ul>"
+def _lock(lock: LockState) -> Sequence[str]:
+    holder = code(lock.holder) if lock.holder else dim("nobody")
+    mine = ' <span class="good">this one</span>' if lock.leads and lock.lease else ""
+    lease = code(lock.lease) if lock.lease else dim("no election")
+    return lease, holder + mine, escape(lock.since), escape(", ".join(lock.controllers))
 
 
 def _because(causes: Sequence[str]) -> str:
-    return f'<br><span class="dim">{escape("; ".join(causes))}</span>' if causes else ""
-
-
-def _tries(failures: int) -> str:
-    return f", failed {failures} times" if failures else ""
+    said = "; ".join(cause for cause in causes if cause != "error")  # failures are told of already
+    return f"<br>{dim(f'because: {escape(said)}')}" if said else ""
 
 
 def _ago(seconds: float) -> str:
-    return f'<span class="dim">{_span(seconds)} ago</span>'
-
-
-def _span(seconds: float) -> str:
-    """A time as people say it: the two largest units."""
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days} d {hours} h"
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return dim(f"{span(seconds)} ago")

@@ -3,8 +3,10 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
-from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
+from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from controller_manager.api.wire import Request, Response
+from controller_manager.app.pages.html import wants_html
+from controller_manager.app.pages.refusal import how_to_come_in
 from controller_manager.serving import Health
 from controller_manager.serving.http import refusal
 
@@ -19,7 +21,7 @@ class Guards(Protocol):
 
 
 class Pages:
-    """Answers every request; a path in `routes` that ends in a slash stands for all below it too."""
+    """Answers every request; a path in `routes` that ends in a slash stands for all below it too, but for `/`."""
 
     def __init__(self, guard: Guards, health: Health, routes: Mapping[str, Handler]) -> None:
         self._guard = guard
@@ -32,7 +34,8 @@ class Pages:
             await self._guard.check(request)
             return self._health.answer(request) or await self._page(request)
         except ApiError as error:
-            return refusal(error)
+            is_closed = isinstance(error, Unauthorized | Forbidden)
+            return how_to_come_in(error) if is_closed and wants_html(request) else refusal(error)
 
     async def _page(self, request: Request) -> Response:
         handler = self._handler(request.path)
@@ -41,7 +44,7 @@ class Pages:
         return await handler(request)
 
     def _handler(self, path: str) -> Handler:
-        folders = [folder for folder in self._routes if folder.endswith("/") and path.startswith(folder)]
+        folders = [one for one in self._routes if one != "/" and one.endswith("/") and path.startswith(one)]
         for name in (path, *sorted(folders, key=len, reverse=True)):
             if name in self._routes:
                 return self._routes[name]

@@ -35,25 +35,37 @@ def test_what_no_retry_will_mend(error: Exception, failures: int, expected: bool
 
 def test_what_fails_is_remembered_until_it_runs_well() -> None:
     failures: Failures[str] = Failures()
-    failures.note("a", errors.NotFound("gone"), 1.0)
-    failures.note("a", errors.NotFound("gone"), 2.0)
-    failures.note("b", KeyError("html"), 3.0)
-    failures.note("c", ValueError("enough"), 3.0, given_up=True)
+    failures.note("a", errors.NotFound("gone"), 1.0, ("pods a updated",), 5.0)
+    failures.note("a", errors.NotFound("gone"), 2.0, ("error",), 10.0)
+    failures.note("b", KeyError("html"), 3.0, retry_in=1.0)
+    failures.note("c", ValueError("enough"), 3.0)
     told = [(one.key, one.error, one.seconds, one.failures, one.given_up, one.defect) for one in failures.state(5.0, 9)]
     assert told == [
         ("b", "KeyError: 'html'", 2.0, 1, False, True),
         ("a", "NotFound: gone", 3.0, 2, False, False),
         ("c", "ValueError: enough", 2.0, 1, True, False),
     ]
+    again = {one.key: (one.causes, one.retry_seconds) for one in failures.state(5.0, 9)}
+    assert again == {"a": (("pods a updated",), 7.0), "b": ((), 0.0), "c": ((), None)}
     failures.forget("b")
     failures.forget("never heard of")
     assert [one.key for one in failures.state(5.0, 1)] == ["a"]
     assert len(failures) == 2
 
 
+def test_what_failed_since_anything_ran_well_is_counted_without_what_was_given_up() -> None:
+    failures: Failures[str] = Failures()
+    for key in ("a", "b", "a"):
+        failures.note(key, errors.NotFound("gone"), 1.0, retry_in=1.0)
+    failures.note("c", ValueError("enough"), 3.0)
+    assert failures.in_a_row == 3
+    failures.forget("d")
+    assert failures.in_a_row == 0
+
+
 def test_so_many_are_remembered_and_no_more() -> None:
     failures: Failures[int] = Failures()
     for key in range(1500):
-        failures.note(key, KeyError(key), 0.0)
+        failures.note(key, KeyError(key), 0.0, retry_in=1.0)
     assert len(failures) == 1000
     assert {one.key for one in failures.state(0.0, 2000)} == {str(key) for key in range(500, 1500)}

@@ -1,6 +1,10 @@
 """/debug/controllers: the same state for browsers and for programs."""
 
+import base64
+import hashlib
 import json
+import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -21,8 +25,11 @@ WORK = LoopState(
     delayed=40,
     running=(Running("web", 12.5, ("namespaces web updated",)), Running(EVIL, 0.004, (EVIL,))),
     next=tuple(Due(f"ns-{n}", 60.0 * n, n, ("error",)) for n in range(25)),
-    failing=(Failing("web", f"TransportError: {EVIL}", 7205, 3, given_up=False, defect=False),),
-    failing_keys=1,
+    failing=(
+        Failing("web", f"TransportError: {EVIL}", 7205, 3, False, False, ("namespaces web updated",), 4.0),
+        Failing("odd", "GiveUp: no such kind", 60, 1, given_up=True, defect=False),
+    ),
+    failing_keys=14,
     last_error=f"web: TransportError: {EVIL}",
     last_error_seconds=7205,
     outcomes={"done": 12345, "error": 2, "requeue": 0},
@@ -35,14 +42,16 @@ STATE = ManagerState(
     stopping="",
     locks=(LockState("kube-system/cluster-controller-manager", "host_1", "2026-01-01T00:00:00Z", True, ("a", "b")),),
     controllers=(
-        ControllerState("endpoints-controller", Phase.CRASHED, 3, 4, "ValueError: no", 3, 60, ("pods",)),
+        ControllerState("a-quiet-controller", Phase.RUNNING, 3600),
         ControllerState("namespace-controller", Phase.RUNNING, 3600, work=WORK),
         ControllerState("node-controller", Phase.ELSEWHERE, component="cloud-controller-manager"),
+        ControllerState("z-controller", Phase.CRASHED, 3, 4, "ValueError: no", 3, 60, ("pods",)),
     ),
     informers=(
+        InformerState("a-quiet-resource", 3, True, 1.0, "1234", 1, 9, 0, ""),
+        InformerState("nodes", 3, True, 1.0, "1234", 1, 9, 2, "", (f"a/{EVIL}: no number",)),
         InformerState("pods", 50000, True, 300.0, "1234", 1, 9, 2, ""),
         InformerState("services", 0, False, 1.0, "", 1, 0, 1, EVIL),
-        InformerState("nodes", 3, True, 1.0, "1234", 1, 9, 2, "", (f"a/{EVIL}: no number",)),
     ),
 )
 
@@ -60,14 +69,14 @@ class Text(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.seen.add(tag)
-        if tag not in ("meta", "br", "link"):
+        if tag not in ("meta", "br", "link", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.words.append(data)
 
 
@@ -82,7 +91,6 @@ async def test_programs_get_json_and_browsers_a_page():
         found = json.loads(response.body)
         assert found["locks"][0]["leads"] is True
         assert found["controllers"][1]["work"]["running"][0]["causes"] == ["namespaces web updated"]
-        assert [one["phase"] for one in found["controllers"]] == ["crashed", "running", "elsewhere"]
     response = await ask("text/html,application/xhtml+xml,*/*;q=0.8")
     assert response.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in response.headers["content-security-policy"]
@@ -90,19 +98,58 @@ async def test_programs_get_json_and_browsers_a_page():
     assert 'http-equiv="refresh"' not in (await ask("text/html", ("refresh", "off"))).body.decode()
 
 
-def test_the_page_says_what_is_wrong_first():
+async def test_the_worst_comes_first_with_the_reason():
+    found = json.loads((await ask()).body)
+    assert [(one["name"], one["severity"], one["why"]) for one in found["controllers"]] == [
+        ("z-controller", "broken", "crashed"),
+        ("namespace-controller", "struggling", "14 keys are failing"),
+        ("node-controller", "waiting", "runs in another component"),
+        ("a-quiet-controller", "well", ""),
+    ]
+    assert [(one["selection"], one["severity"]) for one in found["informers"]] == [
+        ("services", "broken"),
+        ("nodes", "struggling"),
+        ("pods", "struggling"),
+        ("a-quiet-resource", "well"),
+    ]
+    assert found["summary"] == (
+        "2 of 4 controllers need a look: z-controller (crashed), namespace-controller (14 keys are failing). "
+        "3 of 4 local copies need a look: services (cannot be read), nodes (1 unreadable), "
+        "pods (nothing heard from the server)."
+    )
     read = Text(page(STATE))
     assert read.open == []
-    assert "endpoints-controller: failing; pods: not heard of; nodes: 1 unreadable" in read.text
+    assert found["summary"] in read.text
+    places = [read.text.rindex(one) for one in ("z-controller", "node-controller", "a-quiet-controller")]
+    assert places == sorted(places)
+
+
+def test_a_condition_is_a_word_as_well_as_a_colour():
+    for word in ("✖ broken", "▲ struggling", "… waiting", "✓ well"):
+        assert word in Text(page(STATE)).text
+
+
+def test_the_page_says_of_each_failing_key_how_it_failed_and_what_comes_next():
+    text = Text(page(STATE)).text
+    for expected in (
+        "web TransportError: <script>",
+        "failed 3 times in a row, last 2 h 0 min ago, next try in 4.0 s because: namespaces web updated",
+        "odd GiveUp: no such kind failed once, last 1 min 0 s ago, given up until something changes",
+        "and 12 more",
+    ):
+        assert expected in text, expected
+
+
+def test_the_page_says_what_is_done():
+    read = Text(page(STATE))
     for expected in (
         "cluster-controller-manager leads",
         "up 2 d 7 h",
         "host_1 this one",
-        "web 12.5 s namespaces web updated",
-        "in 1 min 0 s, failed 1 times error",
-        "and 20 more",
-        "12,345 done, 2 error",
-        "2 h 0 min ago",
+        "web 12.5 s because: namespaces web updated",
+        "in 1 min 0 s, failed 1 times",
+        "and 35 more",
+        "12,345 done 2 error",
         "restarted 4 times",
         "waits for pods",
         "at cloud-controller-manager",
@@ -113,9 +160,47 @@ def test_the_page_says_what_is_wrong_first():
         assert expected in read.text, expected
 
 
+def test_errors_that_are_over_are_told_as_such():
+    work = replace(WORK, failing=(), failing_keys=0)
+    state = replace(STATE, controllers=(ControllerState("namespace-controller", Phase.RUNNING, 3600, work=work),))
+    assert "none now; the last error: web: TransportError:" in Text(page(state)).text
+
+
+async def test_a_filter_leaves_what_has_its_words_in_names_keys_errors_or_causes():
+    for words, controllers, informers in (
+        ("NO SUCH KIND", ["namespace-controller"], []),
+        ("crashed", ["z-controller"], []),
+        ("nodes", [], ["nodes"]),
+        ("error", ["z-controller", "namespace-controller"], []),
+        ("nothing has this", [], []),
+    ):
+        for name in ("q", "filter"):
+            found = json.loads((await ask("", (name, words))).body)
+            assert [one["name"] for one in found["controllers"]] == controllers, words
+            assert [one["selection"] for one in found["informers"]] == informers, words
+    html = (await ask("text/html", ("q", "no such kind"))).body.decode()
+    assert html.count("data-filter hidden") == 7
+    assert 'value="no such kind"' in html
+
+
+async def test_a_filter_is_no_markup():
+    html = (await ask("text/html", ("q", f'"{EVIL}'))).body.decode()
+    assert EVIL not in html
+    assert Text(html).seen >= {"form", "input"}
+
+
+async def test_only_the_script_of_the_page_itself_may_run():
+    response = await ask("text/html")
+    html = response.body.decode()
+    scripts = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    assert len(scripts) == 1
+    assert f"script-src 'sha256-{digest}';" in response.headers["content-security-policy"]
+
+
 def test_no_text_of_the_cluster_becomes_markup():
     html = page(STATE)
-    assert "script" not in Text(html).seen
+    assert EVIL not in html
     assert EVIL in Text(html).text
 
 

@@ -5,10 +5,12 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.app.flags import flag_set
 from controller_manager.app.pages.debugging import debugging_routes
+from controller_manager.app.pages.index import index_handler
 from controller_manager.app.pages.metrics import metrics_handler
 from controller_manager.app.pages.routes import Pages
 from controller_manager.base.log import get_logger
@@ -33,7 +35,7 @@ def make_pages(*flags: str) -> Pages:
         "/metrics": metrics_handler(registry),
         **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags])),
     }
-    return Pages(access, Health(get_logger("test")), routes)
+    return Pages(access, Health(get_logger("test")), {"/": index_handler("manager", routes), **routes})
 
 
 class Unreadable:
@@ -58,9 +60,12 @@ def pages() -> Pages:
     return make_pages()
 
 
-async def ask(pages: Pages, path: str, *, admin: bool = False, method: str = "GET") -> tuple[int, str, str]:
+async def ask(
+    pages: Pages, path: str, *, admin: bool = False, method: str = "GET", accept: str = "*/*"
+) -> tuple[int, str, str]:
     certificate = Certificate("admin", ("system:masters",)) if admin else None
-    response: Response = await pages.handle(Request(method, path, certificate=certificate))
+    request = Request(method, path, headers={"accept": accept}, certificate=certificate)
+    response: Response = await pages.handle(request)
     assert isinstance(response.body, bytes)
     return response.status, response.headers["content-type"], response.body.decode()
 
@@ -83,3 +88,41 @@ async def test_an_administrator_sees_metrics_and_configuration(pages):
 async def test_other_pages_and_methods_are_refused(pages):
     assert (await ask(pages, "/nothing", admin=True))[0] == 404
     assert (await ask(pages, "/metrics", admin=True, method="POST"))[0] == 405
+
+
+BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
+
+
+async def test_the_root_is_an_index_of_the_pages(pages):
+    status, kind, body = await ask(pages, "/", admin=True)
+    assert (status, kind) == (200, "application/json")
+    expected = ["/configz", "/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz"]
+    assert json.loads(body)["paths"] == expected
+    status, kind, body = await ask(pages, "/", admin=True, accept=BROWSER)
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    assert '<a href="/metrics">/metrics</a>' in body
+    assert (await ask(pages, "/nothing/", admin=True))[0] == 404, "the index stands for nothing below it"
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/nothing", "/%3Cscript%3E", "/<script>$(reboot)"])
+async def test_a_browser_without_credentials_reads_how_to_come_in(pages, path):
+    status, kind, body = await ask(pages, path, accept=BROWSER)
+    assert (status, kind) == (403, "text/html; charset=utf-8")
+    assert "client certificate" in body
+    assert "create token" in body
+    assert "<script" not in body
+    assert "reboot" not in body[body.index("<pre>") :], "what people copy is the same whatever was asked for"
+    assert "answer 42" not in body
+
+
+async def test_credentials_that_are_not_believed_are_told_so_in_the_same_way():
+    async def nobody(request: Request) -> Identity:
+        raise Unauthorized("Unauthorized")
+
+    registry = CollectorRegistry()
+    access = Access(OpenPaths(()), nobody, never, AccessMetrics(registry))
+    pages = Pages(access, Health(get_logger("test")), {})
+    status, kind, body = await ask(pages, "/metrics", accept=BROWSER)
+    assert (status, kind) == (401, "text/html; charset=utf-8")
+    assert "create token" in body
+    assert json.loads((await ask(pages, "/metrics"))[2])["reason"] == "Unauthorized"
