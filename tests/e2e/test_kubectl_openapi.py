@@ -50,7 +50,11 @@ def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) 
         "deployment", "deployment.spec", "deployment.spec.strategy.rollingUpdate", "deployment.spec.template.spec",
         "deployment.status.conditions", "sts.spec", "ds.spec.updateStrategy", "job.spec.podFailurePolicy.rules",
         "cronjob.spec", "svc.spec.ports", "svc.status.loadBalancer.ingress", "pvc.spec", "pv.spec.csi",
-        "hpa.spec.metrics", "pdb.spec",
+        "hpa.spec.metrics", "pdb.spec", "ingress.spec.rules.http.paths", "netpol.spec.ingress.from", "configmap",
+        "secret", "ns.status", "node.spec.taints", "node.status.nodeInfo", "sa", "role.rules", "rolebinding",
+        "clusterrolebinding.subjects", "sc", "pc", "lease.spec", "event", "endpointslice.endpoints", "quota.spec",
+        "limits.spec.limits", "csr.spec", "crd.spec.versions.schema.openAPIV3Schema",
+        "validatingwebhookconfiguration.webhooks.rules", "mutatingwebhookconfiguration.webhooks.clientConfig",
     ],
 )  # fmt: skip
 def test_explain_describes_what_people_use_daily(kubectl: Kubectl, path: str) -> None:
