@@ -244,8 +244,17 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
-    first = [namespaces, limits.fill, priorities, tolerate_illness, requests.sender, restrict_subjects, *to_zero]
-    return Admission(first, [namespaces, limits.check, requests.verdict, addresses])
+    first = [
+        namespaces,
+        limits.fill,
+        limits.check,
+        priorities,
+        tolerate_illness,
+        requests.sender,
+        restrict_subjects,
+        *to_zero,
+    ]
+    return Admission(first, [namespaces, requests.verdict, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

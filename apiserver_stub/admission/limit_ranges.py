@@ -26,7 +26,9 @@ Amounts = Mapping[str, str]
 
 
 class LimitRanges:
-    """Steps of admission: `fill` among the first, `check` among the last. They read the store."""
+    """Steps of admission, `fill` and then `check`: what is refused must not have been charged to a quota. They read the
+    store.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

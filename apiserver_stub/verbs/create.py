@@ -14,6 +14,7 @@ from apiserver_stub.offload import Offload
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.refusals import Stale
 from apiserver_stub.store.row import CorruptRow, Row
+from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.options import check_write
 from apiserver_stub.verbs.query import is_dry_run
@@ -58,6 +59,8 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     await run(partial(_begin, tools, call, tree, owners, time))
     tools.admit(call, "create", tree, None)
     warnings = (*warnings, *await run(partial(_complete, kind, tree, time)))
+    if tools.store.get(kind.storage, key) is None:
+        await charge(tools, call, tree)
     await tools.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
     if (taken := tools.store.get(kind.storage, key)) is not None:
         raise _taken(kind, name, taken)

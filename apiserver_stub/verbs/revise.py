@@ -7,6 +7,7 @@ from apiserver_stub.call import Call, Item, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
+from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.incoming import Warnings
 from apiserver_stub.verbs.modify import Fresh, Write, modify
@@ -53,6 +54,7 @@ class Revision:
         tools.admit(call, "update", new, old)
         if not await fresh.run(partial(self._completed, new, old)):
             return None
+        await charge(tools, call, new, old)
         return Write(new, self._ends(new, old), partial(tools.settle, call, "update", new, old))
 
     def _edited(self, fresh: Fresh) -> tuple[Tree, Tree]:

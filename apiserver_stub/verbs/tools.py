@@ -62,7 +62,7 @@ class Tools:
 
     def admit(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write to admission, which may change `tree` or raise a refusal."""
-        self.admission.admit(_about(call, operation, tree, old))
+        self.admission.admit(about(call, operation, tree, old))
 
     async def committed(self, storage: str, before: bytes | None, after: bytes | None) -> None:
         """Tell who follows a resource of a write, before its caller is answered; a state that is none is None."""
@@ -72,10 +72,11 @@ class Tools:
 
     def settle(self, call: Call, operation: Operation, tree: Tree, old: Tree | None) -> None:
         """Show a write that keeps all rules to the last steps of admission, directly before the commit."""
-        self.admission.settle(_about(call, operation, tree, old))
+        self.admission.settle(about(call, operation, tree, old))
 
 
-def _about(call: Call, operation: Operation, tree: Tree, old: Tree | None) -> AdmissionRequest:
+def about(call: Call, operation: Operation, tree: Tree, old: Tree | None) -> AdmissionRequest:
+    """A write of a call as admission sees it."""
     name = call.name or tree["metadata"].get("name", "")
     dry = is_dry_run(call.query)
     return AdmissionRequest(operation, call.kind, call.namespace, name, call.part, tree, old, call.user, dry)

@@ -1,0 +1,51 @@
+"""What a write adds is noted in the resource quotas of its namespace before it is made, so that none is exceeded.
+
+A write that fails afterwards stays counted until the controller of quotas counts again.
+"""
+
+from functools import partial
+from typing import cast
+
+import orjson
+from msgspec.structs import replace
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.quotas import QUOTAS, charged, concerns
+from apiserver_stub.call import Call, Tree
+from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.trees import put_in
+from apiserver_stub.verbs.modify import Fresh, Write, modify
+from apiserver_stub.verbs.tools import Tools, about
+from controller_manager.api.errors import NotFound
+
+
+async def charge(tools: Tools, call: Call, tree: Tree, old: Tree | None = None) -> None:
+    """Note what a create (without `old`) or an update adds. Raises `Forbidden` for what does not fit."""
+    if not tools.store.count(QUOTAS):
+        return
+    request = about(call, "create" if old is None else "update", tree, old)
+    if not concerns(request):
+        return
+    rows = tools.store.snapshot(QUOTAS).items(prefix=f"{call.namespace}/")
+    names = [row.name for row in rows if charged(orjson.loads(row.data), request) is not None]
+    if request.dry_run:
+        return
+    for name in names:
+        await _charge(tools, call, request, name)
+
+
+async def _charge(tools: Tools, call: Call, request: AdmissionRequest, name: str) -> None:
+    kind = cast("Kind", tools.kinds.find("", "v1", QUOTAS))
+    try:
+        await modify(tools, replace(call, kind=kind, name=name, subresource=None), partial(_decide, request))
+    except NotFound:
+        return  # and limits nothing any more
+
+
+async def _decide(request: AdmissionRequest, fresh: Fresh) -> Write | None:
+    quota = fresh()
+    used = charged(quota, request)
+    if used is None:
+        return None
+    put_in(quota, ("status", "used"), used)
+    return Write(quota)
