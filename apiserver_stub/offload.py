@@ -48,6 +48,7 @@ class Offload:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="offload")
         self._most = most_waiting
         self._waiting = 0
+        self._begun = False
 
     async def run(self, step: Callable[[], T]) -> T:
         """Perform a step in the thread; it sees clock and chance of this loop. Raises `TooManyRequests`.
@@ -60,6 +61,9 @@ class Offload:
         loop = asyncio.get_running_loop()
         self._waiting += 1
         try:
+            if not self._begun:  # to start a thread is to wait for it, and it would begin with the work
+                self._begun = True
+                await loop.run_in_executor(self._thread, int)
             return await loop.run_in_executor(self._thread, _in_turns, loop, step)
         finally:
             self._waiting -= 1

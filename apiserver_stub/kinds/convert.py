@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
+import orjson
 
 from apiserver_stub.kinds.autoscaler_metrics import MEASURED, TARGETS, to_v1, to_v2
 from apiserver_stub.kinds.clean import clean_tree
@@ -147,8 +148,8 @@ def _with_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
 def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
     """The value an annotation carries, which is then gone; text that is no JSON of that shape stays an annotation."""
     try:
-        found = msgspec.json.decode(annotations.get(name, ""))
-    except (msgspec.DecodeError, RecursionError):
+        found = orjson.loads(annotations.get(name, ""))
+    except orjson.JSONDecodeError:
         return otherwise
     shape = dict if otherwise is None else list
     fits = isinstance(found, shape) and (shape is dict or all(isinstance(item, dict) for item in found))

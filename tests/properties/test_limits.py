@@ -30,6 +30,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 NODES, JOBS = "/api/v1/nodes", "/apis/batch/v1/namespaces/default/cronjobs"
 QUOTAS, SERVICES = "/api/v1/namespaces/default/resourcequotas", "/api/v1/namespaces/default/services"
 POLICIES = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies"
+SCALERS = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
 LONGEST_HOLD = 0.1  # seconds of CPU of this process, twice what is promised: CPUs differ, and share their caches
 PATIENCE = 6.0  # seconds of CPU for all of a request
 
@@ -95,7 +96,7 @@ BODIES = {
         }]}},
     }})),
     "a selector of many terms": ("POST " + DEPLOYMENTS, JSON, spelt({"metadata": {"name": "a"}, "spec": {
-        "selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}] * 25_000},
+        "selector": {"matchExpressions": [{"key": "k", "operator": "In", "values": ["v"]}] * 18_000},
         "template": {"metadata": {"labels": {"k": "v"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}},
     }})),
     "nothing, in great numbers": ("POST " + PODS, JSON, b'{"spec":{"containers":[%b{}]}}' % (b"{}," * 900_000)),
@@ -116,6 +117,11 @@ BODIES = {
     "ports of a service": ("POST " + SERVICES, JSON, spelt({"metadata": {"name": "s"}, "spec": {
         "type": "NodePort", "ports": [{"name": f"p{n}", "port": n % 65535 + 1} for n in range(2_500)],
     }})),
+    "such numbers in an annotation that is read": ("POST " + SCALERS, JSON, spelt({
+        "metadata": {"name": "h", "annotations": {"autoscaling.alpha.kubernetes.io/metrics":
+            f"[{'1.2345678901234567e-300,' * 10_000}0]"}},
+        "spec": {"maxReplicas": 1, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}},
+    })),
     "numbers that are hard to read": ("PUT", JSON, b'{"data":{"a":[%b0]}}' % (b"1.2345678901234567e-300," * 95_000)),
     "lists within lists": ("PUT", JSON, b"[" * 1_500_000 + b"]" * 1_500_000),
     "a small patch that copies": ("PATCH", JSON_PATCH, spelt([
