@@ -1,6 +1,7 @@
 """An asyncio loop on which time passes only when nothing is left to do: it jumps to the next timer."""
 
 import asyncio
+import math
 import random
 import selectors
 from collections.abc import Callable, Coroutine
@@ -42,6 +43,8 @@ class _JumpingSelector(selectors.DefaultSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """A loop with its own time, wall clock and seeded chance; work in executors holds back the jump."""
 
+    _scheduled: list[asyncio.TimerHandle]  # of asyncio's own loop: a heap
+
     def __init__(self, seed: int = 0) -> None:
         self._now = 0.0
         self.threads_busy = 0
@@ -49,7 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector = _JumpingSelector()
         selector.loop = self
         super().__init__(selector)
-        self._clock_resolution = 1e-6
+        self._clock_resolution = math.ulp(self._now)
         self.chance = Chance(random.Random(seed))  # noqa: S311 - reproducible on purpose
 
     def run_forever(self) -> None:
@@ -66,8 +69,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return EPOCH + self._now
 
     def jump(self, seconds: float) -> None:
-        """Let `seconds` pass at once."""
-        self._now += seconds
+        """Let `seconds` pass at once: to the very time of the next timer, if that is what they lead to.
+
+        No timer fires early: whoever looks at the clock then would find that it is not time yet, and wait for ever.
+        """
+        due = self._scheduled[0].when() if self._scheduled else math.inf
+        self._now = due if math.isclose(due, self._now + seconds) else self._now + seconds
+        self._clock_resolution = math.ulp(self._now)
 
     def describe_blocked(self) -> str:
         """One sentence naming every waiting task."""

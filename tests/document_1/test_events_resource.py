@@ -77,7 +77,7 @@ async def test_both_groups_show_the_same_event(api: Any) -> None:
         ({"action": "x" * 129}, "action"),
         ({"reason": ""}, "reason"),
         ({"reason": "x" * 129}, "reason"),
-        ({"note": "x" * 1025}, "note"),
+        ({"note": "x" * 1025}, "message"),
         ({"type": "Loud"}, "type"),
         ({"type": ""}, "type"),
         ({"reportingController": ""}, "reportingController"),

@@ -269,7 +269,8 @@ class ApiMachine(RuleBasedStateMachine):
 
     def found(self, tree: dict[str, Any]) -> list[tuple[Key, Thing]]:
         plural = {"ConfigMapList": "configmaps", "PodList": "pods"}[tree["kind"]]
-        return [(self.key(item, plural), self.thing(item)) for item in tree["items"]]
+        found = ((self.key(item, plural), self.thing(item)) for item in tree["items"])
+        return [(key, thing) for key, thing in found if key[1] in SPACES]  # every cluster has some elsewhere
 
     @staticmethod
     def key(tree: dict[str, Any], plural: str) -> Key:

@@ -62,7 +62,7 @@ def fails(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[floa
 @asynccontextmanager
 async def managing(*flags: str, specs: Sequence[AnySpec]) -> AsyncIterator[tuple[Cluster, Replica]]:
     async with Cluster() as cluster:
-        yield cluster, await cluster.manage(*flags, specs=specs)
+        yield cluster, await cluster.manage(*flags, specs=specs, strict=False)
 
 
 async def page(replica: Replica, path: str) -> tuple[int, str]:

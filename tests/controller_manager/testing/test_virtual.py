@@ -56,3 +56,14 @@ def test_a_seed_replays() -> None:
 
     assert run(draw(), seed=7) == run(draw(), seed=7)
     assert run(draw(), seed=7) != run(draw(), seed=8)
+
+
+@pytest.mark.virtual
+async def test_no_timer_fires_before_its_time() -> None:
+    """Else who waits until a time, and looks whether it has come, would wait without end."""
+    loop = asyncio.get_running_loop()
+    early: list[float] = []
+    for due in (step * 0.1 + more for step in range(1, 2000) for more in (0.0, 4e-7)):
+        loop.call_at(due, lambda due=due: early.append(due) if loop.time() < due else None)
+    await asyncio.sleep(300)
+    assert early == []
