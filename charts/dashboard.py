@@ -37,6 +37,11 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
             "ops",
             [(rate("controller_runtime_reconcile_total", "controller", ',result="error"'), "{{controller}}")],
         ),
+        (
+            "Keys that keep failing",
+            "short",
+            [(f"max by (controller) (controller_failing_keys{{{PODS}}})", "{{controller}}")],
+        ),
         ("Retries", "ops", [(rate("workqueue_retries_total", "name"), "{{name}}")]),
         ("Keys that wait", "short", [(f"sum by (name) (workqueue_depth{{{PODS}}})", "{{name}}")]),
         ("Wait, 99 of 100", "s", [(p(0.99, "workqueue_queue_duration_seconds", "name"), "{{name}}")]),
@@ -58,6 +63,11 @@ ROWS: dict[str, list[tuple[str, str, list[tuple[str, str]]]]] = {
         ("Objects", "short", [(f"max by (informer) (informer_objects{{{PODS}}})", "{{informer}}")]),
         ("Since the server was heard", "s", [(f"max by (informer) (informer_age_seconds{{{PODS}}})", "{{informer}}")]),
         ("Failures", "ops", [(rate("informer_failures_total", "informer"), "{{informer}}")]),
+        (
+            "Objects that can't be read",
+            "short",
+            [(f"max by (informer) (informer_unreadable_objects{{{PODS}}})", "{{informer}}")],
+        ),
     ],
     "Nodes and pods": [
         (

@@ -55,6 +55,11 @@ class Failures(Generic[K]):
     def __len__(self) -> int:
         return len(self._last)
 
+    @property
+    def retried(self) -> int:
+        """How many of these keys have not been given up."""
+        return sum(not last.given_up for last in self._last.values())
+
     def note(
         self, key: K, error: BaseException, now: float, causes: Sequence[str] = (), retry_in: float | None = None
     ) -> None:

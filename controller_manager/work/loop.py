@@ -150,6 +150,11 @@ class ControlLoop(Generic[K]):
         """Keys that came back after a failure since the start."""
         return self._queue.retries
 
+    @property
+    def failing(self) -> int:
+        """Keys whose last run failed and which are tried again."""
+        return self._failures.retried
+
     def ages(self) -> list[float]:
         """Seconds each key being worked on has taken so far."""
         now = clock.monotonic()

@@ -72,6 +72,9 @@ _ACTIVE = Family("controller_runtime_active_workers", "Keys being worked on.", "
 _WORKERS = Family(
     "controller_runtime_max_concurrent_reconciles", "Keys that may be worked on at once.", "gauge", _CONTROLLER
 )
+_FAILING = Family(
+    "controller_failing_keys", "Keys whose last run failed and which are tried again.", "gauge", _CONTROLLER
+)
 _UNSETTLED = Family(
     "controller_unsettled_writes_total",
     "Reconciles whose writes were not seen to come back in time.",
@@ -115,6 +118,10 @@ class Source(Protocol):
     @property
     def retries(self) -> int:
         """Keys that came back after a failure since the start."""
+
+    @property
+    def failing(self) -> int:
+        """Keys whose last run failed and which are tried again."""
 
     def ages(self) -> list[float]:
         """Seconds each key being worked on has taken so far."""
@@ -171,6 +178,8 @@ class WorkMetrics(Collector):
         sources = self._sources.values()
         yield Shown(_ACTIVE, (((source.name,), len(source.ages())) for source in sources))
         yield Shown(_WORKERS, (((source.name,), source.workers) for source in sources))
+        failing = ((source.name, source.failing) for source in sources)
+        yield Shown(_FAILING, (((name,), count) for name, count in failing if count))
 
 
 def _by_name(counts: Mapping[str, int]) -> Iterable[tuple[tuple[str], int]]:

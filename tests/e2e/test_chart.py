@@ -243,6 +243,10 @@ def test_promtool_takes_the_alerts_as_rendered(told: Told, tmp_path: Path) -> No
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump(rule["spec"]))
     assert 'job="full"' in file.read_text()
+    runbooks = yaml.safe_load((CHART / "values.yaml").read_text())["prometheusRule"]["runbooks"]
+    assert (CHART.parents[1] / runbooks).is_file()
+    for one in rule["spec"]["groups"][0]["rules"]:
+        assert one["annotations"]["runbook_url"] == f"{runbooks}#{one['alert'].lower()}"
     done = subprocess.run(["promtool", "check", "rules", file], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -64,7 +64,11 @@ items:
   spec: {maxReplicas: 3, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: none}}
 """
 # Told by namespace, once there was a pod to collect in it: a node must have been missing for most of a minute.
-LATER = {"pod_gc_collector_force_delete_pods_total"}
+# The others are told of once something goes wrong.
+LATER = {
+    *("pod_gc_collector_force_delete_pods_total", "controller_failing_keys"),
+    *("informer_failures_total", "informer_unreadable_objects"),
+}
 
 # What dashboards and alerts for kube-controller-manager ask, and the labels that their answers are told apart by.
 QUERIES = [

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ from controller_manager.api.autoscaling import (
     HorizontalPodAutoscaler,
     ObjectInNamespace,
 )
-from controller_manager.api.core import PODS, SERVICES
+from controller_manager.api.core import NAMESPACES, PODS, Namespace
+from controller_manager.api.errors import InternalError
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.wire import Request, Response
+from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster, builders
 
 pytestmark = pytest.mark.virtual
@@ -51,6 +53,7 @@ async def series() -> set[str]:
     """The names of all series of a manager on its page: it leads, has had something to do, some trouble, too."""
     async with Cluster() as cluster:
         cluster.serve_beside("/api/v1/services", partial(_old_type, cluster))
+        cluster.serve_beside("/api/v1/namespaces/troubled/serviceaccounts", _out_of_order)
         replica = await cluster.manage("--authorization-always-allow-paths=/metrics")
         await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="n")))
         lost = builders.pod("lost")
@@ -59,8 +62,7 @@ async def series() -> set[str]:
         spec = AutoscalerSpec(scale_target_ref=target, max_replicas=3)
         meta = ObjectMeta(name="a", namespace="default")
         await cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler(metadata=meta, spec=spec))
-        service = await cluster.client.create(SERVICES, builders.service("old"))
-        assert service.metadata.uid
+        await cluster.client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="troubled")))
         await cluster.advance(120)
         await cluster.stop_api()
         await cluster.sleep(2)
@@ -74,9 +76,33 @@ async def series() -> set[str]:
 async def _old_type(cluster: Cluster, request: Request) -> Response:
     """The services, in a form that nobody can read."""
     response = await cluster.api.handle(request)
-    if request.method == "GET" and isinstance(response.body, bytes):
-        return Response(response.status, response.headers, response.body.replace(b'"type":"ClusterIP"', b'"type":5'))
-    return response
+    body = response.body
+    if request.method != "GET":
+        return response
+    return Response(response.status, response.headers, _spoil(body) if isinstance(body, bytes) else _spoiled(body))
+
+
+def _spoil(data: bytes) -> bytes:
+    return data.replace(b'"type":"ClusterIP"', b'"type":5')
+
+
+async def _spoiled(body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    async for chunk in body:
+        yield _spoil(chunk)
+
+
+async def _out_of_order(_: Request) -> Response:
+    return refusal(InternalError("out of order"))
+
+
+def test_each_alert_leads_to_a_runbook_of_its_own() -> None:
+    written = re.findall(r"^## (\w+)$", (CHART / "RUNBOOKS.md").read_text(), re.MULTILINE)
+    alerts = [
+        rule for group in yaml.safe_load((CHART / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+    ]
+    assert sorted(written) == sorted(rule["alert"] for rule in alerts)
+    for rule in alerts:
+        assert rule["annotations"]["runbook_url"] == f"RUNBOOKS.md#{rule['alert'].lower()}"
 
 
 async def test_every_series_of_an_alert_is_told() -> None:

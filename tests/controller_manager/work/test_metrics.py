@@ -94,6 +94,20 @@ async def test_what_runs_and_fails_is_counted_from_zero_so_that_rates_see_the_fi
     assert bench.of_controller("terminal_reconcile_errors_total") == 0
 
 
+async def test_keys_that_keep_failing_are_counted_and_those_given_up_are_not() -> None:
+    bench = Bench()
+    labels = {"controller": "test-controller"}
+    assert bench.registry.get_sample_value("controller_failing_keys", labels) is None
+    async with Tasks() as tasks:
+        tasks.start(bench.loop.run(), name="loop")
+        for key in ("bad", "gone", "done"):
+            bench.loop.add(key)
+        await asyncio.sleep(0.001)
+        assert bench.registry.get_sample_value("controller_failing_keys", labels) == 1
+        await asyncio.sleep(10)
+        assert bench.registry.get_sample_value("controller_failing_keys", labels) is None
+
+
 async def test_the_former_names_are_hidden() -> None:
     bench = Bench()
     await bench.work_on("done")

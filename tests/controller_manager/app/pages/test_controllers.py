@@ -9,11 +9,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from controller_manager.api.wire import Request
+from controller_manager.api.errors import InternalError
+from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.controllers import controllers_handler, page
 from controller_manager.app.state import LockState, ManagerState
 from controller_manager.cache import InformerState
 from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.serving.http import refusal
+from controller_manager.testing import Cluster
 from controller_manager.work import LoopState
 from controller_manager.work.state import Due, Failing, Running
 
@@ -217,3 +220,26 @@ def test_a_quiet_manager_is_well(leads):
 def test_it_says_why_it_stops():
     stopping = ManagerState("manager", "me", "2026-01-02T03:04:05Z", 5, "received SIGTERM", (), (), ())
     assert "Stopping: received SIGTERM" in Text(page(stopping)).text
+
+
+@pytest.mark.virtual
+async def test_a_controller_whose_every_run_fails_is_not_well():
+    async def refuse(_: Request) -> Response:
+        return refusal(InternalError("out of order"))
+
+    async with Cluster() as cluster:
+        for namespace in ("default", "kube-system", "kube-public", "kube-node-lease"):
+            cluster.serve_beside(f"/api/v1/namespaces/{namespace}/serviceaccounts", refuse)
+        replica = await cluster.manage(
+            "--controllers=serviceaccount-controller", "--authorization-always-allow-paths=/debug/controllers"
+        )
+        await cluster.sleep(30)
+        answer = await replica.manager.pages.handle(Request("GET", "/debug/controllers"))
+        assert isinstance(answer.body, bytes)
+        found = json.loads(answer.body)
+        assert found["summary"].startswith("1 of 1 controllers needs a look: serviceaccount-controller (the last ")
+        (one,) = found["controllers"]
+        assert one["severity"] == "broken"
+        assert "InternalError: out of order" in one["work"]["failing"][0]["error"]
+        assert one["work"]["failing"][0]["causes"]
+        assert one["work"]["failing"][0]["retry_seconds"] > 0
