@@ -55,6 +55,7 @@ def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) 
         "clusterrolebinding.subjects", "sc", "pc", "lease.spec", "event", "endpointslice.endpoints", "quota.spec",
         "limits.spec.limits", "csr.spec", "crd.spec.versions.schema.openAPIV3Schema",
         "validatingwebhookconfiguration.webhooks.rules", "mutatingwebhookconfiguration.webhooks.clientConfig",
+        "resourceclaim.spec.devices",
     ],
 )  # fmt: skip
 def test_explain_describes_what_people_use_daily(kubectl: Kubectl, path: str) -> None:
