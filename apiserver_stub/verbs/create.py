@@ -66,7 +66,7 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
         raise _taken(kind, name, taken)
     tools.settle(call, "create", tree, None)
     if is_dry_run(call.query):
-        return Reply(Item(encode(in_order(tree))), 201, warnings)
+        return Reply(Item(await run(partial(encode, in_order(tree)))), 201, warnings)
     try:
         row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))
     except Stale:

@@ -1,6 +1,7 @@
 """The one loop that reads an object, decides on a change and commits it, and begins again when somebody was faster."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -66,7 +67,8 @@ async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
         row = tools.store.get(kind.storage, key)
         if row is None:
             raise missing(call)
-        write = await decide(Fresh(kind, row.data, tools.run_of(call.request, row.data)))
+        run = tools.run_of(call.request, row.data)
+        write = await decide(Fresh(kind, row.data, run))
         if write is None:
             return Outcome(served(kind, row.data))
         await tools.store.turn(kind.storage, key)
@@ -74,7 +76,7 @@ async def modify(tools: Tools, call: Call, decide: Decide) -> Outcome:
             continue
         write.settle()
         if dry:
-            return Outcome(encode(in_order(write.tree)), write.removes)
+            return Outcome(await run(partial(encode, in_order(write.tree))), write.removes)
         before = row.data
         try:
             row = await tools.store.commit(kind.storage, key, row.revision, at_rest(kind, write.tree), write.removes)
