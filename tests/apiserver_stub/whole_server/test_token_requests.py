@@ -173,6 +173,7 @@ async def test_a_token_of_a_pod_tells_its_node(api) -> None:
 
 
 async def test_a_pod_that_runs_as_another_has_no_token_of_this_account(api) -> None:
+    await api("POST", f"{NS}/serviceaccounts", {"metadata": {"name": "other"}})
     await api("POST", f"{NS}/pods", {**POD, "spec": {**POD["spec"], "serviceAccountName": "other"}})
     code, answer = await api("POST", TOKEN, {"spec": {"boundObjectRef": {"kind": "Pod", "name": "p"}}})
     assert code == 400

@@ -1,0 +1,83 @@
+"""What a pod is given by its service account."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission.service_accounts import with_account
+from tests.document_1.conftest import Api, started
+
+PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+NAMESPACE = "/api/v1/namespaces/default"
+ACCOUNT: dict[str, Any] = {"metadata": {"name": "builder"}}
+
+
+def given(spec: dict[str, Any], **account: Any) -> Any:
+    return with_account({"containers": [{"name": "c"}], **spec}, {**ACCOUNT, **account}, "abcde")
+
+
+def test_every_container_mounts_a_token_unless_it_has_something_in_its_place() -> None:
+    own = [{"name": "own", "mountPath": PATH}]
+    spec = given({"initContainers": [{"name": "i"}], "containers": [{"name": "c"}, {"name": "d", "volumeMounts": own}]})
+    mount = {"name": "kube-api-access-abcde", "readOnly": True, "mountPath": PATH}
+    assert spec["initContainers"][0]["volumeMounts"] == spec["containers"][0]["volumeMounts"] == [mount]
+    assert spec["containers"][1]["volumeMounts"] == own
+    (volume,) = spec["volumes"]
+    assert volume["name"] == mount["name"]
+    token, authority, namespace = volume["projected"]["sources"]
+    assert token == {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
+    assert authority["configMap"]["name"] == "kube-root-ca.crt"
+    assert namespace["downwardAPI"]["items"][0]["fieldRef"]["fieldPath"] == "metadata.namespace"
+    assert (spec["serviceAccountName"], spec["serviceAccount"]) == ("builder", "builder")
+
+
+def test_a_volume_of_that_sort_is_used_again() -> None:
+    spec = given({"volumes": [{"name": "kube-api-access-there"}]})
+    assert [volume["name"] for volume in spec["volumes"]] == ["kube-api-access-there"]
+    assert spec["containers"][0]["volumeMounts"][0]["name"] == "kube-api-access-there"
+
+
+@pytest.mark.parametrize(
+    ("pod", "account", "mounted"),
+    [(None, None, True), (None, False, False), (True, False, True), (False, True, False), (False, None, False)],
+)
+def test_the_pod_says_first_whether_it_wants_a_token(pod: bool | None, account: bool | None, mounted: bool) -> None:
+    said = {} if pod is None else {"automountServiceAccountToken": pod}
+    spec = given(said, **({} if account is None else {"automountServiceAccountToken": account}))
+    assert ("volumes" in spec) is mounted
+
+
+def test_pull_secrets_are_those_of_the_account_unless_the_pod_has_its_own() -> None:
+    secrets = [{"name": "s"}]
+    assert given({}, imagePullSecrets=secrets)["imagePullSecrets"] == secrets
+    assert given({"imagePullSecrets": [{"name": "own"}]}, imagePullSecrets=secrets)["imagePullSecrets"] == [
+        {"name": "own"}
+    ]
+
+
+async def made(api: Api, name: str, annotations: Any = None, **spec: Any) -> Any:
+    containers = [{"name": "c", "image": "i"}]
+    pod = {"metadata": {"name": name, "annotations": annotations or {}}, "spec": {"containers": containers, **spec}}
+    return await api.ask("POST", f"{NAMESPACE}/pods", pod)
+
+
+async def test_the_server_gives_new_pods_their_account() -> None:
+    async with started() as api:
+        early = (await made(api, "early")).tree["spec"]
+        assert (early["serviceAccountName"], early.get("volumes")) == ("default", None)
+        for name in ("default", "builder"):
+            account = {"metadata": {"name": name}}
+            assert (await api.ask("POST", f"{NAMESPACE}/serviceaccounts", account)).status == 201
+        for asked, name in ((None, "default"), ("builder", "builder")):
+            answer = await made(api, f"of-{name}", **({"serviceAccountName": asked} if asked else {}))
+            spec = answer.tree["spec"]
+            assert (spec["serviceAccountName"], spec["volumes"][0]["name"][:16]) == (name, "kube-api-access-")
+
+
+async def test_a_pod_of_an_account_that_is_not_there_is_refused() -> None:
+    async with started() as api:
+        refused = await made(api, "p", serviceAccountName="missing")
+        assert (refused.status, refused.tree["reason"]) == (403, "Forbidden")
+        mirror = {"kubernetes.io/config.mirror": "hash"}
+        assert "serviceAccountName" not in (await made(api, "m", mirror)).tree.get("spec", {})
+        assert (await made(api, "n", mirror, serviceAccountName="default")).status == 403
