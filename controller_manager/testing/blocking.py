@@ -1,15 +1,14 @@
 """Finds code that holds the event loop: in virtual time nothing else would tell, and tests would only be slow, or hang.
 
-Two guards: `time.sleep` on the thread of a running virtual loop fails at once, and a reconcile whose single step takes
-long in real time is ended by an exception raised in it.
+Two guards: in a reconcile `time.sleep` fails at once, and one whose single step takes long in real time is ended by an
+exception raised in it.
 """
 
 import asyncio
 import ctypes
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
 LIMIT = 3.0  # real seconds of one step of a reconcile; one takes milliseconds, and machines may be busy
@@ -23,25 +22,9 @@ class BlockedLoopError(AssertionError):
         return super().__str__() or f"it held the event loop for more than {LIMIT:g} s: await what takes long"
 
 
-@contextmanager
-def no_sleep() -> Iterator[None]:
-    """Have `time.sleep` raise `BlockedLoopError` on this thread."""
-    here, sleep = threading.get_ident(), time.sleep
-
-    def refuse(seconds: float | SupportsIndex) -> None:
-        if threading.get_ident() == here:
-            raise BlockedLoopError(f"time.sleep({seconds}) holds the event loop: await asyncio.sleep")
-        sleep(seconds)
-
-    time.sleep = refuse
-    try:
-        yield
-    finally:
-        time.sleep = sleep
-
-
 class LoopWatch:
-    """Raises `BlockedLoopError` in a task that `is_watched` by its name once a step of it has taken `LIMIT` seconds.
+    """Raises `BlockedLoopError` in a task that `is_watched` by its name: once a step of it has taken `LIMIT` seconds,
+    or when it calls `time.sleep`.
 
     `turns` tells how often the loop, which runs on this thread, has begun anew. Close it in the end.
     """
@@ -54,6 +37,7 @@ class LoopWatch:
         self._is_watched = is_watched
         self._loop_thread = threading.get_ident()
         self._closed = threading.Event()
+        self._sleep, time.sleep = time.sleep, self._refuse_to_sleep
         self._thread = threading.Thread(target=self._watch, name="loop-watch", daemon=True)
         self._thread.start()
 
@@ -61,6 +45,14 @@ class LoopWatch:
         """Watch no longer."""
         self._closed.set()
         self._thread.join()
+        if time.sleep == self._refuse_to_sleep:
+            time.sleep = self._sleep
+
+    def _refuse_to_sleep(self, seconds: float | SupportsIndex) -> None:
+        here = threading.get_ident() == self._loop_thread and not self._closed.is_set()
+        if here and self._holder_is_watched():
+            raise BlockedLoopError(f"time.sleep({seconds}) holds the event loop: await asyncio.sleep")
+        self._sleep(seconds)
 
     def _watch(self) -> None:
         seen, held = -1, 0

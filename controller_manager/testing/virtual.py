@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from controller_manager.base.chance import Chance
-from controller_manager.testing.blocking import no_sleep
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -54,11 +53,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self._clock_resolution = math.ulp(self._now)
         self.chance = Chance(random.Random(seed))  # noqa: S311 - reproducible on purpose
-
-    def run_forever(self) -> None:
-        """As in asyncio; meanwhile `time.sleep` on this thread raises `BlockedLoopError`."""
-        with no_sleep():
-            super().run_forever()
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -254,7 +254,7 @@ async def test_an_answer_may_be_in_another_medium_than_the_body(
     wire: Wire, media: str, write: Callable[[Any], bytes], accept: str
 ) -> None:
     """Document 1, Headers and media types: a response type may differ from the request type."""
-    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "ü", "n": "1"}}
+    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "ü", "no": "1"}}
     made = await wire.ask("POST", CONFIGS, write(tree), content_type=media, accept=accept)
     assert (made.status, made.headers["content-type"]) == (201, accept)
     assert READ[accept](made.body)["data"] == tree["data"]

@@ -118,7 +118,7 @@ LAST = b"GET /livez HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         (request(content_type="application/\udcff"), 415),
         (request(accept="text/\udcff"), 406),
         (request(content_length=str(10**12)), 413),
-        (request(body=b"[" * 1_000_000), 400),
+        (request(body=b"[" * 1_000_000), 413),
         (request(body=b" " * (3 << 20) + b"x"), 413),
     ],
 )  # fmt: skip

@@ -220,7 +220,7 @@ def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
         )
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    who = rf"process {os.getpid()} \(.*pytest.*\)"
+    who = rf"process {os.getpid()} \(.*python.*\)"
     assert re.fullmatch(rf"cluster-up: --api-port: port {port} on 127.0.0.1 is in use by {who}; .*\n", done.stderr)
     assert [file.name for file in tmp_path.iterdir()] == ["cluster-up.lock"]
 

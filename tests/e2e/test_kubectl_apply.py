@@ -181,7 +181,7 @@ def test_json_patches_test_before_they_change(kubectl: Kubectl, refused: Kubectl
 @pytest.mark.parametrize(
     ("replicas", "said"),
     [
-        ('"x"', "Error from server (BadRequest): "),
+        ('"x"', "The request is invalid: patch: Invalid value: "),
         ("-1", 'The Deployment "web" is invalid: spec.replicas: Invalid value: -1: must be greater than or equal to 0'),
     ],
 )

@@ -139,7 +139,7 @@ def test_helm_goes_through_what_releases_go_through(server: Any, namespace: str)
     assert told["installed"] == {**lasting, "hooked": {"revision": "1"}}
     assert told["upgraded"] == {**lasting, "hooked": {"revision": "2"}}
     assert told["lookup"] is True
-    assert 'spec.template.metadata.labels: Invalid value: "not a label"' in told["bad"]
+    assert 'spec.template.labels: Invalid value: "not a label"' in told["bad"]
     assert (told["after bad"], told["status"]) == (3, "failed")
     assert told["contested"].endswith('conflict with "somebody" using apps/v1: .spec.replicas')
     assert (told["after contest"], told["after force"]) == (9, 4)

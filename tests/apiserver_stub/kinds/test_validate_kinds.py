@@ -221,7 +221,7 @@ JOB_TEMPLATE = {"spec": {"containers": [C], "restartPolicy": "Never"}}
          ["reason"]),
         ("events.k8s.io/v1", "events", {"regarding": HERE, "eventTime": "2024-01-01T00:00:00Z"}, None,
          ["reportingController", "reportingInstance", "action", "reason", "type"]),
-        ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers[0]"]),
+        ("v1", "namespaces", {"spec": {"finalizers": ["odd"]}}, None, ["spec.finalizers"]),
         ("apiextensions.k8s.io/v1", "customresourcedefinitions", {"spec": {
             "group": "x.io", "scope": "Everywhere", "names": {"plural": "foos", "kind": "Foo"},
             "versions": [{"name": "v1"}]}}, None,
