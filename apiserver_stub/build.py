@@ -19,6 +19,7 @@ from apiserver_stub.admission import (
 from apiserver_stub.admission.autoscalers import keep_one
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.priorities import Priorities
+from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.chain import Authenticator, Who
@@ -245,7 +246,7 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
-    of_pods = (limits.fill, limits.check, PodAccounts(store), priorities, tolerate_illness)
+    of_pods = (limits.fill, limits.check, PodAccounts(store), priorities, tolerate_illness, RuntimeClasses(store))
     first = [namespaces, *of_pods, requests.sender, restrict_subjects, *to_zero]
     return Admission(first, [namespaces, requests.verdict, addresses])
 

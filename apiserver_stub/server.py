@@ -11,7 +11,7 @@ from apiserver_stub.encode.negotiate import Forms
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import Route, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
-from apiserver_stub.verbs.query import seconds
+from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
@@ -92,6 +92,7 @@ class Server:
             query = last_values(request.query)
             route = parse(request.method, request.path, query)
             self._gate.may(user, route)
+            asked = 0.0 if route.verb == "watch" else request_timeout(query)
             if not route.resource:
                 return None, self._gate.probe(request) or self._desks.page(request, route)
             kind, part = resolve(route, self._kinds)
@@ -100,7 +101,7 @@ class Server:
                 request = await request.received(user.name)
             namespace = route.namespace if kind.namespaced else ""
             call = Call(request, user, route.verb, kind, namespace, route.name, part, query)
-            return known, await self._serve(call)
+            return known, await self._serve(call, asked)
         except ApiError as refusal:
             return known, self._refused(refusal, request)
         except Exception:  # noqa: BLE001  # the hall, where errors end
@@ -115,9 +116,8 @@ class Server:
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
         return Response(response.status, {**response.headers, **allowed}, response.body)
 
-    async def _serve(self, call: Call) -> Response:
+    async def _serve(self, call: Call, asked: float) -> Response:
         form = self._forms.check(call)
-        asked = 0.0 if call.verb == "watch" else seconds(call.query, "timeout")
         if call.verb in _READS:
             return await self._forms.respond(call, form, await self._desks.answer(call))
         patience = self._desks.patience

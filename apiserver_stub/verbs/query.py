@@ -48,15 +48,15 @@ def is_dry_run(query: Query) -> bool:
     return "dryRun" in query
 
 
-def seconds(query: Query, name: str) -> float:
-    """A duration, 0 when absent."""
-    text = query.get(name)
+def request_timeout(query: Query) -> float:
+    """How long the answer may take, in seconds; 0 when absent. Programs know the refusal by its first words."""
+    text = query.get("timeout")
     if not text:
         return 0.0
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise BadRequest(f"{name}: Invalid value: {text!r}: {error}") from None
+        raise BadRequest(f"invalid timeout specified in the request URL: {text!r}: {error}") from None
 
 
 def field_validation(query: Query) -> FieldValidation:

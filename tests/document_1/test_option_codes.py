@@ -79,6 +79,8 @@ async def test_a_timeout_is_a_duration(api: Api, query: str) -> None:
     for method, url in (("GET", CONFIGS), ("GET", f"{CONFIGS}/a"), ("PUT", f"{CONFIGS}/a"), ("DELETE", f"{CONFIGS}/a")):
         answer = await api.ask(method, f"{url}?{query}", body if method == "PUT" else None)
         assert (answer.status, answer.tree["reason"]) == (400, "BadRequest")
+        assert answer.tree["message"].startswith("invalid timeout specified in the request URL")
+    assert (await api.get(f"/version?{query}")).status == 400, "also where no resource is asked for"
     assert (await api.get(f"{CONFIGS}?{_WATCH}&{query}")).status == 200
     assert (await api.get(f"{CONFIGS}?timeout=1m30s")).status == 200
 

@@ -1,0 +1,66 @@
+"""What the runtime class of a new pod adds to it: the usual plug-in RuntimeClass; `with_class` is pure.
+
+| the pod                          | is given                                                                  |
+|----------------------------------|---------------------------------------------------------------------------|
+| names no class                   | nothing; an overhead of its own is refused                                |
+| names a class that is not there  | is refused                                                                |
+| names a class                    | its overhead, node selector and tolerations; refused if it says otherwise |
+"""
+
+import orjson
+
+from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.call import Tree
+from apiserver_stub.kinds.trees import get_in
+from apiserver_stub.store.store import Store
+from controller_manager.api.errors import ApiError, forbidden
+from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.quantity import parse
+
+_PODS = "pods"
+_CLASSES = f"runtimeclasses.node.{GROUP_DOMAIN}"
+
+
+class RuntimeClasses:
+    """A step of admission; reads classes from the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Raises `Forbidden`."""
+        if request.kind.storage != _PODS or request.subresource or request.operation != "create":
+            return
+        spec = request.tree.get("spec") or {}
+        name = spec.get("runtimeClassName")
+        row = self._store.get(_CLASSES, name) if name else None
+        if name and row is None:
+            raise _refused(request, f"there is no RuntimeClass {name}")
+        try:
+            request.tree["spec"] = with_class(spec, orjson.loads(row.data) if row else {})
+        except ValueError as error:
+            raise _refused(request, str(error)) from None
+
+
+def with_class(spec: Tree, of: Tree) -> Tree:
+    """The spec of a pod of that class, which is empty for a pod of none. Raises `ValueError` if `spec` disagrees."""
+    overhead = get_in(of, ("overhead", "podFixed")) or {}
+    said = spec.get("overhead") or {}
+    if said and _amounts(said) != _amounts(overhead):
+        raise ValueError("spec.overhead is not what the runtime class of the pod says")
+    selector, wanted = spec.get("nodeSelector") or {}, get_in(of, ("scheduling", "nodeSelector")) or {}
+    for name in sorted(selector.keys() & wanted.keys()):
+        if selector[name] != wanted[name]:
+            raise ValueError(f"spec.nodeSelector[{name}] is {selector[name]}, and {wanted[name]} in the runtime class")
+    tolerations = list(spec.get("tolerations") or ())
+    tolerations += [one for one in get_in(of, ("scheduling", "tolerations")) or () if one not in tolerations]
+    added = {"overhead": overhead, "nodeSelector": {**selector, **wanted}, "tolerations": tolerations}
+    return {**spec, **{name: value for name, value in added.items() if value}}
+
+
+def _amounts(overhead: Tree) -> Tree:
+    return {name: parse(text).number for name, text in overhead.items()}
+
+
+def _refused(request: AdmissionRequest, why: str) -> ApiError:
+    return forbidden(request.kind.group, request.kind.plural, request.name, why)

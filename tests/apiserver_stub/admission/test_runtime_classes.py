@@ -1,0 +1,59 @@
+"""What a pod is given by its runtime class."""
+
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission.runtime_classes import with_class
+from tests.document_1.conftest import Api, started
+
+CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+PODS = "/api/v1/namespaces/default/pods"
+TOLERATED = {"key": "k", "operator": "Exists"}
+CLASS: dict[str, Any] = {
+    "metadata": {"name": "boxed"},
+    "handler": "box",
+    "overhead": {"podFixed": {"cpu": "100m"}},
+    "scheduling": {"nodeSelector": {"a": "b"}, "tolerations": [TOLERATED]},
+}
+
+
+@pytest.mark.parametrize(
+    "own",
+    [{}, {"overhead": {"cpu": "0.1"}}, {"nodeSelector": {"a": "b"}, "tolerations": [TOLERATED]}],
+)
+def test_a_pod_is_given_what_its_class_says(own: dict[str, Any]) -> None:
+    spec = with_class(own, CLASS)
+    assert spec == {"overhead": {"cpu": "100m"}, "nodeSelector": {"a": "b"}, "tolerations": [TOLERATED]}
+
+
+def test_what_a_pod_says_besides_stays() -> None:
+    spec = with_class({"nodeSelector": {"c": "d"}, "tolerations": [{"key": "own"}]}, CLASS)
+    assert spec["nodeSelector"] == {"a": "b", "c": "d"}
+    assert spec["tolerations"] == [{"key": "own"}, TOLERATED]
+    assert with_class({"nodeName": "n"}, {}) == {"nodeName": "n"}
+
+
+@pytest.mark.parametrize(
+    ("own", "of"),
+    [({"overhead": {"cpu": "1"}}, CLASS), ({"overhead": {"cpu": "1"}}, {}), ({"nodeSelector": {"a": "c"}}, CLASS)],
+)
+def test_a_pod_that_says_otherwise_is_refused(own: dict[str, Any], of: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^spec\."):
+        with_class(own, of)
+
+
+async def made(api: Api, name: str, **spec: Any) -> Any:
+    pod = {"metadata": {"name": name}, "spec": {"containers": [{"name": "c", "image": "i"}], **spec}}
+    return await api.ask("POST", PODS, pod)
+
+
+async def test_the_server_holds_new_pods_to_their_runtime_class() -> None:
+    async with started() as api:
+        assert (await made(api, "early", runtimeClassName="boxed")).status == 403
+        assert (await api.ask("POST", CLASSES, CLASS)).status == 201
+        spec = (await made(api, "boxed", runtimeClassName="boxed")).tree["spec"]
+        assert (spec["overhead"], spec["nodeSelector"]) == ({"cpu": "100m"}, {"a": "b"})
+        assert TOLERATED in spec["tolerations"]
+        assert (await made(api, "other", runtimeClassName="boxed", nodeSelector={"a": "c"})).status == 403
+        assert (await made(api, "heavy", overhead={"cpu": "1"})).status == 403
