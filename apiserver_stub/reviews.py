@@ -11,6 +11,8 @@ from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
 M = TypeVar("M", bound=Model)
+# What of metadata is a server's to say, and of a question nobody's.
+_NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
 Review = Callable[[Call, Tree], Tree]
 """Answers a question with the status of the object."""
@@ -32,6 +34,8 @@ class Reviews:
         if review is None:
             return await self._others(call)
         tree, warnings = await self._read(call)
+        for name in _NOT_SENT:
+            tree["metadata"].pop(name, None)
         answered = in_order({**tree, "status": review(call, tree)})
         return Reply(Item(encode(answered)), 201, warnings)
 

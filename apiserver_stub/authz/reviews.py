@@ -1,6 +1,6 @@
 """The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from apiserver_stub.authz.chain import May, Opinion
 from apiserver_stub.call import Call, Tree, User
@@ -58,13 +58,17 @@ class AccessReviews:
 
     def _of_subject(self, call: Call, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
+        causes = list(_problems(call, tree["metadata"], spec))
         if not spec.user and not spec.groups:
-            raise _refused(call, "spec.user", "at least one of user or group must be specified")
+            causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
+        _refuse(call, causes)
         user = User(spec.user, spec.uid, spec.groups, spec.extra)
-        return self._judge(user, _route(call, spec))
+        return self._judge(user, _route(spec))
 
     def _of_caller(self, call: Call, tree: Tree) -> Tree:
-        return self._judge(call.user, _route(call, read(tree, _Spec)))
+        spec = read(tree, _Spec)
+        _refuse(call, list(_problems(call, tree["metadata"], spec)))
+        return self._judge(call.user, _route(spec))
 
     def _rules(self, call: Call, tree: Tree) -> Tree:
         if not read(tree, _RulesSpec).namespace:
@@ -88,19 +92,36 @@ class AccessReviews:
         return status
 
 
-def _route(call: Call, spec: _Spec) -> Route:
+def _problems(call: Call, metadata: Tree, spec: _Spec) -> Iterator[Cause]:
+    """What is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
-    if (of is None) == (other is None):
+    if of is not None and other is not None:
+        yield _wrong("spec.nonResourceAttributes", "cannot be specified in combination with resourceAttributes")
+    if of is None and other is None:
         which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise _refused(call, "spec.resourceAttributes", which)
-    if of is None:
-        assert other is not None
-        return Route(other.verb, other.path)
-    if call.kind.namespaced and of.namespace != call.namespace:
-        raise _refused(call, "spec.resourceAttributes.namespace", "must match metadata.namespace")
-    return Route(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+        yield _wrong("spec.resourceAttributes", which)
+    if metadata.keys() - ({"namespace"} if call.kind.namespaced else ()):
+        yield _wrong("metadata", "must be empty, but for the namespace of a question in one")
+    if not call.kind.namespaced:
+        return
+    if of is not None and of.namespace != call.namespace:
+        yield _wrong("spec.resourceAttributes.namespace", "must match metadata.namespace")
+    if other is not None:
+        yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
 
 
-def _refused(call: Call, field: str, message: str) -> Exception:
-    cause = Cause(reason="FieldValueInvalid", message=message, field=field)
-    return invalid(call.kind.group, call.kind.kind, "", [cause])
+def _route(spec: _Spec) -> Route:
+    of, other = spec.resource_attributes, spec.non_resource_attributes
+    if of is not None:
+        return Route(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+    assert other is not None
+    return Route(other.verb, other.path)
+
+
+def _wrong(field: str, message: str) -> Cause:
+    return Cause(reason="FieldValueInvalid", message=message, field=field)
+
+
+def _refuse(call: Call, causes: Sequence[Cause]) -> None:
+    if causes:
+        raise invalid(call.kind.group, call.kind.kind, "", causes)

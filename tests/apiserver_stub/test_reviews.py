@@ -110,6 +110,46 @@ async def test_may_somebody_in_a_namespace() -> None:
         await ask(AUTHZ, "localsubjectaccessreviews", spec, "a", said="b")
 
 
+def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> Call:
+    kind = KINDS.find(AUTHZ, "v1", plural)
+    assert kind is not None
+    request = Request("POST", "", body=msgspec.json.encode({"metadata": metadata, "spec": spec}))
+    return Call(request, JANE, "create", kind, namespace, "", None, {})
+
+
+OTHER = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
+
+
+# The fields of the causes a real server answers.
+@pytest.mark.parametrize(
+    ("plural", "metadata", "spec", "fields"),
+    [
+        ("subjectaccessreviews", {}, {}, ["spec.resourceAttributes", "spec.user"]),
+        ("subjectaccessreviews", {}, {"user": "joe"}, ["spec.resourceAttributes"]),
+        ("subjectaccessreviews", {"name": "x"}, {"user": "joe", **get_pods()}, ["metadata"]),
+        ("subjectaccessreviews", {"labels": {"a": "b"}}, {"user": "joe", **get_pods()}, ["metadata"]),
+        ("subjectaccessreviews", {}, {"user": "joe", **get_pods(), **OTHER}, ["spec.nonResourceAttributes"]),
+        ("selfsubjectaccessreviews", {"name": "x"}, get_pods(), ["metadata"]),
+        ("selfsubjectaccessreviews", {}, {**get_pods(), **OTHER}, ["spec.nonResourceAttributes"]),
+        ("localsubjectaccessreviews", {}, {"user": "joe", **OTHER}, ["spec.nonResourceAttributes"]),
+        ("localsubjectaccessreviews", {}, {"user": "joe", **get_pods(namespace="b")},
+         ["spec.resourceAttributes.namespace"]),
+    ],
+)  # fmt: skip
+async def test_the_causes_of_refused_questions(plural: str, metadata: Any, spec: Any, fields: list[str]) -> None:
+    with pytest.raises(Invalid) as refusal:
+        await REVIEWS.answer(_metadata(plural, metadata, spec, "a" if plural.startswith("local") else ""))
+    assert refusal.value.details is not None
+    assert [cause.field for cause in refusal.value.details.causes] == fields
+
+
+async def test_what_only_servers_say_of_objects_is_no_part_of_a_question() -> None:
+    sent = {"uid": "u", "creationTimestamp": "2020-01-01T00:00:00Z", "managedFields": []}
+    reply = await REVIEWS.answer(_metadata("selfsubjectaccessreviews", sent, get_pods()))
+    assert isinstance(reply.body, Item)
+    assert msgspec.json.decode(reply.body.data)["metadata"] == {}
+
+
 async def test_a_question_is_held_to_what_every_create_is() -> None:
     assert await ask(AUTHZ, "selfsubjectaccessreviews", get_pods(), dryRun="All") == {"allowed": True}
     with pytest.raises(Invalid, match="dryRun"):
