@@ -7,9 +7,8 @@ from prometheus_client import CollectorRegistry
 from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.openapi import Media, OpenApi
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import Route, not_allowed
 from apiserver_stub.version import version_page
-from controller_manager.api.errors import MethodNotAllowed
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.pages import metrics_page
 
@@ -45,7 +44,7 @@ class Pages:
         path = route.path.rstrip("/")
         response = self._find(request, path)
         if route.verb != "get":
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise not_allowed()
         return response
 
     def _find(self, request: Request, path: str) -> Response:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.kinds.registry import Kinds
-from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
+from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
@@ -81,7 +81,7 @@ def is_on(query: Mapping[str, str], name: str) -> bool:
 
 def unknown() -> NotFound:
     """The refusal of a path that addresses nothing."""
-    return NotFound("the server could not find the requested resource")
+    return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
 
 
 def _allows(path: str, method: str, kinds: Kinds) -> bool:
@@ -97,11 +97,11 @@ def _allows(path: str, method: str, kinds: Kinds) -> bool:
 def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], query: Mapping[str, str]) -> Route:
     verb = _VERBS.get(method)
     if verb is None:
-        raise _not_allowed()
-    watch = verb == "get" and is_on(query, "watch")
+        raise not_allowed()
+    watch = False
     if parts[0] == "watch" and len(parts) > 1:
         if verb != "get":
-            raise _not_allowed()
+            raise not_allowed()
         watch, parts = True, parts[1:]
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 1:
@@ -113,6 +113,7 @@ def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], que
             raise unknown()
         parts = parts[:3]
     resource, name, subresource = (*parts, "", "")[:3]
+    watch = watch or (verb == "get" and not name and is_on(query, "watch"))
     return Route(_precise(verb, name, subresource, watch), path, *of, resource, subresource, namespace, name)
 
 
@@ -122,10 +123,10 @@ def _precise(verb: str, name: str, subresource: str, watch: bool) -> str:
     if not name:
         found = _ON_COLLECTION.get(verb)
         if found is None:
-            raise _not_allowed()
+            raise not_allowed()
         return found
     if verb == "create" and not subresource:
-        raise _not_allowed()
+        raise not_allowed()
     return verb
 
 
@@ -144,7 +145,7 @@ def _check_across_namespaces(route: Route) -> None:
     if route.name:
         raise unknown()
     if route.verb not in {"list", "watch"}:
-        raise _not_allowed()
+        raise not_allowed()
 
 
 def _is_namespace_itself(route: Route) -> bool:
@@ -153,8 +154,9 @@ def _is_namespace_itself(route: Route) -> bool:
 
 def _check_verb(verb: str, allowed: frozenset[str]) -> None:
     if verb not in allowed:
-        raise _not_allowed()
+        raise not_allowed()
 
 
-def _not_allowed() -> MethodNotAllowed:
-    return MethodNotAllowed("the server does not allow this method on the requested resource")
+def not_allowed() -> MethodNotAllowed:
+    """The refusal of a verb that a resource does not have."""
+    return MethodNotAllowed("the server does not allow this method on the requested resource", Details())

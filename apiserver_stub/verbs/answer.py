@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import Call, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
+from apiserver_stub.parse import not_allowed
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
@@ -21,7 +22,6 @@ from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, upda
 from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch
-from controller_manager.api.errors import MethodNotAllowed
 
 Verb = Callable[[Tools, Call], Awaitable[Reply]]
 
@@ -65,5 +65,5 @@ class Verbs:
         else:
             found = self._on_parts.get((part.name, call.verb), answer_elsewhere)
         if found is None:
-            raise MethodNotAllowed("the server does not allow this method on the requested resource")
+            raise not_allowed()
         return found

@@ -166,6 +166,22 @@ async def test_refusals_are_a_status(api: ApiServer, method: str, path: str, cod
     assert (response.status, status["kind"], status["code"], status["reason"]) == (code, "Status", code, reason)
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/v1/gizmos"),
+        ("GET", f"{PODS}/a/gizmo"),
+        ("PUT", PODS),
+        ("POST", "/version"),
+        ("PUT", f"{PODS}/a/log"),
+    ],
+)
+async def test_refusals_of_what_is_not_there_have_empty_details(api: ApiServer, method: str, path: str) -> None:
+    """As a real server answers, so that clients may read `details` without asking for it."""
+    _, status = await ask(api, method, path)
+    assert status["details"] == {}
+
+
 async def test_a_failure_tells_nothing(api: ApiServer) -> None:
     async def fail(_call: Call) -> Reply:
         raise RuntimeError("the secret of the house")

@@ -116,10 +116,19 @@ async def test_fields_select_as_labels_do(api: Any) -> None:
     assert watching.result().events == [("ADDED", "p"), ("MODIFIED", "p"), ("DELETED", "p")]
 
 
+async def test_a_single_object_is_got_and_not_watched(api: Any) -> None:
+    """Query parameters: `watch` is one of GET on a collection."""
+    await api.config("a")
+    assert (await api.get(f"{CONFIGS}/a?watch=1")).tree["kind"] == "ConfigMap"
+
+
 @pytest.mark.virtual
-@pytest.mark.parametrize("url", [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=a", f"{CONFIGS}/a?watch=1"])
+@pytest.mark.parametrize(
+    "url",
+    [f"{CONFIGS}?watch=1&fieldSelector=metadata.name=a", "/api/v1/watch/namespaces/default/configmaps/a?"],
+)
 async def test_a_single_name_can_be_watched(api: Any, url: str) -> None:
-    """Watching one object, by the field selector of its name and by its path."""
+    """Watching one object, by the field selector of its name and by the older path."""
     await api.config("b")
     async with asyncio.TaskGroup() as group:
         watching = group.create_task(api.get(f"{url}&timeoutSeconds=9"))
