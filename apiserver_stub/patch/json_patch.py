@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from apiserver_stub.patch.copies import copied
-from controller_manager.api.errors import BadRequest, Invalid, RequestEntityTooLarge
+from controller_manager.api.errors import BadRequest, Details, Invalid, RequestEntityTooLarge
 
 Tree = dict[str, Any]
 
@@ -36,12 +36,12 @@ def apply(tree: Tree, operations: object) -> Tree:
         try:
             _perform(document, operation)
         except _Malformed as problem:
-            raise Invalid(f"operation {number} of the JSON patch: {problem}") from None
+            raise Invalid(f"operation {number} of the JSON patch: {problem}", Details()) from None
         except _Inapplicable as problem:
-            raise Invalid(f"operation {number} of the JSON patch does not fit: {problem}") from None
+            raise Invalid(f"operation {number} of the JSON patch does not fit: {problem}", Details()) from None
     changed = document.holder[""]
     if type(changed) is not dict:
-        raise Invalid("the JSON patch leaves no object")
+        raise Invalid("the JSON patch leaves no object", Details())
     return changed
 
 
@@ -202,10 +202,7 @@ _OPERATIONS: dict[str, Callable[[_Document, list[str], Tree], None]] = {
 
 
 def _value(operation: Tree) -> Any:
-    value = operation.get("value", _MISSING)
-    if value is _MISSING:
-        raise _Malformed('it has no "value"')
-    return value
+    return operation.get("value")  # none is null, as kube-apiserver has it: some libraries leave empty values out
 
 
 def _parts(operation: Tree, member: str) -> list[str]:

@@ -21,6 +21,10 @@ FITS: list[tuple[dict, list[dict], dict]] = [
     ({"a": 1}, [{"op": "add", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
     ({"a": 1}, [{"op": "add", "path": "/b", "value": None}], {"a": 1, "b": None}),
+    # A real server takes a value that is not there for null.
+    ({"a": 1}, [{"op": "add", "path": "/b"}], {"a": 1, "b": None}),
+    ({"a": 1}, [{"op": "replace", "path": "/a"}], {"a": None}),
+    ({"a": 1}, [{"op": "test", "path": "/b"}], {"a": 1}),
     ({"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2, 3]}),
     ({"a": [1, 3]}, [{"op": "add", "path": "/a/2", "value": 4}], {"a": [1, 3, 4]}),
     ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": [2]}], {"a": [1, [2]]}),
@@ -55,6 +59,7 @@ FITS: list[tuple[dict, list[dict], dict]] = [
 ]  # fmt: skip
 
 DOES_NOT_FIT: list[tuple[dict, list[dict]]] = [
+    ({"a": 1}, [{"op": "test", "path": "/a"}]),
     ({}, [{"op": "remove", "path": "/a"}]),
     ({}, [{"op": "add", "path": "/a/b", "value": 1}]),
     ({"a": 1}, [{"op": "add", "path": "/a/b", "value": 1}]),
@@ -103,9 +108,7 @@ MALFORMED: list[Any] = [
     [{"op": "add", "value": 1}],
     [{"op": "add", "path": None, "value": 1}],
     [{"op": "add", "path": "a", "value": 1}],
-    [{"op": "add", "path": "/a"}],
-    [{"op": "test", "path": "/a"}],
-    [{"op": "replace", "path": "/a"}],
+    [{"op": "add", "path": ""}],
     [{"op": "move", "path": "/a"}],
     [{"op": "copy", "path": "/a", "from": 1}],
     [{"op": "add", "path": "/a~2", "value": 1}],
