@@ -1,6 +1,6 @@
 """Request bodies as trees: which media types are read, and that an object is what its URL says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,14 +33,17 @@ class Body(Struct, frozen=True):
     duplicates: tuple[str, ...] = ()
 
 
-def decode_body(request: Request, api_version: str, kind: str) -> Body:
-    """The object in the body; a missing `apiVersion` or `kind` is filled in.
+def decode_body(request: Request, api_version: str, kind: str, older: Container[str] = ()) -> Body:
+    """The object in the body; a missing `apiVersion` or `kind` is filled in, one of the `older` versions with the same
+    fields is replaced.
 
     Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body in a
     medium that is not read, or in protobuf of a kind that has no messages.
     """
     body = _decode(request, api_version, kind)
     _check_type(body.tree, "kind", kind)
+    if body.tree.get("apiVersion") in older:
+        body.tree["apiVersion"] = api_version
     _check_type(body.tree, "apiVersion", api_version)
     return body
 

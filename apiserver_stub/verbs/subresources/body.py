@@ -1,6 +1,8 @@
 """The body of a request for a subresource that takes another kind than its object's."""
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 
 from apiserver_stub.call import Call, Tree
 from apiserver_stub.encode.body import Body, decode_body
@@ -10,6 +12,9 @@ from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.incoming import Warnings, fit
 from apiserver_stub.verbs.tools import Tools
 from apiserver_stub.verbs.update import check_name
+
+# Versions no longer served in which clients still send what has the same fields.
+_OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v1beta1",)})
 
 
 async def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tree, Warnings]:
@@ -28,6 +33,7 @@ async def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tr
 
 
 def _fitted(tools: Tools, call: Call, part: Subresource) -> tuple[Body, Warnings]:
-    body = decode_body(call.request, f"{part.group}/{part.version}" if part.group else part.version, part.kind)
+    version = f"{part.group}/{part.version}" if part.group else part.version
+    body = decode_body(call.request, version, part.kind, _OLDER.get(part.kind, ()))
     node = tools.kinds.body(part.group, part.version, part.kind) or ANYTHING
     return body, fit(call, body, node, part.kind)

@@ -70,7 +70,7 @@ class TokenRequests:
         now = utc_now()
         claims = self._claims(spec, subject, int(now.timestamp()))
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
-        tree["metadata"]["creationTimestamp"] = format_time(now)
+        tree["metadata"] |= {"uid": account.field("metadata.uid"), "creationTimestamp": format_time(now)}
         told = answered(_typed(tree, part), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 

@@ -50,6 +50,15 @@ async def test_what_is_made_without_an_object_to_show_has_the_code_201(api) -> N
         assert (answer.status, answer.tree) == (201, told)
 
 
+async def test_an_eviction_may_be_of_the_older_version(api) -> None:
+    """A real server takes `policy/v1beta1`, which older clients send, and no version that never was."""
+    await run(api)
+    body = eviction() | {"apiVersion": "policy/v1beta1"}
+    assert (await api("POST", f"{PODS}/p/eviction?dryRun=All", body)).status == 201
+    with pytest.raises(errors.BadRequest, match="v1beta2"):
+        await api("POST", f"{PODS}/p/eviction", body | {"apiVersion": "policy/v1beta2"})
+
+
 async def test_an_eviction_deletes_and_takes_from_the_budget(api) -> None:
     await run(api)
     await allow(api, 2)
