@@ -7,6 +7,7 @@ import msgspec
 
 from apiserver_stub.call import Answer, Call, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.trees import put_in
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 
@@ -35,7 +36,7 @@ class Reviews:
             return await self._others(call)
         tree, warnings = await self._read(call)
         for name in _NOT_SENT:
-            tree["metadata"].pop(name, None)
+            put_in(tree, ("metadata", name), None)
         answered = in_order({**tree, "status": review(call, tree)})
         return Reply(Item(encode(answered)), 201, warnings)
 

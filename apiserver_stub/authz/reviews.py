@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from apiserver_stub.authz.chain import May, Opinion
 from apiserver_stub.call import Call, Tree, User
+from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
@@ -58,7 +59,7 @@ class AccessReviews:
 
     def _of_subject(self, call: Call, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
-        causes = list(_problems(call, tree["metadata"], spec))
+        causes = list(_problems(call, tree, spec))
         if not spec.user and not spec.groups:
             causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
         _refuse(call, causes)
@@ -67,7 +68,7 @@ class AccessReviews:
 
     def _of_caller(self, call: Call, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
-        _refuse(call, list(_problems(call, tree["metadata"], spec)))
+        _refuse(call, list(_problems(call, tree, spec)))
         return self._judge(call.user, _route(spec))
 
     def _rules(self, call: Call, tree: Tree) -> Tree:
@@ -92,7 +93,7 @@ class AccessReviews:
         return status
 
 
-def _problems(call: Call, metadata: Tree, spec: _Spec) -> Iterator[Cause]:
+def _problems(call: Call, tree: Tree, spec: _Spec) -> Iterator[Cause]:
     """What is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None and other is not None:
@@ -100,7 +101,7 @@ def _problems(call: Call, metadata: Tree, spec: _Spec) -> Iterator[Cause]:
     if of is None and other is None:
         which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         yield _wrong("spec.resourceAttributes", which)
-    if metadata.keys() - ({"namespace"} if call.kind.namespaced else ()):
+    if (get_in(tree, ("metadata",)) or {}).keys() - ({"namespace"} if call.kind.namespaced else ()):
         yield _wrong("metadata", "must be empty, but for the namespace of a question in one")
     if not call.kind.namespaced:
         return
