@@ -95,6 +95,8 @@ class ApiMachine(RuleBasedStateMachine):
         if version != "none":
             newest = thing.revision if thing else 1
             body["metadata"]["resourceVersion"] = str(newest if version == "newest" else version)
+        if thing and "spec" in body:  # which the server has completed, and which may hardly change
+            body["spec"] = self.ask("GET", self.path(key))[1]["spec"]
         code, tree = self.ask("PUT", self.path(key), body)
         if thing is None:
             assert (code, tree["reason"]) == (404, "NotFound")

@@ -86,8 +86,8 @@ OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller
         ({"finalizers": ["orphan", "foregroundDeletion"]}, ["metadata.finalizers"]),
         ({"ownerReferences": [OWNER, {**OWNER, "uid": "v", "controller": False}]}, []),
         ({"ownerReferences": [OWNER, {**OWNER, "uid": "v"}]}, ["metadata.ownerReferences"]),
-        ({"ownerReferences": [{**OWNER, "uid": ""}]}, ["metadata.ownerReferences[0].uid"]),
-        ({"ownerReferences": [{**OWNER, "kind": "Event"}]}, ["metadata.ownerReferences[0]"]),
+        ({"ownerReferences": [{**OWNER, "uid": ""}]}, ["metadata.ownerReferences.uid"]),
+        ({"ownerReferences": [{**OWNER, "kind": "Event"}]}, ["metadata.ownerReferences"]),
     ],
 )
 def test_metadata(judged: Any, metadata: Tree, fields: list[str]) -> None:

@@ -63,7 +63,7 @@ async def test_a_server_that_comes_back_knows_what_it_acknowledged(crash: bool) 
 async def test_managers_follow_a_server_that_has_lost_everything() -> None:
     async with Cluster() as cluster:
         await cluster.manage()
-        for number in range(20):
+        for number in range(200):  # later than a new server is by then
             await cluster.client.create(PODS, builders.pod(f"p-{number}"))
         await cluster.client.create(SERVICES, builders.service("web", {"app": "web"}))
         await cluster.settle()
