@@ -25,7 +25,7 @@ class Server:
         self.serve = serve
         self.seen: list[tuple[int, int]] = []
         self.connections = 0
-        self.ended = asyncio.Event()
+        self.asked, self.ended = asyncio.Event(), asyncio.Event()
 
     async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -34,6 +34,7 @@ class Server:
             while await reader.readuntil(b"\r\n\r\n"):
                 count += 1
                 self.seen.append((mine, count))
+                self.asked.set()
                 await asyncio.sleep(0.01)
                 said = self.serve(mine, count)
                 if said is None:
@@ -114,8 +115,7 @@ async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
     server = Server(lambda *_: next(answers))
     async with wires(server, connections=1) as (made, place):
         asking = asyncio.create_task(made.ask(place, GET, twice=True))
-        while not server.seen:  # and nothing is answered yet
-            await asyncio.sleep(0)
+        await server.asked.wait()  # and nothing is answered yet
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
