@@ -16,11 +16,13 @@ class Cable:
 
     def __init__(self) -> None:
         self.is_cut = False
+        self.disturbed = False
+        """Whether anything was ever kept from passing, or changed."""
         self._under_way: set[asyncio.Timeout] = set()
 
     def cut(self) -> None:
         """Let nothing through any more, in either direction; open watches break."""
-        self.is_cut = True
+        self.is_cut = self.disturbed = True
         now = asyncio.get_running_loop().time()
         for waiting in self._under_way:
             waiting.reschedule(now)

@@ -96,6 +96,10 @@ class Replica:
         self._may_end = True
         return await self._task
 
+    def _is_wrong(self, one: Failing) -> bool:
+        """Whether the controller is to blame: where watches were disturbed, it may not know better for a while."""
+        return one.defect and not (one.stubborn and self.network.disturbed)
+
     def complaints(self) -> list[str]:
         """What no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
         if not self._strict:
@@ -107,7 +111,7 @@ class Replica:
             if controller.phase is Phase.CRASHED:
                 found.append(f"{controller.name} crashed: {controller.crash}")
             failing = controller.work.failing if controller.work is not None else ()
-            found += [_failure(controller.name, one) for one in failing if one.defect]
+            found += [_failure(controller.name, one) for one in failing if self._is_wrong(one)]
         return found
 
 

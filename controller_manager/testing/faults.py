@@ -92,6 +92,7 @@ class FaultyNetwork(Cable):
             case Fault.SLOW:
                 await asyncio.sleep(chance().uniform(0, LONGEST_DELAY))
         forged = self._intercept(request) if self._intercept else None
+        self.disturbed = self.disturbed or forged is not None or fault is not None
         response = forged or await inner.send(request)
         if fault in (Fault.ANSWER_LOST, Fault.TIMEOUT):
             await close_body(response)
@@ -104,6 +105,7 @@ class FaultyNetwork(Cable):
         try:
             async for chunk in body:
                 fault = _draw(WatchFault, self.rate * CHUNK_RATE)
+                self.disturbed = self.disturbed or fault is not None
                 match fault:
                     case WatchFault.BROKEN:
                         yield chunk[: len(chunk) // 2]

@@ -35,11 +35,15 @@ class _Failure:
     defect: bool
     causes: tuple[str, ...]
     retry_at: float | None
+    stubborn: bool
 
     def told(self, key: str, now: float) -> Failing:
         """As plain data."""
         retry = None if self.retry_at is None else max(0.0, self.retry_at - now)
-        return Failing(key, self.error, now - self.at, self.failures, self.given_up, self.defect, self.causes, retry)
+        seconds = now - self.at
+        return Failing(
+            key, self.error, seconds, self.failures, self.given_up, self.defect, self.causes, retry, self.stubborn
+        )
 
 
 class Failures(Generic[K]):
@@ -70,7 +74,8 @@ class Failures(Generic[K]):
         defect = not given_up and is_defect(error, failures)
         why = tuple(cause for cause in causes if cause not in _AGAIN) or (before.causes if before else ())
         retry_at = None if retry_in is None else now + retry_in
-        self._last[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at)
+        stubborn = defect and not is_defect(error, 1)
+        self._last[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at, stubborn)
         self.in_a_row += not given_up
         if len(self._last) > _MOST:
             del self._last[next(iter(self._last))]

@@ -29,7 +29,8 @@ class Failing:
 
     `given_up` is one that is not tried again before something changes; `defect` one that no retry will mend: the
     controller raised what it should not, or the server calls what it sent invalid. `causes` are why it ran, as far as
-    anything but the failure caused that; `retry_seconds` is when it is tried again, None if it has been given up.
+    anything but the failure caused that; `retry_seconds` is when it is tried again, None if it has been given up. A
+    `stubborn` one is a defect only since it lasts: a local copy that is out of date may be behind it.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Failing:
     defect: bool
     causes: tuple[str, ...] = ()
     retry_seconds: float | None = None
+    stubborn: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,15 @@ async def test_what_may_work_later_fails_no_test(reconciler: type[Author]) -> No
         await cluster.advance(60)
 
 
+async def test_refusals_prove_nothing_where_the_network_is_disturbed() -> None:
+    """A watch that has fallen silent leaves a controller with what is no longer so."""
+    async with Cluster() as cluster:
+        replica = await start(cluster, Lost)
+        replica.network.cut()
+        replica.network.mend()
+        await cluster.advance(60)
+
+
 async def test_a_test_of_what_cannot_work_says_so() -> None:
     async with Cluster() as cluster:
         await start(cluster, Forgetful, strict=False)
