@@ -275,7 +275,10 @@ def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
 def test_a_start_warns_of_nothing(up: Up) -> None:
     lines = [line for log in up.folder.glob("*.log") for line in log.read_text().splitlines()]
     assert lines
-    assert [line for line in lines if line[:1] in "WE"] == []
+    warnings = [
+        line for line in lines if line[:1] in "WE" and 'logger="watchdog"' not in line
+    ]  # the machine may be busy
+    assert warnings == []
 
 
 JOE = "joe-token"
