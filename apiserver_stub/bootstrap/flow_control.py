@@ -32,30 +32,24 @@ class _Specs(msgspec.Struct):
 
 
 async def ensure_flow_control(objects: Objects, _: Cluster) -> None:
-    """All of them; schemas say of themselves that their level exists."""
+    """All of them, levels first; schemas say of themselves that their level exists."""
     specs = _specs()
+    await all_of(*(_ensure(objects, "PriorityLevelConfiguration", name, spec) for name, spec in specs.levels.items()))
     await all_of(
         *(
-            objects.ensure_revised(
-                f"{_API}/prioritylevelconfigurations",
-                _object("PriorityLevelConfiguration", name, spec),
-                partial(revised, spec=spec, mandatory=name in _MANDATORY),
-                manager=_MANAGER,
-            )
-            for name, spec in specs.levels.items()
-        )
-    )
-    await all_of(
-        *(
-            objects.ensure_revised(
-                f"{_API}/flowschemas",
-                _object("FlowSchema", name, spec),
-                partial(revised, spec=spec, mandatory=name in _MANDATORY),
-                manager=_MANAGER,
-                condition=_found(spec["priorityLevelConfiguration"]["name"]),
-            )
+            _ensure(objects, "FlowSchema", name, spec, _found(spec["priorityLevelConfiguration"]["name"]))
             for name, spec in specs.schemas.items()
         )
+    )
+
+
+async def _ensure(objects: Objects, kind: str, name: str, spec: Tree, condition: Tree | None = None) -> None:
+    await objects.ensure_revised(
+        f"{_API}/{kind.lower()}s",
+        _object(kind, name, spec),
+        partial(revised, spec=spec, mandatory=name in _MANDATORY),
+        manager=_MANAGER,
+        condition=condition,
     )
 
 
