@@ -155,3 +155,11 @@ def test_commands_explain_themselves() -> None:
         assert (done.returncode, f"apiserver-stub {name} [flags]" in done.stdout) == (0, True)
     done = command("restore")
     assert (done.returncode, "--file must name the file of the snapshot" in done.stderr) == (1, True)
+
+
+@pytest.mark.e2e
+def test_none_of_them_waits_for_the_server_to_be_imported() -> None:
+    code = "import sys\nfrom apiserver_stub.main import main\nsys.argv = ['x', '--help']\n"
+    code += "try:\n    main()\nexcept SystemExit:\n    print(sorted({'aiohttp', 'cryptography'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
