@@ -89,15 +89,31 @@ class Process:
         return self.child.returncode
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Process]:
-    tokens = tmp_path / "tokens.csv"
-    tokens.write_text(PEOPLE)
-    process = Process(tmp_path / "data", f"--token-auth-file={tokens}")
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """One that no test ends."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "tokens.csv").write_text(PEOPLE)
+    process = Process(folder / "data", f"--token-auth-file={folder / 'tokens.csv'}")
     process.wait_ready()
     yield process
-    if process.child.poll() is None:
-        process.stop(signal.SIGKILL)
+    assert process.stop(signal.SIGINT) == 0
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Process]]:
+    """Starts one that the test may end, as often as it likes."""
+    started: list[Process] = []
+
+    def ready(*arguments: str) -> Process:
+        started.append(Process(tmp_path / "data", *arguments))
+        started[-1].wait_ready()
+        return started[-1]
+
+    yield ready
+    for process in started:
+        if process.child.poll() is None:
+            process.stop(signal.SIGKILL)
 
 
 @pytest.mark.needs("kubectl")
@@ -117,12 +133,12 @@ def test_kubectl_works_with_the_written_kubeconfig(server: Process) -> None:
 
 @pytest.mark.needs("kubectl")
 def test_kubectl_edits(server: Process, tmp_path: Path) -> None:
-    server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
+    server.kubectl("create", "configmap", "edited", "--from-literal=k=v")
     editor = tmp_path / "editor"
     editor.write_text("#!/bin/sh\nsed -i 's/k: v/k: w/' \"$1\"\n")
     editor.chmod(0o755)
-    assert server.kubectl("edit", "configmap", "a", editor=str(editor)).strip() == "configmap/a edited"
-    assert server.kubectl("get", "configmap", "a", "-o", "jsonpath={.data.k}") == "w"
+    assert server.kubectl("edit", "configmap", "edited", editor=str(editor)).strip() == "configmap/edited edited"
+    assert server.kubectl("get", "configmap", "edited", "-o", "jsonpath={.data.k}") == "w"
 
 
 def test_only_health_and_version_are_for_strangers(server: Process) -> None:
@@ -135,17 +151,17 @@ def test_only_health_and_version_are_for_strangers(server: Process) -> None:
 
 
 @pytest.mark.needs("kubectl")
-def test_a_kill_loses_nothing(server: Process) -> None:
+def test_a_kill_loses_nothing_and_a_signal_stops_it_cleanly(start: Callable[..., Process]) -> None:
+    server = start()
     server.kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     uid = server.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}")
     server.stop(signal.SIGKILL)
-    again = Process(server.folder)
-    again.wait_ready()
+    again = start()
     assert again.kubectl("get", "configmap", "a", "-o", "jsonpath={.metadata.uid}") == uid
-    assert again.stop() == 0
+    assert again.stop(signal.SIGTERM) == 0
 
 
-def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
+def test_own_certificates_bounds_and_log(start: Callable[..., Process], tmp_path: Path) -> None:
     ours, theirs = make_ca("ours"), make_ca("theirs")
     names = ("ca", "server", "key", "theirs", "jane", "jane-key")
     ca, server, key, their_ca, jane, jane_key = (tmp_path / name for name in names)
@@ -153,13 +169,11 @@ def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
     their_ca.write_bytes(theirs.certificate)
     issue(ours, "server", hosts=["127.0.0.1"]).write(server, key)
     issue(theirs, "jane", ["dev"], client=True).write(jane, jane_key)
-    process = Process(
-        tmp_path / "data",
+    process = start(
         *(f"--tls-cert-file={server}", f"--tls-private-key-file={key}", f"--client-ca-file={their_ca}"),
         *("--storage-backend=memory", "--max-request-bytes=2Ki", f"--cert-dir={tmp_path / 'certs'}"),
         *("--logging-format=json", "-v=4"),
     )
-    process.wait_ready()
     context = ssl.create_default_context(cafile=str(ca))
     assert process.get("/api", context=context)[0] == 401
     context.load_cert_chain(jane, jane_key)
@@ -171,15 +185,9 @@ def test_own_certificates_bounds_and_log(tmp_path: Path) -> None:
     assert ("'/version'", 200) in [(line["path"], line["status"]) for line in told if line["msg"] == "answered"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_it_cleanly(server: Process, how: signal.Signals) -> None:
-    assert server.stop(how) == 0
-
-
 @pytest.mark.needs("kubectl")
-def test_readiness_fails_while_it_drains(tmp_path: Path) -> None:
-    process = Process(tmp_path / "data", "--storage-backend=memory", "--shutdown-delay-duration=3s")
-    process.wait_ready()
+def test_readiness_fails_while_it_drains(start: Callable[..., Process]) -> None:
+    process = start("--storage-backend=memory", "--shutdown-delay-duration=3s")
     process.child.send_signal(signal.SIGTERM)
     while (ready := process.get("/readyz")[0]) == 200:
         time.sleep(0.05)

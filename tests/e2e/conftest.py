@@ -1,5 +1,7 @@
 """One API server process on a free port for all end-to-end tests of a worker, and the real kubectl to talk to it."""
 
+import base64
+import http.client
 import json
 import os
 import random
@@ -7,6 +9,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -75,6 +78,28 @@ class ApiProcess:
         return said
 
 
+class Admin:
+    """The admin of a server, without kubectl: for what a test needs but is not about."""
+
+    def __init__(self, server: ApiProcess) -> None:
+        user = yaml.safe_load(server.kubeconfig.read_text())["users"][0]["user"]
+        files = [server.folder.with_suffix(f".{part}") for part in ("crt", "key")]
+        for file, part in zip(files, ("client-certificate-data", "client-key-data"), strict=True):
+            file.write_bytes(base64.b64decode(user[part]))
+        context = ssl.create_default_context(cafile=str(server.folder / "ca.crt"))
+        context.load_cert_chain(*files)
+        self._connection = http.client.HTTPSConnection("127.0.0.1", server.port, timeout=30, context=context)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """What the server answers in JSON, which must be good news."""
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, path, data, {"Content-Type": "application/json"})
+        answer = self._connection.getresponse()
+        found = json.loads(answer.read())
+        assert answer.status < 300, found
+        return found
+
+
 @pytest.fixture(scope="session")
 def free_port() -> Callable[[], int]:
     """Finds a port that is free, and so is the next one; no client's connection is ever given it."""
@@ -96,6 +121,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
     process = ApiProcess(tmp_path_factory.mktemp("cluster") / "data")
     yield process
     assert "a request failed" not in process.stop()
+
+
+@pytest.fixture(scope="session")
+def admin(server: ApiProcess) -> Admin:
+    """The admin of the shared server."""
+    return Admin(server)
 
 
 @pytest.fixture
@@ -195,11 +226,11 @@ def numbers() -> Iterator[int]:
 
 
 @pytest.fixture
-def namespace(kubectl: Callable[..., str], request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
+def namespace(admin: Admin, request: pytest.FixtureRequest, numbers: Iterator[int]) -> str:
     """A namespace of the test's own."""
     title = re.sub(r"[^a-z0-9]+", "-", request.node.name.removeprefix("test_")).strip("-")
     name = f"{title[:50].rstrip('-')}-{next(numbers)}"
-    kubectl("create", "namespace", name)
+    admin.ask("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     return name
 
 

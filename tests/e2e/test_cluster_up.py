@@ -11,7 +11,7 @@ import sys
 import time
 from base64 import b64encode
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -20,12 +20,17 @@ from controller_manager.serving.tls import Pair, issue
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]
 
-LEASE, RETRY = 3.0, 0.5
-TERMS = (
-    f"--manager-arg=--leader-elect-lease-duration={LEASE:g}s",
-    "--manager-arg=--leader-elect-renew-deadline=2s",
-    f"--manager-arg=--leader-elect-retry-period={RETRY * 1000:g}ms",
-)
+SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
+Kubectl = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def terms(lease: int, renew: int) -> tuple[str, ...]:
+    """For how many seconds a manager leads, and how long it tries to go on."""
+    return (
+        f"--manager-arg=--leader-elect-lease-duration={lease}s",
+        f"--manager-arg=--leader-elect-renew-deadline={renew}s",
+        "--manager-arg=--leader-elect-retry-period=500ms",
+    )
 
 
 def free_port() -> int:
@@ -49,6 +54,7 @@ class Up:
         self.folder = folder
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.said: list[str] = []
+        self.logged_at_start: list[str] = []
 
     def until(self, text: str) -> None:
         assert self.process.stdout is not None
@@ -89,23 +95,36 @@ class Up:
         return self.process.returncode
 
 
-@pytest.fixture
-def up(tmp_path: Path) -> Iterator[Up]:
-    running = Up(tmp_path / "cluster", *TERMS)
+@contextmanager
+def running(folder: Path, *flags: str) -> Iterator[Up]:
+    """A cluster that is ready, until the end."""
+    cluster = Up(folder, *flags)
     try:
-        running.until("ready after")
-        yield running
+        cluster.until("ready after")
+        cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
+        yield cluster
     finally:
-        if running.process.poll() is None:
-            running.stop()
+        if cluster.process.poll() is None:
+            cluster.stop()
 
 
-def wait_for(holds: Callable[[], bool], seconds: float) -> float:
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A cluster that stays as it is, with somebody who has nothing but a token in it."""
+    folder = tmp_path_factory.mktemp("shared")
+    (folder / "tokens").write_text(f"{JOE},joe,1\n")
+    with running(folder / "cluster", f"--apiserver-arg=--token-auth-file={folder / 'tokens'}") as cluster:
+        yield cluster
+
+
+def wait_for(holds: Callable[[], bool], seconds: float = SOON) -> None:
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < seconds
         time.sleep(0.05)
-    return time.monotonic() - began
+
+
+JOE = "joe-token"
 
 
 def make_service(up: Up, name: str) -> None:
@@ -131,31 +150,31 @@ def test_the_main_job(up: Up) -> None:
         }
     }
     up.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
-    wait_for(lambda: "10.1.0.7:80" in up.kubectl("get", "endpoints", "web"), 5)
+    wait_for(lambda: "10.1.0.7:80" in up.kubectl("get", "endpoints", "web"))
     ready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     up.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
     moved = "jsonpath={.subsets[0].notReadyAddresses[0].ip}"
-    wait_for(lambda: up.kubectl("get", "endpoints", "web", "-o", moved) == "10.1.0.7", 5)
+    wait_for(lambda: up.kubectl("get", "endpoints", "web", "-o", moved) == "10.1.0.7")
     up.kubectl("run", "sold", "-n", "shop", "--image=example.org/shop:1")
     up.kubectl("delete", "namespace", "shop", "--timeout=20s")
     assert "shop" not in up.kubectl("get", "namespaces", "-o", "name")
 
 
 def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
-    up.kubectl("create", "namespace", "shop")
+    up.kubectl("create", "namespace", "known")
     authority = (up.folder / "ca.crt").read_text()
     kept = (
         "get",
         "configmap",
         "kube-root-ca.crt",
         "-n",
-        "shop",
+        "known",
         "--ignore-not-found",
         "-o",
         r"jsonpath={.data.ca\.crt}",
     )
-    wait_for(lambda: up.kubectl(*kept) == authority, 5)
-    wait_for(lambda: "default" in up.kubectl("get", "serviceaccounts", "-n", "shop", "-o", "name"), 5)
+    wait_for(lambda: up.kubectl(*kept) == authority)
+    wait_for(lambda: "default" in up.kubectl("get", "serviceaccounts", "-n", "known", "-o", "name"))
     command = (Path(f"/proc/{up.pid('manager-0')}/cmdline")).read_text().split("\0")
     signing = dict(one.split("=") for one in command if one.startswith("--cluster-signing-"))
     assert {Path(file).name for flag, file in signing.items() if "client" in flag} == {"client-ca.crt", "client-ca.key"}
@@ -165,45 +184,38 @@ def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
     }
 
 
-def test_the_standby_takes_over(up: Up) -> None:
-    first = up.leader()
-    killed = time.monotonic()
-    os.kill(up.pid(first), signal.SIGKILL)
-    up.until(f"{first} was killed by SIGKILL")
-    make_service(up, "a")
-    wait_for(lambda: has_endpoints(up, "a"), LEASE + RETRY + 2)
-    assert time.monotonic() - killed <= LEASE + RETRY + 2
-    second = up.leader()
-    assert second != first
-    assert up.stop() == 0
+def test_the_standby_takes_over(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", *terms(lease=4, renew=3)) as up:
+        first = up.leader()
+        os.kill(up.pid(first), signal.SIGKILL)
+        up.until(f"{first} was killed by SIGKILL")
+        make_service(up, "a")
+        wait_for(lambda: has_endpoints(up, "a"))
+        second = up.leader()
+        assert second != first
+        assert up.stop() == 0
     assert [line for line in up.said if line.endswith(" stopped")] == [f"{second} stopped", "apiserver stopped"]
 
 
-def test_a_stopped_leader_hands_over_at_once(up: Up) -> None:
-    first = up.leader()
-    os.kill(up.pid(first), signal.SIGTERM)
-    up.until(f"{first} ended with exit status 0")
-    make_service(up, "a")
-    assert wait_for(lambda: has_endpoints(up, "a"), LEASE) <= LEASE
-
-
-def test_everything_is_there_after_a_restart(up: Up, tmp_path: Path) -> None:
-    make_service(up, "kept")
-    assert up.stop() == 0
-    again = Up(tmp_path / "cluster", *TERMS)
-    try:
-        again.until("ready after")
+def test_a_stopped_leader_hands_over_at_once_and_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", *terms(lease=100, renew=90)) as up:
+        first = up.leader()
+        os.kill(up.pid(first), signal.SIGTERM)
+        up.until(f"{first} ended with exit status 0")
+        make_service(up, "kept")
+        wait_for(lambda: has_endpoints(up, "kept"))  # long before the lease would end
+        assert up.stop() == 0
+    with running(up.folder, "--managers=0") as again:
         assert "kept" in again.kubectl("get", "services", "-o", "name")
-    finally:
-        again.stop()
 
 
-def test_the_end_of_the_api_server_is_the_end(up: Up) -> None:
-    os.kill(up.pid("apiserver"), signal.SIGKILL)
-    up.until("apiserver was killed by SIGKILL; its last log lines:")
-    assert up.process.stdout is not None
-    up.process.stdout.read()
-    assert up.process.wait(30) == 1
+def test_the_end_of_the_api_server_is_the_end(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", "--managers=0") as up:
+        os.kill(up.pid("apiserver"), signal.SIGKILL)
+        up.until("apiserver was killed by SIGKILL; its last log lines:")
+        assert up.process.stdout is not None
+        up.process.stdout.read()
+        assert up.process.wait(30) == 1
 
 
 def test_a_busy_port_is_one_sentence(tmp_path: Path) -> None:
@@ -250,12 +262,13 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_whatever_ends_it_ends_its_children(up: Up) -> None:
-    children = [up.pid(name) for name in ("apiserver", "manager-0", "manager-1")]
-    assert all(map(is_running, children))
-    up.process.kill()
-    up.process.communicate(timeout=30)
-    wait_for(lambda: not any(map(is_running, children)), 20)
+def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
+    with running(tmp_path / "cluster", "--managers=1") as up:
+        children = [up.pid(name) for name in ("apiserver", "manager-0")]
+        assert all(map(is_running, children))
+        up.process.kill()
+        up.process.communicate(timeout=30)
+        wait_for(lambda: not any(map(is_running, children)))
 
 
 def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
@@ -273,15 +286,11 @@ def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
 
 
 def test_a_start_warns_of_nothing(up: Up) -> None:
-    lines = [line for log in up.folder.glob("*.log") for line in log.read_text().splitlines()]
-    assert lines
-    warnings = [
-        line for line in lines if line[:1] in "WE" and 'logger="watchdog"' not in line
-    ]  # the machine may be busy
-    assert warnings == []
+    assert up.logged_at_start
+    warnings = [line for line in up.logged_at_start if line[:1] in "WE"]
+    assert [line for line in warnings if 'logger="watchdog"' not in line] == []  # the machine may be busy
 
 
-JOE = "joe-token"
 ATTACKS = {
     "legacy": ("kubernetes.io/legacy-unknown", "/O=system:masters/CN=eve", "client auth"),
     "client": ("kubernetes.io/kube-apiserver-client", "/O=dev/O=system:masters/CN=eve", "client auth"),
@@ -299,28 +308,19 @@ ATTACKS = {
 
 
 @pytest.fixture
-def as_joe(tmp_path: Path) -> Iterator[tuple[Up, Callable[..., subprocess.CompletedProcess[str]]]]:
-    """A cluster, and somebody with nothing but a token in it."""
-    (tmp_path / "tokens").write_text(f"{JOE},joe,1\n")
-    running = Up(
-        tmp_path / "cluster", *TERMS, f"--apiserver-arg=--token-auth-file={tmp_path / 'tokens'}", "--managers=1"
-    )
-    try:
-        running.until("ready after")
-        server = f"--server={running.url}", f"--certificate-authority={running.folder / 'ca.crt'}"
+def as_joe(up: Up) -> Kubectl:
+    """kubectl without credentials: those of Joe are his token."""
+    server = f"--server={up.url}", f"--certificate-authority={up.folder / 'ca.crt'}"
+    program = os.environ.get("KUBECTL", "kubectl")
 
-        def kubectl(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-            program = os.environ.get("KUBECTL", "kubectl")
-            command = (program, f"--kubeconfig={os.devnull}", *server, *words)
-            return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
+    def kubectl(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        command = (program, f"--kubeconfig={os.devnull}", *server, *words)
+        return subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
 
-        yield running, kubectl
-    finally:
-        running.stop()
+    return kubectl
 
 
-def test_no_token_makes_its_holder_an_admin(as_joe, tmp_path: Path) -> None:
-    up, kubectl = as_joe
+def test_no_token_makes_its_holder_an_admin(up: Up, as_joe: Kubectl, tmp_path: Path) -> None:
     token = f"--token={JOE}"
     for name, (signer, subject, usages) in ATTACKS.items():
         made = tmp_path / f"{name}.csr"
@@ -330,26 +330,27 @@ def test_no_token_makes_its_holder_an_admin(as_joe, tmp_path: Path) -> None:
         spec = {"request": b64encode(made.read_bytes()).decode(), "signerName": signer, "usages": usages.split(", ")}
         tree = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
         tree |= {"metadata": {"name": name}, "spec": spec}
-        done = kubectl("create", "--validate=false", "-f", "-", token, stdin=json.dumps(tree))
+        done = as_joe("create", "--validate=false", "-f", "-", token, stdin=json.dumps(tree))
         assert (done.returncode == 0) == (name in ("node", "serving")), done.stderr
-        kubectl("certificate", "approve", name, token)
+        as_joe("certificate", "approve", name, token)
     requests = (
         "get",
         "csr",
         "-o",
         "jsonpath={range .items[*]}{.status.conditions[*].reason} {.status.certificate};{end}",
     )
-    wait_for(lambda: up.kubectl(*requests).count("SignerValidationFailure ;") == len(("node", "serving")), 10)
+    wait_for(lambda: up.kubectl(*requests).count("SignerValidationFailure ;") == len(("node", "serving")))
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
-def test_no_authority_but_that_of_clients_lets_anybody_in(as_joe, tmp_path: Path, authority: str) -> None:
-    up, kubectl = as_joe
+def test_no_authority_but_that_of_clients_lets_anybody_in(
+    up: Up, as_joe: Kubectl, tmp_path: Path, authority: str
+) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
     pair = Pair((up.folder / f"{authority}.crt").read_bytes(), (up.folder / f"{authority}.key").read_bytes())
     issue(pair, "eve", ["system:masters"], client=True).write(*issued)
     shown = f"--client-certificate={issued[0]}", f"--client-key={issued[1]}"
-    done = kubectl("get", "namespaces", *shown)
+    done = as_joe("get", "namespaces", *shown)
     assert done.returncode == 1
     assert "unknown certificate authority" in done.stderr
     page = ("curl", "-ks", "--cert", issued[0], "--key", issued[1], "-w", "%{http_code}", "-o", os.devnull)
