@@ -33,7 +33,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copy(ROOT / name, source)
     environment = {name: value for name, value in os.environ.items() if name != "SSL_CERT_FILE"}  # pip asks the index
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
-    subprocess.run([*command, "--no-compile", f"--target={target}", str(source)], check=True, timeout=100)
+    subprocess.run(
+        [*command, "--no-compile", f"--target={target}", str(source)], check=True, env=environment, timeout=100
+    )
     return target
 
 

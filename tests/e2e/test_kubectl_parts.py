@@ -25,21 +25,24 @@ READY = {
 
 
 @pytest.fixture
-def pod(kubectl: Kubectl, namespace: str) -> str:
+def pod(admin: Any, namespace: str) -> str:
     """A pod that runs on a node of its own; both have this name."""
     name = f"p-{namespace[-40:].lstrip('-')}"
-    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    admin.ask("POST", "/api/v1/nodes", {"metadata": {"name": name}})
     spec = {"nodeName": name, "terminationGracePeriodSeconds": 0, "containers": [CONTAINER]}
-    metadata = {"name": name, "namespace": namespace, "labels": {"app": "a"}}
-    kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    patch = json.dumps({"status": READY})
-    kubectl("-n", namespace, "patch", "pod", name, "--subresource=status", "--type=merge", "-p", patch)
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    made = admin.ask("POST", pods, {"metadata": {"name": name, "labels": {"app": "a"}}, "spec": spec})
+    admin.ask("PUT", f"{pods}/{name}/status", {**made, "status": {**made["status"], **READY}})
     return name
 
 
 @pytest.fixture
-def deployment(kubectl: Kubectl, namespace: str) -> str:
-    kubectl("-n", namespace, "create", "deployment", "web", "--image=example.org/app:1", "--port=80")
+def deployment(admin: Any, namespace: str) -> str:
+    labels = {"app": "web"}
+    container = {"name": "app", "image": "example.org/app:1", "ports": [{"containerPort": 80}]}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    admin.ask("POST", f"/apis/apps/v1/namespaces/{namespace}/deployments", {"metadata": {"name": "web"}, "spec": spec})
     return "deployment/web"
 
 
