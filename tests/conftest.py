@@ -6,9 +6,13 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from programs import PROGRAMS, is_there
+
+settings.register_profile("busy machine", deadline=None)  # how long an example takes is no matter of these tests
+settings.load_profile("busy machine")
 
 _OF_FIXTURES = {"launch": "kubectl"}
 

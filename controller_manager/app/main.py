@@ -118,7 +118,8 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: list[
         collect_garbage_seldom()
         log = runtime.log("watchdog")
         async with Tasks() as tasks:
-            tasks.start(keep_running(Watchdog(log, runtime.registry).run, log, name="watchdog"), name="watchdog")
+            watchdog = Watchdog(log, runtime.registry, record=manager.profiling.record)
+            tasks.start(keep_running(watchdog.run, log, name="watchdog"), name="watchdog")
             return (await manager.run()).status
 
     def end_at_once(why: str) -> None:

@@ -96,7 +96,7 @@ class Manager:
         runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
         self._guard = Guard(parsed, network, trust, runtime, self._clients.metrics)
-        self._profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
+        self.profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         health = self._health(runtime)
         self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
         self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
@@ -163,7 +163,6 @@ class Manager:
         try:
             await self._serve()
             async with Tasks() as tasks:
-                tasks.start(self._profiling.run(), name="profiling")
                 tasks.start(self._informers.run(), name="informers")
                 tasks.start(keep_running(self._guard.run, self._log, name="guard"), name="guard")
                 tasks.start(keep_running(self._events.run, self._log, name="events"), name="events")
@@ -239,7 +238,7 @@ class Manager:
             "/metrics": metrics_handler(runtime.registry),
             "/metrics/slis": metrics_handler(health.indicators),
             "/debug/controllers": controllers_handler(self.state),
-            **self._profiling.routes(),
+            **self.profiling.routes(),
         }
         routes |= debugging_routes(runtime.name, parsed, routes)
         return {"/": index_handler(runtime.name, routes), **routes}

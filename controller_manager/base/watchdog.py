@@ -3,7 +3,10 @@
 import asyncio
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -13,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller_manager.base.log import Logger
 from controller_manager.base.measure import elapsed_nanoseconds
 from controller_manager.base.metrics import Family, Histograms
+from controller_manager.base.stacks import Stack, running_stack
 
 DELAY = Family(
     "asyncio_event_loop_delay_seconds",
@@ -22,18 +26,42 @@ DELAY = Family(
 )
 BLOCKED = 0.1
 """Seconds of delay that are worth a line in the log."""
-_EVERY = 0.02  # seconds between two looks
+RECORDED = 0.02
+"""Seconds of delay that are worth being recorded, where that is asked for."""
+RECORDED_EVERY = 0.01
+"""Seconds between two timers then."""
+_EVERY = 0.02  # otherwise
+_LOOK, _RECORDED_LOOK = BLOCKED / 2, 0.005  # seconds between two looks of the thread
+_MOST_LOOKS = 2_000  # kept of one delay, the last
 _TOLD_EVERY = 10.0  # seconds between two lines in the log
 _DEEPEST = 12  # frames of a stack that is told
 _NANO = 1_000_000_000
 
 
-class Sample(NamedTuple):
-    """What a loop was doing: the task, on whose behalf if that is known, and the innermost frames."""
+class Look(NamedTuple):
+    """What a loop was doing at some time, in nanoseconds: the task, and on whose behalf if that is known."""
 
-    task: str
-    by: str
-    stack: str
+    time: int
+    stack: Stack
+    task: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A delay: when a timer was due, what was seen until it ran, and when that was."""
+
+    due: int
+    looks: tuple[Look, ...]
+    ran: int
+
+    def shares(self) -> list[tuple[Look, int]]:
+        """How long the loop was held by what each look has seen: until the next one; the first since the timer was
+        due.
+        """
+        looks = [look for look in self.looks if self.due < look.time < self.ran]
+        times = [self.due, *(look.time for look in looks[1:]), self.ran]
+        return [(look, end - begin) for look, (begin, end) in zip(looks, pairwise(times), strict=True)] if looks else []
 
 
 Describe = Callable[[FrameType], str]
@@ -41,61 +69,74 @@ Describe = Callable[[FrameType], str]
 
 
 class Watchdog:
-    """Looks after the loop it runs in. A thread of its own looks at the loop's stack while a look is overdue."""
+    """Looks after the loop it runs in: a timer measures, a thread looks at the loop's stack while that is overdue.
 
-    def __init__(self, log: Logger, registry: CollectorRegistry, describe: Describe = lambda _: "") -> None:
+    `record`, if given, is told of delays from `RECORDED` on, which are looked for more often then.
+    """
+
+    def __init__(
+        self,
+        log: Logger,
+        registry: CollectorRegistry,
+        describe: Describe = lambda _: "",
+        record: Callable[[Hold], None] | None = None,
+    ) -> None:
         self._log = log
         self._delay = Histograms(DELAY, registry).of()
         self._describe = describe
+        self._record = record
+        self._every, self._pause = (RECORDED_EVERY, _RECORDED_LOOK) if record else (_EVERY, _LOOK)
         self._due = 0
-        self._sample: Sample | None = None
-        self._ended = threading.Event()
+        # What the thread has seen since.
+        self._looks: deque[Look] = deque(maxlen=_MOST_LOOKS)
         self._told_at = -_TOLD_EVERY * _NANO
         self._untold = 0
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        self._due = elapsed_nanoseconds() + int(_EVERY * _NANO)
-        thread = threading.Thread(
-            target=self._watch, args=(asyncio.get_running_loop(), threading.get_ident()), name="watchdog", daemon=True
-        )
-        thread.start()
+        ended = threading.Event()
+        self._due = elapsed_nanoseconds() + int(self._every * _NANO)
+        seen = (asyncio.get_running_loop(), threading.get_ident(), ended)
+        threading.Thread(target=self._watch, args=seen, name="watchdog", daemon=True).start()
         try:
             while True:
-                await asyncio.sleep(_EVERY)
-                self._look()
+                await asyncio.sleep(self._every)
+                self._measure()
         finally:
-            self._ended.set()
+            ended.set()
 
-    def _look(self) -> None:
+    def _measure(self) -> None:
         now = elapsed_nanoseconds()
-        delay, sample = max(0, now - self._due) / _NANO, self._sample
-        self._due, self._sample = now + int(_EVERY * _NANO), None
+        looks, self._looks = self._looks, deque(maxlen=_MOST_LOOKS)
+        hold = Hold(self._due, tuple(looks), now)
+        self._due = now + int(self._every * _NANO)
+        delay = max(0, now - hold.due) / _NANO
         self._delay.observe(delay)
-        if delay < BLOCKED:
-            return
+        if self._record is not None and delay >= RECORDED:
+            self._record(hold)
+        if delay >= BLOCKED:
+            self._tell(delay, hold, now)
+
+    def _tell(self, delay: float, hold: Hold, now: int) -> None:
         if now - self._told_at < _TOLD_EVERY * _NANO:
             self._untold += 1
             return
-        told = sample or Sample("", "", "")
-        by = told.by or told.task or "unknown"
+        longest, _ = max(hold.shares(), key=lambda share: share[1], default=(Look(now, ()), 0))
+        by, stack = longest.by or longest.task or "unknown", _in_words(longest.stack)
         self._log.warning(
-            "the event loop was blocked", seconds=round(delay, 3), by=by, stack=told.stack, others_untold=self._untold
+            "the event loop was blocked", seconds=round(delay, 3), by=by, stack=stack, others_untold=self._untold
         )
         self._told_at, self._untold = now, 0
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
+    def _watch(self, loop: asyncio.AbstractEventLoop, thread: int, ended: threading.Event) -> None:
         """Runs in the thread."""
-        while not self._ended.wait(BLOCKED / 2):
-            if self._sample is None and elapsed_nanoseconds() - self._due > BLOCKED / 2 * _NANO:
-                self._sample = self._seen(loop, thread)
-
-    def _seen(self, loop: asyncio.AbstractEventLoop, thread: int) -> Sample | None:
-        frame = sys._current_frames().get(thread)
-        if frame is None:
-            return None
-        task = asyncio.current_task(loop)
-        return Sample(task.get_name() if task is not None else "", self._on_behalf(frame), stack_of(frame))
+        while not ended.wait(self._pause):
+            now = elapsed_nanoseconds()
+            frame = sys._current_frames().get(thread) if now - self._due > self._pause * _NANO else None
+            if frame is not None:
+                task = asyncio.current_task(loop)
+                name = task.get_name() if task is not None else ""
+                self._looks.append(Look(now, running_stack(frame), name, self._on_behalf(frame)))
 
     def _on_behalf(self, frame: FrameType) -> str:
         found: FrameType | None = frame
@@ -106,11 +147,6 @@ class Watchdog:
         return ""
 
 
-def stack_of(frame: FrameType) -> str:
-    """The innermost frames, the last call first: `walk (clean.py:93) < fit (incoming.py:30)`."""
-    parts: list[str] = []
-    found: FrameType | None = frame
-    while found is not None and len(parts) < _DEEPEST:
-        parts.append(f"{found.f_code.co_name} ({Path(found.f_code.co_filename).name}:{found.f_lineno})")
-        found = found.f_back
-    return " < ".join(parts)
+def _in_words(stack: Stack) -> str:
+    """The innermost frames, the last call first: `walk (clean.py:93) < Loop.fit (incoming.py:30)`."""
+    return " < ".join(f"{one.function} ({Path(one.file).name}:{one.line})" for one in stack[:_DEEPEST])

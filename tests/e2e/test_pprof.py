@@ -149,7 +149,7 @@ def test_what_tasks_and_threads_do(manager: Manager) -> None:
     assert re.search(r"controller_manager\.cache\.informer\.Informer\._follow\n(.|\n)*?Informer\.run\n", tasks)
     one_by_one = manager.get("goroutine?debug=2")
     assert re.search(r'^task "informers" \[waiting for \w+\]:$', one_by_one, re.MULTILINE)
-    assert ": contention\n" in manager.pprof("-tags", manager.fetch("threadcreate"))
+    assert ": watchdog\n" in manager.pprof("-tags", manager.fetch("threadcreate"))
 
 
 def test_what_holds_the_loop(manager: Manager) -> None:

@@ -1,11 +1,12 @@
 """Profiles of this process below /debug/pprof/, as its flags describe them."""
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import ClassVar
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.routes import Handler
+from controller_manager.base.watchdog import Hold
 from controller_manager.options import Options, flag
 
 
@@ -24,15 +25,20 @@ class Profiling:
     """The profiles of a process; tasks that are named after one of the `controllers` are labelled with it."""
 
     def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str]) -> None:
-        from controller_manager.serving.pprof import ContentionWatch, PprofPages  # --help gets along without
+        from controller_manager.serving.pprof import Contention, PprofPages  # --help gets along without
 
         def describe(task: str) -> dict[str, str]:
             working = next((word for word in task.split() if word in controllers), "")
             return {"task": task, "controller": working}
 
         self._options = options
-        self._watch = ContentionWatch(describe)
-        self._pages = PprofPages(program, sys.argv, describe, self._watch)
+        self._contention = Contention(describe, on=options.contention_profiling)
+        self._pages = PprofPages(program, sys.argv, describe, self._contention)
+
+    @property
+    def record(self) -> Callable[[Hold], None] | None:
+        """What the watchdog tells of what holds the loop; None unless that is asked for."""
+        return self._contention.record if self._options.profiling and self._options.contention_profiling else None
 
     def routes(self) -> Mapping[str, Handler]:
         """A handler by path; none unless profiling is enabled."""
@@ -41,8 +47,3 @@ class Profiling:
             return Response(301, {"location": "/debug/pprof/"})
 
         return {"/debug/pprof": go_below, "/debug/pprof/": self._pages.answer} if self._options.profiling else {}
-
-    async def run(self) -> None:
-        """Record for as long as this runs, if that is asked for."""
-        if self._options.profiling and self._options.contention_profiling:
-            await self._watch.run()

@@ -2,8 +2,19 @@
 
 from controller_manager.base.log.levels import Levels
 from controller_manager.base.log.logger import Logger
+from controller_manager.base.log.mask import MASKED, without_secrets
 from controller_manager.base.log.setup import configure, get_logger
 from controller_manager.base.log.streams import Buffered, Streams
 from controller_manager.base.log.text import quote
 
-__all__ = ["Buffered", "Levels", "Logger", "Streams", "configure", "get_logger", "quote"]
+__all__ = [
+    "MASKED",
+    "Buffered",
+    "Levels",
+    "Logger",
+    "Streams",
+    "configure",
+    "get_logger",
+    "quote",
+    "without_secrets",
+]

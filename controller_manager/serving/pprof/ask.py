@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Request
+from controller_manager.base.log import MASKED, without_secrets
 
 LONGEST = 120  # seconds
 
-# What users of flags may put into an argument although it should be in a file: credentials in an address, and the value
-# of a flag that is named like a secret and is neither a path, a truth value, a count nor a time.
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]*@")
+# A flag that is named like a secret, and values that are none: a truth value, a count, a time or the next flag.
 _SECRET_NAME = re.compile(r"--?[\w-]*(token|password|passwd|secret|credential|api-?key)(?![\w-]*-(file|dir))[\w-]*")
 _HARMLESS = re.compile(r"[\d.]+[a-zµ]*(\d+[a-z]+)*|true|false|-.*|")
-_HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,29 +30,30 @@ def parse_ask(request: Request, seconds: int = 0) -> Ask:
     Raises BadRequest with one sentence; parameters nobody knows are ignored, as elsewhere.
     """
     query = dict(request.query)
-    seconds = _whole(query, "seconds", 1, LONGEST) if "seconds" in query else seconds
-    collect = _whole(query, "gc", 0, 1) if "gc" in query else 0
-    debug = _whole(query, "debug", 0, 2) if "debug" in query else 0
-    return Ask(seconds, debug, bool(collect))
+
+    def whole(name: str, low: int, high: int, default: int = 0) -> int:
+        text = query.get(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not low <= int(text) <= high:
+            raise BadRequest(f"{name} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return Ask(whole("seconds", 1, LONGEST, seconds), whole("debug", 0, 2), bool(whole("gc", 0, 1)))
 
 
-def without_secrets(arguments: Sequence[str]) -> list[str]:
-    """Arguments as they may be shown."""
-    shown, hide = [], False
+def shown_arguments(arguments: Sequence[str]) -> list[str]:
+    """Arguments as they may be shown: without credentials in addresses, and without the value of a flag that is named
+    like a secret, although it should be in a file.
+    """
+    shown, is_value = [], False
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        secret = _SECRET_NAME.fullmatch(name.replace("_", "-")) is not None
-        if hide and not _HARMLESS.fullmatch(argument):
-            argument = _HIDDEN
-        elif secret and equals and not _HARMLESS.fullmatch(value):
-            argument = f"{name}={_HIDDEN}"
-        shown.append(_CREDENTIALS.sub(f"{_HIDDEN}@", argument))
-        hide = secret and not equals
+        is_secret = _SECRET_NAME.fullmatch(name.replace("_", "-")) is not None
+        if is_value and not _HARMLESS.fullmatch(argument):
+            argument = MASKED
+        elif is_secret and equals and not _HARMLESS.fullmatch(value):
+            argument = f"{name}={MASKED}"
+        shown.append(without_secrets(argument))
+        is_value = is_secret and not equals
     return shown
-
-
-def _whole(query: dict[str, str], name: str, low: int, high: int) -> int:
-    text = query[name]
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not low <= int(text) <= high:
-        raise BadRequest(f"{name} must be a whole number from {low} to {high}")
-    return int(text)

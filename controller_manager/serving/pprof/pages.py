@@ -3,41 +3,40 @@
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
+from functools import partial
+from html import escape
 
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
 from controller_manager.serving.pprof import heap, proto, tasks, text
-from controller_manager.serving.pprof.ask import Ask, parse_ask, without_secrets
-from controller_manager.serving.pprof.contention import ContentionWatch, mutex_profile
-from controller_manager.serving.pprof.cpu import Describe, cpu_profile
-from controller_manager.serving.pprof.index import SECURITY, Row, index_page
+from controller_manager.serving.pprof.ask import Ask, parse_ask, shown_arguments
+from controller_manager.serving.pprof.contention import Contention, mutex_profile
+from controller_manager.serving.pprof.cpu import cpu_profile
 from controller_manager.serving.pprof.profile import Profile
 from controller_manager.serving.pprof.trace import trace_profile
 
 FOLDER = "/debug/pprof/"
 _PLAIN = "text/plain; charset=utf-8"
 _ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
-_AS_TEXT = ("?debug=1", "as text")
-_PROFILE_SECONDS, _TRACE_SECONDS = 30, 1  # where none are named
-
-Take = Callable[[Ask], Awaitable[Profile]]
+_HTML = {"content-type": "text/html; charset=utf-8", "content-security-policy": "default-src 'none'", **_ALWAYS}
+_HELP = """Each is a file for <code>go tool pprof</code>; with <code>?debug=1</code> it is text. With
+<code>?seconds=N</code>, 1 to 120, what changes during that time is told. One profile of a kind is taken at a time, and
+it ends with the connection of who asked for it. Samples are labelled with their task and, where it works for one, their
+controller: see <code>-tags</code>, <code>-tagfocus</code> and <code>-tagroot</code> of pprof."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One kind of profile; of those with the same `means`, one is taken at a time."""
+    """One kind of profile; of those that take it `of` the same thing, one is taken at a time."""
 
     about: str
-    take: Take
-    means: str
+    of: str
+    take: Callable[[Ask], Awaitable[Profile]]
     count: Callable[[], int] | None = None
     seconds: int = 0  # where none are named; 0 is what there is now
-    links: tuple[tuple[str, str], ...] = (_AS_TEXT,)
 
 
 class PprofPages:
@@ -46,15 +45,17 @@ class PprofPages:
     `describe` makes labels of the name of a task; `contention` is what /block shows.
     """
 
-    def __init__(self, program: str, arguments: Sequence[str], describe: Describe, contention: ContentionWatch) -> None:
+    def __init__(
+        self, program: str, arguments: Sequence[str], describe: tasks.Describe, contention: Contention
+    ) -> None:
         self._program = program
         self._taken: set[str] = set()
         self._kinds = _kinds(describe, contention)
         self._others: dict[str, Callable[[], Response]] = {
             "": self._index,
-            "cmdline": lambda: _page("\0".join(without_secrets(arguments)), _PLAIN),
+            "cmdline": lambda: _plain("\0".join(shown_arguments(arguments))),
             # Zero means that there is nothing to look up: our profiles carry their names.
-            "symbol": lambda: _page("num_symbols: 0\n", _PLAIN),
+            "symbol": lambda: _plain("num_symbols: 0\n"),
         }
 
     async def answer(self, request: Request) -> Response:
@@ -67,94 +68,89 @@ class PprofPages:
             raise NotFound(f"there is no profile {name}; there are {', '.join(self._kinds)}")
         ask = parse_ask(request, kind.seconds)
         if name == "goroutine" and ask.debug == 2:
-            return _page(await asyncio.to_thread(text.tasks_as_text, tuple(tasks.task_states())), _PLAIN)
-        with self._alone(kind.means):
-            profile = await _timed(kind.take, ask)
-            if ask.debug:
-                return _page(await asyncio.to_thread(text.as_text, name, profile), _PLAIN)
-            return _file(name, await asyncio.to_thread(proto.encode, profile, self._program))
+            return _plain(await asyncio.to_thread(text.tasks_as_text, tuple(tasks.task_states())))
+        if kind.of in self._taken:
+            raise Conflict(f"another profile of {kind.of} is being taken: try again when it has ended")
+        self._taken.add(kind.of)
+        try:
+            return await self._take(name, kind, ask)
+        finally:
+            self._taken.discard(kind.of)
+
+    async def _take(self, name: str, kind: _Kind, ask: Ask) -> Response:
+        time, began = clock.wall_seconds(), clock.monotonic()
+        profile = await kind.take(ask)
+        profile = replace(profile, time=time, duration=clock.monotonic() - began if ask.seconds else 0.0)
+        if ask.debug:
+            return _plain(await asyncio.to_thread(text.as_text, name, profile))
+        named = {"content-type": proto.MEDIA_TYPE, "content-disposition": f'attachment; filename="{name}"'}
+        return Response(200, {**named, **_ALWAYS}, await asyncio.to_thread(proto.encode, profile, self._program))
 
     def _index(self) -> Response:
-        rows = [Row(name, kind.about, kind.count and kind.count(), kind.links) for name, kind in self._kinds.items()]
-        rows.append(Row("cmdline", "the arguments of this process"))
-        html = index_page(self._program, sorted(rows, key=lambda row: row.name))
-        return _page(html, "text/html; charset=utf-8", {"content-security-policy": SECURITY})
-
-    @contextmanager
-    def _alone(self, means: str) -> Iterator[None]:
-        if means in self._taken:
-            raise Conflict(f"another profile of {means} is being taken: try again when it has ended")
-        self._taken.add(means)
-        try:
-            yield
-        finally:
-            self._taken.discard(means)
+        head = f"Profiles of {escape(self._program)}"
+        rows = "\n".join(_row(name, kind) for name, kind in self._kinds.items())
+        page = f"""<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{head}</title></head><body>
+<h1>{head}</h1><table><tr><th>Count</th><th>Profile</th><th>What it shows</th></tr>
+{rows}
+<tr><td></td><td><a href="cmdline">cmdline</a></td><td>the arguments of this process</td></tr></table>
+<p>{_HELP}</p></body></html>
+"""
+        return Response(200, _HTML, page.encode())
 
 
-def _kinds(describe: Describe, contention: ContentionWatch) -> dict[str, _Kind]:
+def _kinds(describe: tasks.Describe, contention: Contention) -> Mapping[str, _Kind]:
     """Every kind of profile by its name."""
-    one_by_one = ("?debug=2", "one by one")
+    allocated, in_use = partial(_memory, heap.ALLOCATED), partial(_memory, heap.IN_USE)
+    task_look = partial(tasks.task_profile, describe)
     return {
-        "allocs": _Kind("memory that was allocated, as far as it is still held", _memory(heap.ALLOCATED), "memory"),
-        "block": _Kind("what holds the event loop", _looks(contention.profile), "block", lambda: len(contention)),
+        "allocs": _Kind("memory that was allocated, as far as it is still held", "memory", allocated),
+        "block": _Kind("what holds the event loop", "block", partial(_look, contention.profile), contention.__len__),
         "goroutine": _Kind(
-            "every task, with all that it waits through",
-            _looks(lambda: tasks.task_profile(describe)),
+            "every task, with all that it waits through; one by one with debug=2",
             "tasks",
+            partial(_look, task_look),
             lambda: len(asyncio.all_tasks()),
-            links=(_AS_TEXT, one_by_one),
         ),
-        "heap": _Kind("memory in use, by type; with seconds, by stack", _memory(heap.IN_USE), "memory"),
-        "mutex": _Kind("nothing, as tasks share without locks", _looks(mutex_profile), "mutex", lambda: 0),
+        "heap": _Kind("memory in use, by type; with seconds, by stack", "memory", in_use),
+        "mutex": _Kind("nothing, as tasks share without locks", "mutex", partial(_look, mutex_profile), lambda: 0),
         "profile": _Kind(
-            f"where CPU time goes, for {_PROFILE_SECONDS} seconds or as many as named",
-            lambda ask: cpu_profile(ask.seconds, describe),
+            "where CPU time goes, for 30 seconds or as many as named",
             "CPU time",
-            seconds=_PROFILE_SECONDS,
+            lambda ask: cpu_profile(ask.seconds, describe),
+            seconds=30,
         ),
-        "threadcreate": _Kind("every thread", _looks(tasks.thread_profile), "threads", threading.active_count),
+        "threadcreate": _Kind("every thread", "threads", partial(_look, tasks.thread_profile), threading.active_count),
         "trace": _Kind(
             "what every task does, in order of time, for a second or as many as named: see -traces of pprof, and the "
             "labels start, state and waits_for",
-            lambda ask: trace_profile(ask.seconds, describe),
             "CPU time",
-            seconds=_TRACE_SECONDS,
+            lambda ask: trace_profile(ask.seconds, describe),
+            seconds=1,
         ),
     }
 
 
-def _memory(main: str) -> Take:
-    async def take(ask: Ask) -> Profile:
-        if ask.collect:
-            gc.collect()
-        return await (heap.heap_profile(main) if not ask.seconds else heap.allocation_profile(ask.seconds, main))
-
-    return take
+async def _memory(main: str, ask: Ask) -> Profile:
+    if ask.collect:
+        gc.collect()
+    return await (heap.allocation_profile(ask.seconds, main) if ask.seconds else heap.heap_profile(main))
 
 
-def _looks(look: Callable[[], Profile]) -> Take:
+async def _look(look: Callable[[], Profile], ask: Ask) -> Profile:
     """What is there now; with seconds, what changes during them."""
-
-    async def take(ask: Ask) -> Profile:
-        before = look()
-        if not ask.seconds:
-            return before
-        await asyncio.sleep(ask.seconds)
-        return look().since(before)
-
-    return take
+    before = look()
+    if not ask.seconds:
+        return before
+    await asyncio.sleep(ask.seconds)
+    return look().since(before)
 
 
-async def _timed(take: Take, ask: Ask) -> Profile:
-    time, began = clock.wall_seconds(), clock.monotonic()
-    profile = await take(ask)
-    return replace(profile, time=time, duration=clock.monotonic() - began if ask.seconds else 0.0)
+def _row(name: str, kind: _Kind) -> str:
+    count = kind.count() if kind.count is not None else ""
+    texts = [("as text", "?debug=1"), *([("one by one", "?debug=2")] if name == "goroutine" else [])]
+    links = ", ".join(f'<a href="{name}{query}">{words}</a>' for words, query in texts)
+    return f'<tr><td>{count}</td><td><a href="{name}">{name}</a></td><td>{escape(kind.about)} ({links})</td></tr>'
 
 
-def _page(content: str, media_type: str, more: Mapping[str, str] = MappingProxyType({})) -> Response:
-    return Response(200, {"content-type": media_type, **_ALWAYS, **more}, content.encode())
-
-
-def _file(name: str, content: bytes) -> Response:
-    named = {"content-disposition": f'attachment; filename="{name}"'}
-    return Response(200, {"content-type": proto.MEDIA_TYPE, **_ALWAYS, **named}, content)
+def _plain(content: str) -> Response:
+    return Response(200, {"content-type": _PLAIN, **_ALWAYS}, content.encode())

@@ -1,26 +1,14 @@
 """A profile as a value: what was measured, for which stacks; pure."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-# A stack as it is found, the innermost frame first: name of the function without its module, file, line, first line.
-# (Code objects would do, but to compare and to hash them takes long.)
-RawStack = tuple[tuple[str, str, int, int], ...]
-# Sorted by name; a number is in nanoseconds.
-Labels = tuple[tuple[str, str | int], ...]
+from controller_manager.base.stacks import Frame, Stack
 
-
-class Frame(NamedTuple):
-    """A place in a program."""
-
-    function: str
-    file: str = ""
-    line: int = 0
-    first_line: int = 0
-
-
-Stack = tuple[Frame, ...]
+Labels = tuple[tuple[str, str], ...]
+"""Names with values, sorted."""
+_REST = (Frame("(more stacks than are kept apart)"),)
 
 
 class Sample(NamedTuple):
@@ -47,47 +35,57 @@ NANOSECONDS = "nanoseconds"
 class Profile:
     """What one look, or one stretch of time, has shown; `main` is the column that a reader sees first.
 
-    `comments` say what the numbers do not hold. Times are in seconds, `time` since the Unix epoch.
+    `comments` say what the numbers do not hold. `period` is the CPU time in nanoseconds between two samples, where that
+    is how they are taken. Other times are in seconds, `time` since the Unix epoch.
     """
 
     units: tuple[Unit, ...]
-    samples: tuple[Sample, ...] = ()
+    samples: tuple[Sample, ...]
     comments: tuple[str, ...] = ()
-    main: str = ""
-    period_unit: Unit | None = None
+    main: str = ""  # the last, if empty
     period: int = 0
     time: float = 0.0
     duration: float = 0.0
 
     def since(self, before: "Profile") -> "Profile":
         """What has been added since an earlier look of the same kind; what became less is negative."""
-        sums = Sums(len(self.units))
+        sums = Tally(len(self.units))
         for sample in self.samples:
             sums.add(sample.stack, sample.labels, *sample.values)
         for sample in before.samples:
             sums.add(sample.stack, sample.labels, *(-value for value in sample.values))
-        changed = tuple(sample for sample in sums.samples() if any(sample.values))
-        return replace(self, samples=changed)
+        return replace(self, samples=tuple(sample for sample in sums.samples() if any(sample.values)))
 
 
-@dataclass
-class Sums:
-    """Adds up values by stack and labels."""
+class Tally:
+    """Adds up `columns` values by stack and labels, of at most `most` of them; what else comes is added up together."""
 
-    columns: int
-    _found: dict[tuple[Stack, Labels], list[int]] = field(default_factory=dict)
+    def __init__(self, columns: int, most: float = float("inf")) -> None:
+        self._most = most
+        self._found: dict[tuple[Stack, Labels], list[int]] = {}
+        self._rest = [0] * columns
 
     def add(self, stack: Stack, labels: Labels, *values: int) -> None:
         """Add one value for each column."""
-        sums = self._found.setdefault((stack, labels), [0] * self.columns)
+        sums = self._found.get((stack, labels))
+        if sums is None:
+            full = len(self._found) >= self._most
+            sums = self._rest if full else self._found.setdefault((stack, labels), [0] * len(self._rest))
         for column, value in enumerate(values):
             sums[column] += value
 
-    def samples(self) -> Iterable[Sample]:
-        """One sample for each stack with its labels, in order of appearance."""
-        return (Sample(stack, labels, tuple(values)) for (stack, labels), values in self._found.items())
+    def total(self, column: int) -> int:
+        """The sum of one column."""
+        return self._rest[column] + sum(sums[column] for sums in self._found.values())
+
+    def samples(self) -> Iterator[Sample]:
+        """One for each stack with its labels, in order of appearance."""
+        for (stack, labels), values in self._found.items():
+            yield Sample(stack, labels, tuple(values))
+        if any(self._rest):
+            yield Sample(_REST, (), tuple(self._rest))
 
 
-def labels_of(values: Mapping[str, str | int]) -> Labels:
+def labels_of(values: Mapping[str, str]) -> Labels:
     """Labels in the one order that makes equal ones equal; those without text are left out."""
     return tuple(sorted((name, value) for name, value in values.items() if value != ""))

@@ -1,20 +1,28 @@
 """What every task and every thread is doing right now: tasks are to this process what goroutines are to others."""
 
 import asyncio
+import gc
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
-from controller_manager.serving.pprof.cpu import Describe
-from controller_manager.serving.pprof.profile import COUNT, Labels, Profile, RawStack, Sample, Unit, labels_of
-from controller_manager.serving.pprof.stacks import Places, running_stack, waiting_stack
+from controller_manager.base.stacks import DEEPEST, Stack, place_of, running_stack
+from controller_manager.serving.pprof.profile import COUNT, Profile, Sample, Unit, labels_of
 
 RUNNING, READY, WAITING = "running", "ready", "waiting"
-_TASKS = Unit("goroutine", COUNT)  # as pprof and those who collect profiles call them
-_THREADS = Unit("threadcreate", COUNT)
-_THREAD_COMMENTS = ("A stack is what the thread is doing now, not what created it.",)
+_TASKS = (Unit("goroutine", COUNT),)  # as pprof and those who collect profiles call them
+_THREADS = (Unit("threadcreate", COUNT),)
+_NOW = "A stack is what the thread is doing now, not what created it."
+# Where a suspended coroutine, generator or asynchronous generator keeps its frame and what it waits for.
+_SUSPENDED = (("cr_frame", "cr_await"), ("gi_frame", "gi_yieldfrom"), ("ag_frame", "ag_await"))
+# Steps between two of them, such as that of `anext()`, tell only the garbage collector what they hold.
+_STEPS = ("coroutine_wrapper", "async_generator_asend", "async_generator_athrow", "anext_awaitable")
+
+Describe = Callable[[str], dict[str, str]]
+"""Makes labels of the name of a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +32,7 @@ class TaskState:
     name: str
     state: str
     waits_for: str
-    stack: RawStack
+    stack: Stack
 
 
 def task_states() -> Iterator[TaskState]:
@@ -38,9 +46,8 @@ def task_state(task: "asyncio.Task[Any]", *, running: bool = False) -> TaskState
     """What one task is doing; a `running` one is the one that asks."""
     work: Any = task.get_coro()
     if running:
-        return TaskState(task.get_name(), RUNNING, "", running_stack(sys._getframe(), within=_frame_of(work)))
-    future = awaited(task)
-    stack = waiting_stack(work)
+        return TaskState(task.get_name(), RUNNING, "", running_stack(sys._getframe(), within=_suspended(work)[0]))
+    future, stack = awaited(task), waiting_stack(work)
     if future is None or future.done():
         return TaskState(task.get_name(), READY, "", stack)
     name = future.get_name() if isinstance(future, asyncio.Task) else type(future).__name__
@@ -53,34 +60,41 @@ def awaited(task: "asyncio.Task[Any]") -> "asyncio.Future[Any] | None":
     return future
 
 
+def waiting_stack(work: Any) -> Stack:
+    """The stack of a suspended coroutine: each waits for the next; innermost first, as all stacks are."""
+    found: list[FrameType] = []
+    for _ in range(4 * DEEPEST):
+        frame, waits_for = _suspended(work)
+        found += [frame] if frame is not None else []
+        if waits_for is None:
+            break
+        work = waits_for
+    return tuple(map(place_of, reversed(found[-DEEPEST:])))
+
+
+def _suspended(work: Any) -> tuple[FrameType | None, Any]:
+    """The frame of what is suspended, if it has one, and what that waits for, if it has a frame in turn."""
+    for frame, waits_for in _SUSPENDED:
+        if hasattr(work, frame):
+            return getattr(work, frame), getattr(work, waits_for)
+    if type(work).__name__ not in _STEPS:  # a future, or something of its kind: nobody further to ask
+        return None, None
+    return None, next((one for one in gc.get_referents(work) if _is_link(type(one))), None)
+
+
+def _is_link(kind: type) -> bool:
+    return kind.__name__ in _STEPS or any(hasattr(kind, frame) for frame, _ in _SUSPENDED)
+
+
 def task_profile(describe: Describe) -> Profile:
-    """One sample for each task; `describe` makes labels of its name."""
-    places = Places()
-    samples = tuple(
-        Sample(places.stack(one.stack), labels_of({**describe(one.name), "state": one.state}), (1,))
-        for one in task_states()
-    )
-    return Profile((_TASKS,), samples, (), _TASKS.type, _TASKS, 1)
+    """One sample for each task."""
+    states = ((one.stack, {**describe(one.name), "state": one.state}) for one in task_states())
+    return Profile(_TASKS, tuple(Sample(stack, labels_of(labels), (1,)) for stack, labels in states))
 
 
 def thread_profile() -> Profile:
     """One sample for each thread that runs Python."""
-    places = Places()
-    return Profile(
-        (_THREADS,),
-        tuple(Sample(places.stack(stack), labels, (1,)) for stack, labels in _threads()),
-        _THREAD_COMMENTS,
-        _THREADS.type,
-        _THREADS,
-        1,
-    )
-
-
-def _threads() -> Iterator[tuple[RawStack, Labels]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
-        yield running_stack(frame), labels_of({"thread": names.get(ident, "")})
-
-
-def _frame_of(work: Any) -> Any:
-    return getattr(work, "cr_frame", None) or getattr(work, "gi_frame", None)
+    stacks = ((running_stack(frame), names.get(ident, "")) for ident, frame in sys._current_frames().items())
+    samples = tuple(Sample(stack, labels_of({"thread": name}), (1,)) for stack, name in stacks)
+    return Profile(_THREADS, samples, (_NOW,))

@@ -1,26 +1,16 @@
 """What every task did over some seconds: one sample for each stretch it spent in one state, in order of time."""
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from controller_manager.base import clock, measure
-from controller_manager.serving.pprof.cpu import C_CODE, PERIOD, CpuMeter, Describe, ticking
-from controller_manager.serving.pprof.profile import (
-    COUNT,
-    NANOSECONDS,
-    Labels,
-    Profile,
-    RawStack,
-    Sample,
-    Unit,
-    labels_of,
-)
-from controller_manager.serving.pprof.stacks import Places
-from controller_manager.serving.pprof.tasks import RUNNING, awaited, task_state
+from controller_manager.base.stacks import Stack
+from controller_manager.serving.pprof.cpu import C_CODE, PERIOD, ticking
+from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Labels, Profile, Sample, Unit, labels_of
+from controller_manager.serving.pprof.tasks import RUNNING, Describe, awaited, task_state
 
-UNITS = (Unit("stretches", COUNT), Unit("time", NANOSECONDS))
+_UNITS = (Unit("stretches", COUNT), Unit("time", NANOSECONDS))
 _PAUSE = 0.01  # seconds between two looks at the tasks, at least
 _SHARE = 20  # a look may take one part in so many of the time
 _MOST_STRETCHES = 50_000
@@ -33,69 +23,55 @@ _EARLY = "The trace ended early, at its bound."
 
 
 @dataclass(slots=True)
-class Stretch:
+class _Stretch:
     """A time, in nanoseconds since the beginning, that one task spent in one state at one stack."""
 
     begin: int
     end: int
-    stack: RawStack
+    stack: Stack
     labels: Labels
 
 
-class Timeline:
+class _Timeline:
     """Looks at the tasks of the running loop, and is told what runs in between."""
 
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
         self._began = measure.elapsed_nanoseconds()
-        self._stretches: list[Stretch] = []
+        self.stretches: list[_Stretch] = []
         # By task: what it waited for when last seen, and the stretch that is growing since.
-        self._open: dict[asyncio.Task[Any], tuple[object, Stretch]] = {}
+        self._open: dict[asyncio.Task[Any], tuple[object, _Stretch]] = {}
 
     @property
     def full(self) -> bool:
         """Whether no more can be kept."""
-        return len(self._stretches) >= _MOST_STRETCHES
+        return len(self.stretches) >= _MOST_STRETCHES
 
     def look(self) -> float:
         """See what every other task waits for; whoever still waits for the same thing goes on with its stretch.
 
         Returns the seconds it took.
         """
-        now, before = self._now(), self._open
-        self._open = {}
-        me = asyncio.current_task()
-        for task in asyncio.all_tasks():
-            if task is me or self.full:
-                continue
+        now, before, self._open = self._now(), self._open, {}
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if self.full:
+                break
             future = awaited(task)
             known, stretch = before.get(task, (None, None))
             if stretch is None or future is None or future is not known:
-                stretch = self._begin(task, now)
+                state = task_state(task)
+                labels = {**self._describe(state.name), "state": state.state, "waits_for": state.waits_for}
+                stretch = _Stretch(now, now, state.stack, labels_of(labels))
+                self.stretches.append(stretch)
             stretch.end = now
             self._open[task] = (future, stretch)
         return (self._now() - now) / 1e9
 
-    def ran(self, stack: RawStack, labels: Labels, nanoseconds: int) -> None:
+    def ran(self, stack: Stack, labels: Labels, nanoseconds: int) -> None:
         """Something has computed until now, for so long."""
         if not self.full:
-            now = self._now()
-            labels = labels_of({**dict(labels), "state": RUNNING})
-            self._stretches.append(Stretch(max(0, now - nanoseconds), now, stack, labels))
-
-    def samples(self) -> Iterator[Sample]:
-        """The stretches in order of time."""
-        places = Places()
-        for one in sorted(self._stretches, key=lambda stretch: stretch.begin):
-            labels = labels_of({**dict(one.labels), "start": one.begin})
-            yield Sample(places.stack(one.stack), labels, (1, one.end - one.begin))
-
-    def _begin(self, task: "asyncio.Task[Any]", now: int) -> Stretch:
-        state = task_state(task)
-        labels = {**self._describe(state.name), "state": state.state, "waits_for": state.waits_for}
-        stretch = Stretch(now, now, state.stack, labels_of(labels))
-        self._stretches.append(stretch)
-        return stretch
+            now, labels = self._now(), labels_of({**dict(labels), "state": RUNNING})
+            self.stretches.append(_Stretch(max(0, now - nanoseconds), now, stack, labels))
 
     def _now(self) -> int:
         return measure.elapsed_nanoseconds() - self._began
@@ -103,14 +79,17 @@ class Timeline:
 
 async def trace_profile(seconds: float, describe: Describe) -> Profile:
     """What all tasks do during the next seconds. Raises as `cpu.ticking`."""
-    timeline = Timeline(describe)
-    meter = CpuMeter(describe, timeline.ran)
+    timeline = _Timeline(describe)
     until = clock.monotonic() + seconds
-    with ticking(meter.tick):
+    with ticking(describe, timeline.ran):
         while (left := until - clock.monotonic()) > 0 and not timeline.full:
             cost = timeline.look()
             await asyncio.sleep(min(left, max(_PAUSE, _SHARE * cost)))
         timeline.look()
-    samples = await asyncio.to_thread(tuple[Sample, ...], timeline.samples())
-    comments = (_ORDER, C_CODE, *((_EARLY,) if timeline.full else ()))
-    return Profile(UNITS, samples, comments, "time", Unit("cpu", NANOSECONDS), PERIOD)
+    samples = tuple(
+        Sample(
+            one.stack, labels_of({**dict(one.labels), "start": f"{one.begin / 1e6:.3f} ms"}), (1, one.end - one.begin)
+        )
+        for one in sorted(timeline.stretches, key=lambda stretch: stretch.begin)
+    )
+    return Profile(_UNITS, samples, (_ORDER, C_CODE, *((_EARLY,) if timeline.full else ())), period=PERIOD)

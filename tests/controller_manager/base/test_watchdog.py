@@ -1,17 +1,20 @@
 """The watchdog of an event loop: it measures on a loop of real time, and says who was in the way."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from types import FrameType
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
-from controller_manager.base.watchdog import Watchdog
+from controller_manager.base.watchdog import Hold, Look, Watchdog
 
 BLOCK = 0.4
 
@@ -82,3 +85,47 @@ async def test_delays_of_the_event_loop_are_exported(tasks, registry) -> None:
 async def test_the_log_is_not_flooded_by_a_loop_that_is_blocked_again_and_again(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry), times=3)
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "delays"),
+    [
+        ([], []),
+        ([5], [30]),
+        ([5, 10, 20], [10, 10, 10]),
+        ([5, 10, 31], [10, 20]),
+        ([30, 31], []),
+    ],
+)
+def test_each_look_stands_for_the_time_until_the_next(times: list[int], delays: list[int]):
+    hold = Hold(0, tuple(Look(time, ()) for time in times), 30)
+    assert [delay for _, delay in hold.shares()] == delays
+
+
+@given(st.lists(st.integers(1, 100), max_size=10, unique=True), st.integers(1, 100))
+def test_all_of_a_stretch_is_accounted_for(times: list[int], answered: int):
+    delays = Hold(0, tuple(Look(time, ()) for time in sorted(times)), answered).shares()
+    assert all(delay > 0 for _, delay in delays)
+    assert sum(delay for _, delay in delays) in (0, answered)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+async def test_what_holds_the_loop_is_recorded_where_that_is_asked_for(tasks, registry, lines, recorded: bool) -> None:
+    holds: list[Hold] = []
+    await _blocked(tasks, Watchdog(get_logger("test"), registry, record=holds.append if recorded else None))
+    seen = [share for hold in holds for share in hold.shares() if share[0].task == "endpoints default/a"]
+    assert bool(seen) == recorded
+    assert {look.stack[0].function for look, _ in seen} <= {"_in_the_way"}
+    assert not recorded or sum(nanoseconds for _, nanoseconds in seen) >= BLOCK / 2 * 1e9
+    assert [line["by"] for line in lines] == ["endpoints default/a"]
+
+
+async def test_its_thread_ends_with_it(registry) -> None:
+    before = set(threading.enumerate())
+    async with Tasks() as tasks:
+        tasks.start(Watchdog(get_logger("test"), registry).run(), name="watchdog")
+        await asyncio.sleep(0)
+        (thread,) = set(threading.enumerate()) - before
+        assert thread.daemon
+    await asyncio.to_thread(thread.join, 30)
+    assert not thread.is_alive()

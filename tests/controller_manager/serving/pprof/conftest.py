@@ -70,9 +70,10 @@ def read() -> Callable[[bytes], Any]:
     profile = message_factory.GetMessageClass(pool.FindMessageTypeByName("pprof.Profile"))
 
     def read(content: bytes) -> Any:
-        plain = gzip.decompress(content)
-        found = profile.FromString(plain)
-        assert len(found.SerializeToString()) == len(plain)
+        found = profile.FromString(gzip.decompress(content))
+        size = found.ByteSize()
+        found.DiscardUnknownFields()
+        assert found.ByteSize() == size
         return found
 
     return read

@@ -4,7 +4,7 @@ import pytest
 
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Request
-from controller_manager.serving.pprof.ask import Ask, parse_ask, without_secrets
+from controller_manager.serving.pprof.ask import Ask, parse_ask, shown_arguments
 
 
 def ask(**query: str) -> Ask:
@@ -32,11 +32,11 @@ def test_other_numbers_are_bounded(name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("argument", "shown"),
     [
-        ("--master=https://admin:hunter2@10.0.0.1:6443", "--master=https://***@10.0.0.1:6443"),
+        ("--master=https://admin:hunter2@10.0.0.1:6443", "--master=https://<masked>@10.0.0.1:6443"),
         ("--master=https://10.0.0.1:6443/a@b", "--master=https://10.0.0.1:6443/a@b"),
-        ("--cloud-token=hunter2", "--cloud-token=***"),
-        ("--cloud_token=hunter2", "--cloud_token=***"),
-        ("--admin-password=hunter2", "--admin-password=***"),
+        ("--cloud-token=hunter2", "--cloud-token=<masked>"),
+        ("--cloud_token=hunter2", "--cloud_token=<masked>"),
+        ("--admin-password=hunter2", "--admin-password=<masked>"),
         ("--concurrent-serviceaccount-token-syncs=5", "--concurrent-serviceaccount-token-syncs=5"),
         ("--authentication-token-webhook-cache-ttl=1m30s", "--authentication-token-webhook-cache-ttl=1m30s"),
         ("--token-auth-file=/etc/tokens", "--token-auth-file=/etc/tokens"),
@@ -46,9 +46,9 @@ def test_other_numbers_are_bounded(name: str, value: str) -> None:
     ],
 )
 def test_arguments_that_could_be_secret_are_not_shown(argument: str, shown: str) -> None:
-    assert without_secrets(["manager", argument, "--v=4"]) == ["manager", shown, "--v=4"]
+    assert shown_arguments(["manager", argument, "--v=4"]) == ["manager", shown, "--v=4"]
 
 
 def test_the_value_of_a_secret_may_be_an_argument_of_its_own() -> None:
-    assert without_secrets(["--cloud-token", "hunter2", "rest"]) == ["--cloud-token", "***", "rest"]
-    assert without_secrets(["--use-service-account-credentials", "--v=4"])[1] == "--v=4"
+    assert shown_arguments(["--cloud-token", "hunter2", "rest"]) == ["--cloud-token", "<masked>", "rest"]
+    assert shown_arguments(["--use-service-account-credentials", "--v=4"])[1] == "--v=4"

@@ -119,9 +119,9 @@ async def test_the_timer_is_stopped_whatever_ends_a_profile():
 
 
 async def test_one_at_a_time():
-    with ticking(lambda _: None), pytest.raises(Conflict, match="another profile uses the profiling timer"):
+    with ticking(describe, lambda *_: None), pytest.raises(Conflict, match="another profile uses the profiling timer"):
         await cpu_profile(1, describe)
-    assert (await cpu_profile(0.01, describe)).main == "cpu"
+    assert (await cpu_profile(0.01, describe)).units[-1].type == "cpu"
 
 
 def test_outside_of_the_main_thread_it_says_so():

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.serving.pprof.profile import Frame, Profile, Sample, Unit, labels_of
+from controller_manager.base.stacks import Frame
+from controller_manager.serving.pprof.profile import Profile, Sample, Unit, labels_of
 
 STACKS = st.sampled_from([(Frame("a"),), (Frame("b"), Frame("a"))])
 SAMPLES = st.lists(
@@ -31,4 +32,4 @@ def test_what_was_added_is_the_difference(before: list[Sample], added: list[Samp
 
 
 def test_equal_labels_are_equal_whatever_their_order() -> None:
-    assert labels_of({"b": "1", "a": 2, "c": ""}) == labels_of({"a": 2, "b": "1"})
+    assert labels_of({"b": "1", "a": "2", "c": ""}) == labels_of({"a": "2", "b": "1"})

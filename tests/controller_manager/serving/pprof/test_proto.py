@@ -6,14 +6,16 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.serving.pprof.profile import Frame, Profile, Sample, Unit, labels_of
+from controller_manager.base.stacks import Frame
+from controller_manager.serving.pprof.modules import Modules
+from controller_manager.serving.pprof.profile import Profile, Sample, Unit, labels_of
 from controller_manager.serving.pprof.proto import encode
 
 Read = Callable[[bytes], Any]
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 FRAMES = st.builds(Frame, TEXT, TEXT, st.integers(0, 2**31), st.integers(0, 2**31))
-LABELS = st.dictionaries(TEXT, TEXT.filter(bool) | INT64, max_size=3).map(labels_of)
+LABELS = st.dictionaries(TEXT, TEXT.filter(bool), max_size=3).map(labels_of)
 SAMPLES = st.builds(Sample, st.lists(FRAMES, max_size=5).map(tuple), LABELS, st.tuples(INT64, INT64))
 
 
@@ -28,33 +30,36 @@ def samples_of(found: Any) -> list[Sample]:
         function = functions[line.function_id]
         return Frame(text[function.name], text[function.filename], line.line, function.start_line)
 
-    def label(one: Any) -> str | int:
-        return text[one.str] if one.str else one.num
-
     return [
         Sample(
             tuple(frame(number) for number in one.location_id),
-            labels_of({text[pair.key]: label(pair) for pair in one.label}),
+            labels_of({text[pair.key]: text[pair.str] for pair in one.label}),
             tuple(one.value),
         )
         for one in found.sample
     ]
 
 
+def named(sample: Sample) -> Sample:
+    """A sample with the names of modules, as it is shown."""
+    names = Modules()
+    return sample._replace(stack=tuple(frame._replace(function=names.name(frame)) for frame in sample.stack))
+
+
 @settings(max_examples=150)
 @given(samples=st.lists(SAMPLES, max_size=8).map(tuple))
 def test_every_sample_comes_back(read: Read, samples: tuple[Sample, ...]) -> None:
     found = read(encode(Profile((Unit("a", "count"), Unit("b", "bytes")), samples), "program"))
-    assert samples_of(found) == list(samples)
+    assert samples_of(found) == list(map(named, samples))
     assert found.string_table[0] == ""
     assert len(set(found.string_table)) == len(found.string_table)
     assert len({one.id for one in found.location} | {0}) == len(found.location) + 1
-    assert len({(one.name, one.filename, one.start_line) for one in found.function}) == len(found.function)
+    assert len({one.id for one in found.function} | {0}) == len(found.function) + 1
 
 
 def test_what_stands_at_the_head(read: Read) -> None:
     cpu = Unit("cpu", "nanoseconds")
-    found = read(encode(Profile((cpu,), (), ("one", "two"), "cpu", cpu, 10, 1.5, 2.25), "program"))
+    found = read(encode(Profile((cpu,), (), ("one", "two"), "cpu", 10, 1.5, 2.25), "program"))
     text = found.string_table
     assert [(text[one.type], text[one.unit]) for one in found.sample_type] == [("cpu", "nanoseconds")]
     assert (text[found.period_type.type], text[found.period_type.unit], found.period) == ("cpu", "nanoseconds", 10)
@@ -68,8 +73,6 @@ def test_what_stands_at_the_head(read: Read) -> None:
     assert mapping.has_line_numbers
 
 
-def test_numbers_in_labels_are_times(read: Read) -> None:
-    sample = Sample((Frame("f"),), (("start", 7),), (1,))
-    found = read(encode(Profile((Unit("a", "count"),), (sample,)), "program"))
-    (label,) = found.sample[0].label
-    assert (label.num, found.string_table[label.num_unit]) == (7, "nanoseconds")
+def test_what_is_no_text_is_shown_as_far_as_it_is(read: Read) -> None:
+    found = read(encode(Profile((Unit("a", "count"),), (Sample((), (("thread", "a\udcff"),), (1,)),)), "program"))
+    assert "a?" in found.string_table

@@ -1,16 +1,15 @@
-"""Stacks of suspended coroutines, whatever they wait through, and the names of places."""
+"""Stacks of suspended coroutines, whatever they wait through."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Generator
 from contextlib import asynccontextmanager
-from types import CodeType
 
 import pytest
 
+from controller_manager.base import stacks
 from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof import stacks
-from controller_manager.serving.pprof.stacks import Places, running_stack, waiting_stack
+from controller_manager.serving.pprof.modules import Modules
+from controller_manager.serving.pprof.tasks import waiting_stack
 
 
 async def forever() -> None:
@@ -91,7 +90,7 @@ async def test_a_chain_goes_through_other_modules():
     async with Tasks() as tasks:
         tasks.start(coroutine, name="waits")
         await asyncio.sleep(0)
-        names = [frame.function for frame in Places().stack(waiting_stack(coroutine))]
+        names = [Modules().name(frame) for frame in waiting_stack(coroutine)]
     assert "contextlib._AsyncGeneratorContextManager.__aenter__" in names
     assert [name.rpartition(".")[2] for name in names][:2] == ["forever", "context"]
 
@@ -115,45 +114,3 @@ async def test_a_deep_stack_keeps_its_innermost_frames():
         found = waiting_stack(coroutine)
     assert len(found) == stacks.DEEPEST
     assert found[0][0] == "forever"
-
-
-def fall(depth: int) -> stacks.RawStack:
-    return fall(depth - 1) if depth else running_stack(sys._getframe())
-
-
-def test_so_does_one_of_running_code():
-    found = fall(2 * stacks.DEEPEST)
-    assert len(found) == stacks.DEEPEST
-    assert {function for function, *_ in found} == {"fall"}
-
-
-class Sample:
-    @property
-    def one(self) -> CodeType:
-        return Sample.one.fget.__code__
-
-    @classmethod
-    def two(cls) -> CodeType:
-        return cls.two.__func__.__code__
-
-    @staticmethod
-    def three() -> CodeType:
-        def inner() -> CodeType:
-            return inner.__code__
-
-        return inner()
-
-
-@pytest.mark.parametrize("code", [fall.__code__, Sample().one, Sample.two(), Sample.three()])
-def test_a_line_tells_its_function(code: CodeType):
-    places = Places()
-    places._modules[__file__] = "tests_of_stacks"
-    sys.modules["tests_of_stacks"] = module = type(sys)("tests_of_stacks")
-    vars(module).update({"fall": fall, "Sample": Sample})
-    try:
-        last = max(line for _, _, line in code.co_lines() if line)
-        frame = places.line(__file__, last)
-    finally:
-        del sys.modules["tests_of_stacks"]
-    assert frame == (f"tests_of_stacks.{code.co_qualname}", __file__, last, code.co_firstlineno)
-    assert places.line("/nowhere/else.py", 7) == ("else:7", "/nowhere/else.py", 7, 7)

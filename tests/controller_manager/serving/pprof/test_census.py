@@ -1,0 +1,145 @@
+"""What a walk over all objects finds; it is taken in a process of its own, since that of the tests holds millions."""
+
+import asyncio
+import gc
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller_manager.api.core import Pod
+from controller_manager.base.tasks import Tasks
+from controller_manager.serving.pprof.census import take_census
+
+MANY = 3_000
+Counts = dict[str, tuple[int, int]]
+
+
+class Untracked(msgspec.Struct, gc=False):
+    text: str
+    more: Any = None
+
+
+@dataclass
+class Holder:
+    held: dict[str, Any]
+
+
+class Owned:
+    pass
+
+
+async def census() -> Counts:
+    found = await take_census()
+    assert not found.cut
+    return {kind.__name__: counts for kind, counts in found.by_type.items()}
+
+
+async def untracked() -> list[Counts]:
+    before = await census()
+    holder = Holder({str(number): Untracked(f"text {number}", Untracked("inner")) for number in range(MANY)})
+    assert not gc.is_tracked(holder.held)
+    return [before, await census()]
+
+
+async def frozen() -> Counts:
+    async def hold() -> None:
+        held = {str(number): Owned() for number in range(MANY)}
+        await asyncio.sleep(60)
+        held.clear()
+
+    async with Tasks() as tasks:
+        tasks.start(hold(), name="holds")
+        await asyncio.sleep(0)
+        gc.collect()
+        gc.freeze()
+        try:
+            return await census()
+        finally:
+            gc.unfreeze()
+
+
+async def shared() -> Counts:
+    gc.collect()
+    one, alone = Owned(), [Owned()]
+    held = [one] * MANY
+    found = await census()
+    assert len(held) + len(alone) == MANY + 1
+    return found
+
+
+async def raw() -> Counts:
+    pods = [Pod.decode(b'{"metadata":{"name":"a","managedFields":[]}}') for _ in range(10)]
+    found = await census()
+    assert len(pods) == 10
+    return found
+
+
+async def turns() -> int:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with Tasks() as tasks:
+        tasks.start(turn(), name="turns")
+        await census()
+    return turns
+
+
+async def bounded() -> bool:
+    return (await take_census(most=2_000)).cut
+
+
+TAKEN: tuple[Callable[[], Coroutine[Any, Any, Any]], ...] = (untracked, frozen, shared, raw, turns, bounded)
+
+
+async def take() -> dict[str, Any]:
+    return {one.__name__: await one() for one in TAKEN}
+
+
+@pytest.fixture(scope="module")
+def taken() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(subprocess.check_output([sys.executable, __file__]))
+    return found
+
+
+def test_what_the_garbage_collector_does_not_list_is_counted_too(taken):
+    before, after = taken["untracked"]
+    count, size = after["Untracked"]
+    assert count - before.get("Untracked", (0, 0))[0] == 2 * MANY
+    assert size >= count * sys.getsizeof(Untracked("x"))
+    assert after["str"][0] - before["str"][0] >= 2 * MANY
+
+
+def test_so_is_what_was_made_before_the_start_was_over(taken):
+    assert taken["frozen"]["Owned"][0] == MANY
+
+
+def test_what_has_many_owners_is_counted_once(taken):
+    assert taken["shared"]["Owned"][0] == 2
+
+
+def test_others_go_on_meanwhile(taken):
+    assert taken["turns"] > 20
+
+
+def test_objects_that_hold_raw_bytes_have_a_believable_size(taken):
+    assert taken["raw"]["Raw"][1] < 1_000_000
+    assert taken["raw"]["Pod"][0] >= 10
+
+
+def test_it_ends_at_its_bound(taken):
+    assert taken["bounded"]
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(take())))
