@@ -65,6 +65,7 @@ class Store:
         self._collections: dict[str, Collection] = {}
         self._pending: dict[tuple[str, str], Write] = {}
         self._subscribers: list[Subscriber] = []
+        self._awaited: dict[asyncio.Future[None], int] = {}  # revisions that readers wait for
         self._upkeep = Upkeep(backend, self._collections, self.retention, self.now, self._log)
         self._rules = rules or Rules()
         self._ages = Ages(self._rules.lifetimes)
@@ -134,6 +135,17 @@ class Store:
     def is_pending(self, resource: str, key: str) -> bool:
         """Whether a write of the row is submitted and not yet settled."""
         return (resource, key) in self._pending
+
+    async def reached(self, revision: int) -> None:
+        """Wait until `revision` is visible."""
+        if self.revision >= revision:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited[waiter] = revision
+        try:
+            await waiter
+        finally:
+            del self._awaited[waiter]
 
     async def turn(self, resource: str, key: str, *others: tuple[str, str]) -> None:
         """Wait until a write of the row can be submitted at once: whoever then decides on one without awaiting
@@ -217,6 +229,7 @@ class Store:
             self._ages.note(write.record)
         self.revision = changes[-1].revision
         self._failure = ""
+        wake([waiter for waiter, revision in self._awaited.items() if revision <= self.revision])
         self._upkeep.after({change.row.resource for change in changes}, changes[-1].at)
         self._expiry.wake()
         try:

@@ -54,6 +54,22 @@ async def test_a_version_about_to_be_reached_is_waited_for(api) -> None:
     assert names(reading.result()) == ["a", "b"]
 
 
+@pytest.mark.virtual
+async def test_a_version_that_is_waited_for_is_answered_as_soon_as_it_is_reached(api) -> None:
+    import asyncio
+
+    async def read() -> float:
+        await api.get(f"{CONFIGS}?resourceVersion=3")
+        return monotonic()
+
+    began = monotonic()
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(read())
+        await asyncio.sleep(0.777)
+        await api.config("a")
+    assert reading.result() - began == pytest.approx(0.777, abs=0.001)
+
+
 async def test_what_is_not_there_is_not_found(api) -> None:
     with pytest.raises(errors.NotFound, match='configmaps "a" not found'):
         await api.get(f"{CONFIGS}/a")
