@@ -247,8 +247,8 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
     of_pods = (limits.fill, limits.check, PodAccounts(store), priorities, tolerate_illness, RuntimeClasses(store))
-    first = [namespaces, *of_pods, requests.sender, restrict_subjects, *to_zero]
-    return Admission(first, [namespaces, requests.verdict, addresses])
+    first = [namespaces, *of_pods, requests.sender, *to_zero]
+    return Admission(first, [namespaces, requests.verdict, restrict_subjects, addresses])
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

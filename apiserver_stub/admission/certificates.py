@@ -4,8 +4,11 @@ from binascii import a2b_base64
 from collections.abc import Callable
 from typing import NamedTuple
 
+from cryptography.x509.oid import NameOID
+
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.call import Tree, User
+from apiserver_stub.kinds import pkcs10
 from apiserver_stub.kinds.certificate_request import REQUESTS, dated
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
@@ -13,8 +16,6 @@ from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
-
-_UNREADABLE = "the request is no certificate request (PKCS #10, in PEM) that can be read"
 
 # Whether a user may do something (approve, sign) for the signer of that name.
 Allows = Callable[[User, str, str], bool]
@@ -65,10 +66,12 @@ def restrict_subjects(request: AdmissionRequest) -> None:
     """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
     `Forbidden`.
 
-    | signer                  | asked for by | subject                                    |
-    |-------------------------|--------------|--------------------------------------------|
-    | API client              | anybody      | readable, no organization `system:masters` |
-    | node client and serving | a node       | its own name                               |
+    | signer                  | asked for by | subject                           |
+    |-------------------------|--------------|-----------------------------------|
+    | API client              | anybody      | no organization `system:masters`  |
+    | node client and serving | a node       | its own name                      |
+
+    One of the last steps, which see requests that keep all rules, and so can be read.
     """
     if request.kind.storage != REQUESTS or request.operation != "create" or request.subresource:
         return
@@ -82,16 +85,12 @@ def restrict_subjects(request: AdmissionRequest) -> None:
         raise forbidden(request.kind.group, request.kind.plural, request.name, why)
 
 
-def _admin_problem(subject: "_Subject | None") -> str:
-    if subject is None:
-        return _UNREADABLE
+def _admin_problem(subject: "_Subject") -> str:
     is_admin = ADMIN_GROUP in subject.organizations
     return f"the signer {API_CLIENT} certifies no members of {ADMIN_GROUP}" if is_admin else ""
 
 
-def _node_problem(subject: "_Subject | None", user: str) -> str:
-    if subject is None:
-        return _UNREADABLE
+def _node_problem(subject: "_Subject", user: str) -> str:
     return "" if subject.common_name == user else f"a node may ask for a certificate with CN={user} only"
 
 
@@ -106,16 +105,10 @@ class _Subject(NamedTuple):
     organizations: frozenset[str]
 
 
-def _subject(spec: Tree) -> _Subject | None:
-    """What a request (PEM in base64) is for, of several common names the last; None if it cannot be read."""
-    from cryptography import x509  # few servers see such a request
-    from cryptography.x509.oid import NameOID
-
-    try:
-        found = x509.load_pem_x509_csr(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
-        names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
-    except (ValueError, x509.InvalidVersion):
-        return None
+def _subject(spec: Tree) -> _Subject:
+    """What a request (PEM in base64) is for, of several common names the last."""
+    found = pkcs10.read(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
+    names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
     return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
 
 

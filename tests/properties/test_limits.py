@@ -6,6 +6,7 @@ Each of these took the server from half a second to minutes, or gigabytes, when 
 import asyncio
 import gc
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from time import process_time
 from typing import Any
@@ -52,6 +53,12 @@ def named(**more: Any) -> bytes:
     return spelt({**CONFIG, **more})
 
 
+def asking(pem: bytes) -> bytes:
+    spec = {"signerName": "example.com/a", "usages": ["client auth"], "request": b64encode(pem).decode()}
+    return spelt({"metadata": {"name": "a"}, "spec": spec})
+
+
+BEGIN, END = b"\n-----BEGIN CERTIFICATE REQUEST-----", b"\n-----END CERTIFICATE REQUEST-----\n"
 TEMPLATE = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
 
 
@@ -83,6 +90,10 @@ BODIES = {
     "repeated keys below a long key": ("PUT", JSON, b'{"data":{"%b":{%b}}}' % (
         LONG.encode(), b",".join(b'"%d":1,"%d":1' % (n, n) for n in range(50_000))
     )),
+    "a request in many beginnings": ("POST " + REQUESTS, JSON, asking(BEGIN * 45_000 + END)),
+    "a request in many blocks": ("POST " + REQUESTS, JSON, asking((BEGIN + b"\nA: b\n!" + END) * 20_000)),
+    "a request with many headers": ("POST " + REQUESTS, JSON, asking(BEGIN + b"\n" + b":\n" * 800_000 + b"AAAA" + END)),
+    "a request of many bytes": ("POST " + REQUESTS, JSON, asking(BEGIN + b"\n" + b"MIIB" * 400_000 + END)),
     "values that must differ": ("POST " + STORAGE_CLASSES, JSON, spelt({
         "metadata": {"name": "a"}, "provisioner": "x",
         "allowedTopologies": [{"matchLabelExpressions": [{"key": "k", "values": list(map(str, range(99_000)))}]}],

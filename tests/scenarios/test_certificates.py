@@ -246,8 +246,6 @@ REFUSED: dict[str, tuple[Callable[[], CertificateSigningRequest], str]] = {
     "subject": (lambda: signing_request("r", request_pem("jane")), "common name"),
     "names": (lambda: signing_request("r", request_pem(names=hosts("n1"))), "must have no DNS subjectAltName"),
     "usages": (lambda: signing_request("r", usages=("client auth",)), "the usages must be"),
-    "curve": (lambda: signing_request("r", request_pem(key=key_of_kind("secp256k1"))), "not supported"),
-    "kind": (lambda: signing_request("r", request_pem(key=key_of_kind("ed448"))), "must be RSA, ECDSA or Ed25519"),
     "contradiction": (
         lambda: signing_request("r", signer=LEGACY_UNKNOWN, usages=("encipher only",)),
         "need the usage key agreement",

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controller_manager.api import errors
+from controller_manager.testing.certificates import request_pem
 
 PODS = "/api/v1/namespaces/default/pods"
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
@@ -30,7 +31,7 @@ AiAwqwvPz5pr3r9LQre9/+ujMIcwH5a02auHuQw/OTJt7A==
 -----END CERTIFICATE-----
 """
 CERTIFICATE = b64encode(PEM.encode()).decode()
-CSR = b64encode(b"-----BEGIN CERTIFICATE REQUEST-----").decode()
+CSR = b64encode(request_pem()).decode()
 CONTAINERS = [{"name": "c", "image": "i", "resources": RESOURCES}]
 
 
@@ -245,6 +246,7 @@ async def test_verdicts_keep_their_rules(api, part: str, conditions: list[Any], 
         ([], CSR, [("status.certificate", "FieldValueInvalid")]),
         ([], b64encode(PEM.replace("MI", "XX").encode()).decode(), [("status.certificate", "FieldValueInvalid")]),
     ],
+    ids=["no status", "no type", "a failure that is none", "no PEM", "a request", "no certificate"],
 )
 async def test_what_the_status_of_a_certificate_request_may_say(api, conditions, certificate, causes) -> None:
     status = {"conditions": conditions, **({"certificate": certificate} if certificate else {})}
