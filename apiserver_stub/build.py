@@ -207,6 +207,7 @@ def build(
                 Media(cbor=features.enabled(CBOR)),
                 _address(serving),
                 {**accounts.pages(_address(serving)), "/metrics/slis": lambda: metrics_page(health.indicators)},
+                offload.run,
             ).answer,
             Reviews(reviews, partial(read_new, offload), statuses.answer).answer,
             serving.request_timeout,

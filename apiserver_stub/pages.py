@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
 from apiserver_stub.parse import Route, not_allowed
 from apiserver_stub.version import version_page
@@ -19,7 +20,7 @@ _ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 class Pages:
     """Answers GET requests for known paths; clients are told that they reach the server at `address`, if given.
 
-    `others` answer for more paths.
+    `others` answer for more paths; `run` performs what takes long.
     """
 
     def __init__(
@@ -29,9 +30,10 @@ class Pages:
         media: Media | None = None,
         address: str = "",
         others: Mapping[str, Callable[[], Response]] | None = None,
+        run: Run = at_once,
     ) -> None:
         version = Response(200, {"content-type": "application/json"}, version_page())
-        self._openapi = OpenApi(kinds, media)
+        self._openapi = OpenApi(kinds, media, run)
         self._fixed: dict[str, Callable[[], Response]] = {
             "/version": lambda: version,
             "/metrics": lambda: metrics_page(registry),
@@ -39,16 +41,16 @@ class Pages:
         }
         self._discovery = Discovery(kinds, (*self._fixed, *_ELSEWHERE), address)
 
-    def answer(self, request: Request, route: Route) -> Response:
+    async def answer(self, request: Request, route: Route) -> Response:
         """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
         path = route.path.rstrip("/")
-        response = self._find(request, path)
+        response = await self._find(request, path)
         if route.verb != "get":
             raise not_allowed()
         return response
 
-    def _find(self, request: Request, path: str) -> Response:
+    async def _find(self, request: Request, path: str) -> Response:
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed()
-        return self._openapi.answer(request, path) or self._discovery.answer(request, path)
+        return await self._openapi.answer(request, path) or self._discovery.answer(request, path)

@@ -1,7 +1,7 @@
 """The hall: every request walks straight through it, from what it asks to what is answered; it knows no sockets."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from types import FrameType
 
@@ -17,7 +17,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 
-Page = Callable[[Request, Route], Response]
+Page = Callable[[Request, Route], Awaitable[Response]]
 Probe = Callable[[Request], Response | None]
 
 _ALWAYS = {"cache-control": "no-cache, private"}
@@ -94,7 +94,7 @@ class Server:
             self._gate.may(user, route)
             asked = 0.0 if route.verb == "watch" else request_timeout(query)
             if not route.resource:
-                return None, self._gate.probe(request) or self._desks.page(request, route)
+                return None, self._gate.probe(request) or await self._desks.page(request, route)
             kind, part = resolve(route, self._kinds)
             known = route
             if request.unread is not None:

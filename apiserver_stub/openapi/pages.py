@@ -1,4 +1,6 @@
-"""Answers `/openapi/v2` and everything below `/openapi/v3`; a document is made when it is first asked for."""
+"""Answers `/openapi/v2` and everything below `/openapi/v3`; a document is made when it is first asked for, beside the
+event loop.
+"""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -15,6 +17,7 @@ from apiserver_stub.encode.accept import preferred
 from apiserver_stub.encode.body import JSON
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.definitions import Definitions, built_in
 from apiserver_stub.openapi.media import Media
@@ -53,18 +56,25 @@ class Document:
 
     @cached_property
     def protobuf(self) -> bytes:
-        """The same as a message."""
-        return gnostic.Writer(self._messages).message("Document", msgspec.json.decode(self.json))
+        """The same as a message; of the tree anew, since to read what was written would be one long call into C."""
+        return gnostic.Writer(self._messages).message("Document", self._make())
 
     @cached_property
     def tag(self) -> str:
         """What changes whenever the document does."""
         return _tag(self.json)
 
-    def answer(self, request: Request) -> Response:
+    async def answer(self, request: Request, run: Run) -> Response:
         """The form the caller likes best, or that nothing has changed. Raises `NotAcceptable`."""
         media = self._form(request.headers.get("accept", ""))
-        return _answer(request, media, self.tag, lambda: self.json if media == JSON else self.protobuf)
+        await self.tagged(run)
+        if media != JSON and "protobuf" not in vars(self):
+            await run(lambda: self.protobuf)
+        return _answer(request, media, self.tag, self.json if media == JSON else self.protobuf)
+
+    async def tagged(self, run: Run) -> str:
+        """The tag of the document, which is made first if it is not yet."""
+        return self.tag if "tag" in vars(self) else await run(lambda: self.tag)
 
     def _form(self, accept: str) -> str:
         if not accept.strip():
@@ -78,32 +88,40 @@ class Document:
 class OpenApi:
     """The descriptions of what is served now; those of versions whose kinds have not changed are kept."""
 
-    def __init__(self, kinds: Kinds, media: Media | None = None) -> None:
+    def __init__(self, kinds: Kinds, media: Media | None = None, run: Run = at_once) -> None:
+        self._run = run
         self._kinds = kinds
         self._media = media or Media()
         self._shown: tuple[Kind, ...] = ()
         self._parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
         self._whole = Document("v2", gnostic.V2, partial(self._of_all, ()))
 
-    def answer(self, request: Request, path: str) -> Response | None:
+    async def answer(self, request: Request, path: str) -> Response | None:
         """The description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
         if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
         self._refresh()
         if path == _V2:
-            return self._whole.answer(request)
+            return await self._whole.answer(request, self._run)
         if path == _V3:
-            return self._index(request)
+            return await self._index(request)
         root = path.removeprefix(f"{_V3}/")
         found = self._parts.get(root)
         if found is None:
             raise unknown()
-        return _dated(request, root, found[1])
+        tag = await found[1].tagged(self._run)
+        asked = dict(request.query).get("hash", "")
+        if asked and asked != tag:  # by an older one, it is elsewhere now
+            return Response(301, {"location": _address(root, tag)})
+        response = await found[1].answer(request, self._run)
+        return _lasting(response) if asked else response
 
-    def _index(self, request: Request) -> Response:
-        paths = {root: {"serverRelativeURL": _address(root, found.tag)} for root, (_, found) in self._parts.items()}
-        body = msgspec.json.encode({"paths": paths})
-        return _answer(request, JSON, _tag(body), lambda: body)
+    async def _index(self, request: Request) -> Response:
+        tags = {root: await found.tagged(self._run) for root, (_, found) in self._parts.items()}
+        body = msgspec.json.encode(
+            {"paths": {root: {"serverRelativeURL": _address(root, tag)} for root, tag in tags.items()}}
+        )
+        return _answer(request, JSON, _tag(body), body)
 
     def _refresh(self) -> None:
         kinds = tuple(self._kinds.all())
@@ -143,24 +161,18 @@ def _by_root(kinds: tuple[Kind, ...]) -> dict[str, tuple[Kind, ...]]:
     return found
 
 
-def _dated(request: Request, root: str, found: Document) -> Response:
-    """A document asked for by its hash may be kept for ever; by an older one, it is elsewhere now."""
-    asked = dict(request.query).get("hash", "")
-    if asked and asked != found.tag:
-        return Response(301, {"location": _address(root, found.tag)})
-    response = found.answer(request)
-    if not asked:
-        return response
+def _lasting(response: Response) -> Response:
+    """A document asked for by its hash, which may be kept for ever."""
     expires = format_datetime(utc_now() + _YEAR, usegmt=True)
     kept = {"cache-control": "public, immutable", "expires": expires}
     return Response(response.status, {**response.headers, **kept}, response.body)
 
 
-def _answer(request: Request, media: str, tag: str, body: Callable[[], bytes]) -> Response:
+def _answer(request: Request, media: str, tag: str, body: bytes) -> Response:
     headers = {"content-type": media, "etag": f'"{tag}"', "vary": "Accept"}
     if tag in request.headers.get("if-none-match", ""):
         return Response(304, headers)
-    return Response(200, headers, body())
+    return Response(200, headers, body)
 
 
 def _address(root: str, tag: str) -> str:

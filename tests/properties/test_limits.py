@@ -268,6 +268,23 @@ def test_no_selector_holds_the_server_up(server: Watched, query: dict[str, str])
     assert server.hold < LONGEST_HOLD
 
 
+PROTOBUF_2 = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+@pytest.mark.parametrize(("path", "accept"), [
+    ("/openapi/v2", JSON), ("/openapi/v2", PROTOBUF_2), ("/openapi/v3", JSON), ("/openapi/v3/api/v1", JSON),
+    ("/openapi/v3/api/v1", PROTOBUF_2.replace("v2", "v3")),
+])  # fmt: skip
+@pytest.mark.usefixtures("server")  # and its way of collecting garbage
+def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str, accept: str) -> None:
+    new = Watched()
+    try:
+        assert new.ask("GET", path, JSON, accept=accept) == 200
+        assert new.hold < LONGEST_HOLD / 2
+    finally:
+        new.close()
+
+
 LEASE = Key("kube-system", "manager")
 SHORT = Terms(lease=2.0, renew=1.0, retry=0.1)
 

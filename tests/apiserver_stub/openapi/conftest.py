@@ -1,5 +1,6 @@
 """The descriptions of the built-in kinds, read as a client reads them."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -26,7 +27,7 @@ def ask(kinds: Kinds) -> Ask:
 
     def asked(path: str, *, of: OpenApi = shared, query: dict[str, str] | None = None, **headers: str) -> Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        response = of.answer(Request("GET", path, tuple((query or {}).items()), named), path)
+        response = asyncio.run(of.answer(Request("GET", path, tuple((query or {}).items()), named), path))
         assert response is not None
         return response
 

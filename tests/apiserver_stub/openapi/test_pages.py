@@ -1,5 +1,6 @@
 """The pages of the descriptions: addresses, forms, what may be kept, and that they follow the kinds."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -78,7 +79,7 @@ def test_other_documents_are_not_found(ask: Callable[..., Any], path: str) -> No
 
 
 def test_other_paths_are_somebody_elses(kinds: Kinds) -> None:
-    assert OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi") is None
+    assert asyncio.run(OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi")) is None
 
 
 def test_definitions_are_read_when_the_first_document_is_asked_for(
@@ -88,7 +89,7 @@ def test_definitions_are_read_when_the_first_document_is_asked_for(
     read: list[bool] = []
     monkeypatch.setattr(pages, "built_in", lambda: read.append(True) or definitions.built_in())
     descriptions = OpenApi(kinds)
-    assert descriptions.answer(Request("GET", "/api/v1/pods"), "/api/v1/pods") is None
+    assert asyncio.run(descriptions.answer(Request("GET", "/api/v1/pods"), "/api/v1/pods")) is None
     assert read == []
     ask("/openapi/v3/api/v1", of=descriptions)
     ask("/openapi/v2", of=descriptions)
