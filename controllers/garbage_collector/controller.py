@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -31,8 +32,9 @@ from .monitors import Monitors
 from .verdict import Delete, Rename, Standing, verdict
 from .writes import Writes
 
-# Seconds between two discoveries, and how long the first reading of everything is waited for.
-REDISCOVERY = 30.0
+# Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
+# first reading of everything is waited for.
+SOONEST_REDISCOVERY, REDISCOVERY = 5.0, 30.0
 FIRST_READING = 30.0
 # Seconds until an owner that is there but was never observed is looked at again.
 UNOBSERVED = 30.0
@@ -91,8 +93,9 @@ class GarbageCollector:
         self._intake = Intake(self._graph, self._monitors, context.events)
         self._lookup = Lookup(context.client, lambda: self._monitors.known, self._graph.absent)
         self._writes = Writes(context.client, self._lookup)
-        # What could not be looked at because of a kind nobody knows.
-        self._puzzles: dict[Task, None] = {}
+        # What could not be looked at because of a kind nobody knows, and whether discovery was asked since.
+        self._puzzles: dict[Task, bool] = {}
+        self._puzzled = asyncio.Event()
         # Since when an owner is kept back.
         self._held_back: dict[Task, float] = {}
 
@@ -114,19 +117,26 @@ class GarbageCollector:
         if node is None or not self._graph.needs(task):
             return None
         try:
-            if node.identity is None or node.meta is None:
-                return await self._seek(node)
-            if task.what is What.ORPHAN:
-                return await self._orphan(node, node.identity, node.meta)
-            if node.is_waiting:
-                return await self._let_go(node, node.identity, node.meta)
-            await self._judge(node, node.identity, node.meta)
+            outcome = await self._look(task, node)
         except UnknownKind as error:
-            self._puzzles[task] = None  # until kinds come
-            raise GiveUp(str(error)) from None
-        return None
+            if self._puzzles.setdefault(task, False):
+                raise GiveUp(str(error)) from None
+            self._puzzled.set()  # the kind may be newer than what is known
+            return None
+        self._puzzles.pop(task, None)
+        return outcome
 
     # Looks
+
+    async def _look(self, task: Task, node: Node) -> Requeue | None:
+        if node.identity is None or node.meta is None:
+            return await self._seek(node)
+        if task.what is What.ORPHAN:
+            return await self._orphan(node, node.identity, node.meta)
+        if node.is_waiting:
+            return await self._let_go(node, node.identity, node.meta)
+        await self._judge(node, node.identity, node.meta)
+        return None
 
     async def _seek(self, owner: Node) -> Requeue | None:
         """Look for an owner nobody has observed, wherever its dependents say it is."""
@@ -262,25 +272,37 @@ class GarbageCollector:
         await self._intake.begin()
 
     async def _rediscover(self) -> None:
+        """Ask again at intervals, and sooner when a kind turned up that is not known."""
+        since, unread = clock.monotonic(), self._monitors.unread()
         while True:
-            unread = self._monitors.unread()
-            await asyncio.sleep(REDISCOVERY)
-            late = set(unread).intersection(self._monitors.unread())
-            if late:
-                self._errors.add()
-                self._log.warning("resources can't be read", resources=sorted(late))
+            await self._until_due(since + REDISCOVERY)
+            if clock.monotonic() >= since + REDISCOVERY:
+                self._tell_late(set(unread).intersection(self._monitors.unread()))
+                since, unread = clock.monotonic(), self._monitors.unread()
             await self._discover()
 
+    async def _until_due(self, at: float) -> None:
+        await asyncio.sleep(SOONEST_REDISCOVERY)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, at - clock.monotonic())):
+                await self._puzzled.wait()
+
+    def _tell_late(self, late: set[str]) -> None:
+        if late:
+            self._errors.add()
+            self._log.warning("resources can't be read", resources=sorted(late))
+
     async def _discover(self) -> None:
-        kinds = self._monitors.known.kinds
+        self._puzzled.clear()
+        kinds, new = self._monitors.known.kinds, [task for task, asked in self._puzzles.items() if not asked]
         if not await self._monitors.refresh():
             self._errors.add()
         # What is gone meanwhile puzzles nobody, nor is it held back.
-        self._puzzles = {task: None for task in self._puzzles if self._graph.needs(task)}
+        self._puzzles = {task: asked for task, asked in self._puzzles.items() if self._graph.needs(task)}
         self._held_back = {task: since for task, since in self._held_back.items() if self._graph.needs(task)}
-        if self._monitors.known.kinds != kinds:
-            puzzles, self._puzzles = self._puzzles, {}
-            self._intake.order(puzzles, "kinds came or went")
+        self._puzzles.update(dict.fromkeys(self._puzzles.keys() & new, True))
+        came_or_went = self._monitors.known.kinds != kinds
+        self._intake.order(self._puzzles if came_or_went else new, "discovery was asked for its kind")
 
 
 SPECS = (

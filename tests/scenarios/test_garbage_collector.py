@@ -1,6 +1,8 @@
 """The garbage collector at work in a whole cluster, in virtual time."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from controller_manager.api.model import Object, ObjectMeta, OwnerReference, Par
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
+from controller_manager.base import clock
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache import Informers
@@ -302,6 +305,53 @@ async def test_an_owner_of_an_unknown_kind_is_not_taken_for_gone() -> None:
         await delete(cluster, "gone")
         await cluster.advance(300)
         assert await there(cluster) == ["only", "owned"]
+
+
+def _given_up(replica: Replica) -> int:
+    (state,) = replica.manager.state().controllers
+    assert state.work is not None
+    return state.work.outcomes.get("give_up", 0)
+
+
+def _widget(name: str) -> OwnerReference:
+    return OwnerReference(api_version="example.org/v1", kind="Widget", name=name, uid=f"uid-{name}")
+
+
+async def test_a_kind_newer_than_what_is_known_is_asked_for_before_anybody_is_told() -> None:
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        await cluster.advance(11)
+        deployment = cluster.api._kinds.find("apps", "v1", "deployments")
+        assert deployment is not None
+        cluster.api._kinds.add(replace(deployment, group="example.org", kind="Widget", plural="widgets"))
+        await make(cluster, "owned", _widget("gone"))
+        await cluster.advance(6)
+        assert await there(cluster) == [], "the new kind is known well before the next discovery is due"
+        assert _given_up(replica) == 0
+
+
+async def test_a_kind_that_stays_unknown_is_told_once_for_each_object_and_asked_for_now_and_then() -> None:
+    asked: list[float] = []
+
+    def note(request: Request) -> None:
+        if request.path == "/apis":
+            asked.append(clock.monotonic())
+
+    async with Cluster() as cluster:
+        replica = await manage(cluster)
+        await cluster.advance(60)
+        replica.network.intercept(note)
+        for number in range(30):
+            await make(cluster, f"owned-{number}", _widget(f"w-{number // 3}"))
+            await cluster.advance(1)
+        await cluster.advance(20)
+        told = _given_up(replica)
+        assert 10 <= told <= 40, "ten owners, and thirty that name one"
+        assert all(later - earlier >= 5 for earlier, later in pairwise(asked))
+        count = len(asked)
+        await cluster.advance(300)
+        assert len(asked) - count == 10, "what is known to be unknown hurries nobody"
+        assert _given_up(replica) == told
 
 
 async def test_a_version_of_the_owner_that_is_served_no_longer_does_not_matter() -> None:
