@@ -18,6 +18,7 @@ from apiserver_stub.admission import (
 )
 from apiserver_stub.admission.autoscalers import keep_one
 from apiserver_stub.admission.limit_ranges import LimitRanges
+from apiserver_stub.admission.node_taints import taint_new_node
 from apiserver_stub.admission.priorities import Priorities
 from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
@@ -248,7 +249,7 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
     of_pods = (limits.fill, limits.check, PodAccounts(store), priorities, tolerate_illness, RuntimeClasses(store))
-    first = [namespaces, *of_pods, requests.sender, *to_zero]
+    first = [namespaces, *of_pods, taint_new_node, requests.sender, *to_zero]
     return Admission(first, [namespaces, requests.verdict, restrict_subjects, addresses])
 
 

@@ -198,7 +198,7 @@ def test_nodes_are_cordoned_and_tainted(kubectl: Kubectl, refused: Kubectl) -> N
     assert kubectl("uncordon", "worker") == "node/worker uncordoned"
     assert kubectl("taint", "nodes", "worker", "k=v:NoExecute") == "node/worker tainted"
     taints = json.loads(kubectl("get", "node", "worker", "-o", "jsonpath={.spec.taints}"))
-    assert [(taint["key"], taint["value"], taint["effect"]) for taint in taints] == [("k", "v", "NoExecute")]
+    assert {"key": "k", "value": "v", "effect": "NoExecute"} in taints
     assert "already has k taint(s)" in refused("taint", "nodes", "worker", "k=v:NoExecute")
     assert kubectl("taint", "nodes", "worker", "k-") == "node/worker untainted"
 

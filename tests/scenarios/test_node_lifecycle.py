@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from apiserver_stub.store.row import Change
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.model import PartialObject
+from controller_manager.api.model import ObjectMeta, PartialObject
 from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
@@ -138,6 +138,17 @@ async def test_a_silent_node_is_told_of_evicted_and_forgiven() -> None:
         await cluster.sleep(15)
         assert await taints(cluster, "a") == []
         assert status_of(await node(cluster, "a")) == "True"
+
+
+async def test_a_new_node_takes_pods_when_it_has_said_that_it_is_ready() -> None:
+    async with cluster_of("abcd") as (cluster, agents):
+        await agents.join("early")
+        assert await taints(cluster, "early") == ["not-ready:NoSchedule"], "whatever it says when it comes"
+        await cluster.client.create(NODES, Node(metadata=ObjectMeta(name="mute")))
+        await manage(cluster)
+        await cluster.sleep(10)
+        assert await taints(cluster, "early") == []
+        assert await taints(cluster, "mute") == ["not-ready:NoSchedule"]
 
 
 async def test_another_manager_leaves_taints_as_they_are() -> None:
