@@ -51,7 +51,7 @@ lock: .venv/dev ## choose versions anew and write them to requirements/
 lowest: .venv/dev ## tests without processes, with the oldest versions that pyproject.toml allows
 	rm -rf .venv/lowest && $(PYTHON) -m venv .venv/lowest
 	$(BIN)/python tests/lowest.py > .venv/lowest.txt
-	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/lowest.txt --editable '.[dev]'
+	.venv/lowest/bin/python -m pip install --quiet --disable-pip-version-check -r .venv/lowest.txt --editable '.[tests]'
 	.venv/lowest/bin/python -m pytest -n 2 -m 'not e2e' tests/controller_manager tests/controllers tests/apiserver_stub $(ARGS)
 
 clean:

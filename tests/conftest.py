@@ -46,7 +46,7 @@ def needs_of(item: pytest.Item) -> list[str]:
     return list(dict.fromkeys([*named, *(_OF_FIXTURES[name] for name in fixtures if name in _OF_FIXTURES)]))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def pytest_terminal_summary(terminalreporter: "pytest.TerminalReporter") -> None:  # a name that pytest 8.3 lacks
     """Say how many tests were left out, and for want of what."""
     reasons = (str(one.longrepr[2]) for one in terminalreporter.stats.get("skipped", ()) if len(one.longrepr) == 3)
     counted = Counter(reason.removeprefix("Skipped: needs ") for reason in reasons if "needs " in reason)

@@ -1,10 +1,11 @@
-"""Prints the oldest versions of run-time dependencies that pyproject.toml allows, as requirements."""
+"""Prints the oldest versions of run-time dependencies and extras that pyproject.toml allows, as requirements."""
 
 import re
 import tomllib
 from pathlib import Path
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 
-for range_ in PROJECT["dependencies"]:
+for range_ in (*PROJECT["dependencies"], *EXTRAS["cbor"], *EXTRAS["testing"]):
     print(re.sub(r">=([^,]+),.*", r"==\1", range_))

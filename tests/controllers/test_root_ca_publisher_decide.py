@@ -74,6 +74,7 @@ def test_a_description_in_other_words_stays_and_so_does_all_else() -> None:
         (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "holds no certificates in PEM"),
         (b"\xff\xfe" + PEM.encode(), "holds no certificates in PEM"),
     ],
+    ids=["missing", "empty", "nonsense", "garbage", "no text"],
 )
 def test_a_file_without_certificates_is_refused_in_a_sentence(tmp_path: Path, content: bytes | None, why: str) -> None:
     file = tmp_path / "ca.crt"

@@ -32,8 +32,8 @@ def named(requirement: str) -> str:
 
 def test_every_dependency_is_bounded_at_both_ends(project: Any) -> None:
     extras = [one for many in project["optional-dependencies"].values() for one in many]
-    ours = f"{project['name']}[cbor,testing]"
-    assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one != ours] == []
+    ours = {f"{project['name']}[{extra}]" for extra in ("cbor,testing", "tests")}
+    assert [one for one in (*project["dependencies"], *extras) if not RANGE.fullmatch(one) and one not in ours] == []
 
 
 def test_the_lock_has_every_dependency(root: Path, project: Any) -> None:
@@ -49,6 +49,24 @@ def test_the_lock_has_exact_versions_and_hashes_and_names_no_host(root: Path, na
     assert [
         line for line in lines if line and not re.match(r"[\w.-]+==\S+ \\|    --hash=sha256:[0-9a-f]{64}", line)
     ] == []
+
+
+def test_every_target_that_is_spoken_of_exists(root: Path) -> None:
+    """`make` and a word, in quotes of code, wherever the project says what to run."""
+    targets = set(re.findall(r"^([a-z]+):", (root / "Makefile").read_text(), re.MULTILINE))
+    told = [*root.glob("*.md"), root / "pyproject.toml"]
+    spoken = {word for file in told for word in re.findall(r"`make ([a-z-]+)", file.read_text())}
+    assert {"lock", "lowest"} <= spoken <= targets
+
+
+def test_the_oldest_versions_are_exact_and_of_all_that_users_install(root: Path, project: Any) -> None:
+    command = [sys.executable, str(root / "tests" / "lowest.py")]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    extras = project["optional-dependencies"]
+    assert [re.split("==", line)[0] for line in lines] == [
+        re.split(">=", one)[0] for one in (*project["dependencies"], *extras["cbor"], *extras["testing"])
+    ]
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in lines)
 
 
 def test_the_image_is_built_on_a_digest_from_the_lock(root: Path) -> None:

@@ -65,6 +65,7 @@ def test_private_and_public_halves_have_one_name(file: Path) -> None:
         (private_pem(ec.generate_private_key(ec.SECP256K1())), "neither RSA nor ECDSA"),
         (private_pem(rsa.generate_private_key(65537, 1024)), "of 1024 bits"),
     ],
+    ids=["empty", "nonsense", "garbage", "encrypted", "kind", "curve", "small"],
 )
 def test_what_is_no_key_is_named(file: Path, content: bytes, why: str) -> None:
     file.write_bytes(content)
