@@ -20,6 +20,26 @@ POD = {
 COMPLAINT = 'unknown field "spec.containers[0].bogus"'
 
 
+FIRST = (
+    "pod.spec.containers", "deployment", "svc.spec.ports", "hpa.spec.metrics", "role.rules",
+    "crd.spec.versions.schema.openAPIV3Schema",
+)  # fmt: skip
+# tests/apiserver_stub/openapi/test_descriptions.py reads the descriptions of all of them.
+DAILY = (
+    "pod", "pod.metadata", "pod.metadata.ownerReferences", "pod.spec", "pod.spec.containers.env.valueFrom",
+    "pod.spec.containers.livenessProbe", "pod.spec.containers.resources", "pod.spec.containers.securityContext",
+    "pod.spec.affinity.podAntiAffinity", "pod.spec.tolerations", "pod.spec.volumes",
+    "pod.spec.volumes.projected.sources", "pod.status.containerStatuses.state.terminated", "deployment.spec",
+    "deployment.spec.strategy.rollingUpdate", "deployment.spec.template.spec", "deployment.status.conditions",
+    "sts.spec", "ds.spec.updateStrategy", "job.spec.podFailurePolicy.rules", "cronjob.spec",
+    "svc.status.loadBalancer.ingress", "pvc.spec", "pv.spec.csi", "pdb.spec", "ingress.spec.rules.http.paths",
+    "netpol.spec.ingress.from", "configmap", "secret", "ns.status", "node.spec.taints", "node.status.nodeInfo", "sa",
+    "rolebinding", "clusterrolebinding.subjects", "sc", "pc", "lease.spec", "event", "endpointslice.endpoints",
+    "quota.spec", "limits.spec.limits", "csr.spec", "validatingwebhookconfiguration.webhooks.rules",
+    "mutatingwebhookconfiguration.webhooks.clientConfig", "resourceclaim.spec.devices",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("arguments", "lines"),
     [
@@ -40,24 +60,7 @@ def test_explain(kubectl: Kubectl, arguments: tuple[str, ...], lines: set[str]) 
     assert lines <= told
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "pod", "pod.metadata", "pod.metadata.ownerReferences", "pod.spec", "pod.spec.containers",
-        "pod.spec.containers.env.valueFrom", "pod.spec.containers.livenessProbe", "pod.spec.containers.resources",
-        "pod.spec.containers.securityContext", "pod.spec.affinity.podAntiAffinity", "pod.spec.tolerations",
-        "pod.spec.volumes", "pod.spec.volumes.projected.sources", "pod.status.containerStatuses.state.terminated",
-        "deployment", "deployment.spec", "deployment.spec.strategy.rollingUpdate", "deployment.spec.template.spec",
-        "deployment.status.conditions", "sts.spec", "ds.spec.updateStrategy", "job.spec.podFailurePolicy.rules",
-        "cronjob.spec", "svc.spec.ports", "svc.status.loadBalancer.ingress", "pvc.spec", "pv.spec.csi",
-        "hpa.spec.metrics", "pdb.spec", "ingress.spec.rules.http.paths", "netpol.spec.ingress.from", "configmap",
-        "secret", "ns.status", "node.spec.taints", "node.status.nodeInfo", "sa", "role.rules", "rolebinding",
-        "clusterrolebinding.subjects", "sc", "pc", "lease.spec", "event", "endpointslice.endpoints", "quota.spec",
-        "limits.spec.limits", "csr.spec", "crd.spec.versions.schema.openAPIV3Schema",
-        "validatingwebhookconfiguration.webhooks.rules", "mutatingwebhookconfiguration.webhooks.clientConfig",
-        "resourceclaim.spec.devices",
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("path", [*FIRST, *(pytest.param(path, marks=pytest.mark.long) for path in DAILY)])
 def test_explain_describes_what_people_use_daily(kubectl: Kubectl, path: str) -> None:
     told = kubectl("explain", path)
     assert "DESCRIPTION:" in told

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.serving.tls import issue, make_ca
+from tests.e2e.conftest import ApiProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]
 
@@ -128,17 +129,33 @@ class Manager:
         return self.child.wait(20)
 
 
-@pytest.fixture
-def machine(tmp_path: Path, own_server) -> Path:
-    """The files a control plane's machine has under /etc/kubernetes."""
-    pki = tmp_path / "pki"
-    pki.mkdir()
+@pytest.fixture(scope="module")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """An API server for managers that come and go, one after the other."""
+    process = ApiProcess(tmp_path_factory.mktemp("static") / "data")
+    yield process
+    assert "a request failed" not in process.stop()
+
+
+@pytest.fixture(scope="module")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files a control plane's machine has under /etc/kubernetes/pki."""
+    folder = tmp_path_factory.mktemp("machine") / "pki"
+    folder.mkdir()
     ca = make_ca("kubernetes")
-    ca.write(pki / "ca.crt", pki / "ca.key")
-    make_ca("front-proxy-ca").write(pki / "front-proxy-ca.crt", pki / "front-proxy-ca.key")
-    issue(ca, "service-accounts").write(pki / "sa.crt", pki / "sa.key")
-    issue(ca, "kube-controller-manager", hosts=("localhost", "127.0.0.1")).write(pki / "server.crt", pki / "server.key")
-    (tmp_path / "controller-manager.conf").write_bytes(own_server.kubeconfig.read_bytes())
+    ca.write(folder / "ca.crt", folder / "ca.key")
+    make_ca("front-proxy-ca").write(folder / "front-proxy-ca.crt", folder / "front-proxy-ca.key")
+    issue(ca, "service-accounts").write(folder / "sa.crt", folder / "sa.key")
+    shown = issue(ca, "kube-controller-manager", hosts=("localhost", "127.0.0.1"))
+    shown.write(folder / "server.crt", folder / "server.key")
+    return folder
+
+
+@pytest.fixture
+def machine(tmp_path: Path, pki: Path, control_plane: ApiProcess) -> Path:
+    """What stands under /etc/kubernetes."""
+    (tmp_path / "pki").symlink_to(pki)
+    (tmp_path / "controller-manager.conf").write_bytes(control_plane.kubeconfig.read_bytes())
     return tmp_path
 
 
@@ -185,15 +202,16 @@ def eventually(holds: Callable[[], object], manager: Manager) -> None:
     ],
     ids=["kubeadm", "kind", "tuned", "kops", "k3s"],
 )
-def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, start, own_server):
+def test_an_existing_command_line_starts_it_and_it_works(line, without_effect, start, control_plane, request):
     manager = start(line)
     eventually(lambda: manager.page("/readyz") == "ok", manager)
     assert manager.page("/healthz") == "ok"
 
-    api(own_server, "/api/v1/namespaces", {"metadata": {"name": "shop"}})
+    namespace = f"shop-{request.node.callspec.id}"
+    api(control_plane, "/api/v1/namespaces", {"metadata": {"name": namespace}})
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
-    api(own_server, "/api/v1/namespaces/shop/services", service)
-    eventually(lambda: api(own_server, "/api/v1/namespaces/shop/endpoints")["items"], manager)
+    api(control_plane, f"/api/v1/namespaces/{namespace}/services", service)
+    eventually(lambda: api(control_plane, f"/api/v1/namespaces/{namespace}/endpoints")["items"], manager)
 
     assert manager.stop() == 0, manager.log.read_text()
     warnings = [text for text in manager.log.read_text().splitlines() if re.match("W|.*warning", text)]
