@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -100,19 +100,102 @@ class Admin:
         return found
 
 
+def free_port() -> int:
+    """A port that is free, and so is the next one; no client's connection is ever given it."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, socket.socket() as following, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            following.bind(("127.0.0.1", port + 1))
+            return port
+
+
+JOE = "joe-token"
+
+
+class Up:
+    """A running `cluster-up`."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        api, manager = free_port(), free_port()
+        self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
+        ports = (f"--api-port={api}", f"--manager-port={manager}")
+        command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
+        self.folder = folder
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.said: list[str] = []
+        self.logged_at_start: list[str] = []
+
+    def until(self, text: str) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.said.append(line.rstrip())
+            if text in line:
+                return
+        raise AssertionError("\n".join(self.said))
+
+    def kubectl(self, *words: str, stdin: str = "") -> str:
+        command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def pid(self, name: str) -> int:
+        """The process of one child, by its place in the command line."""
+        marker = {"apiserver": "apiserver_stub"}.get(name, f"{name}.kubeconfig")
+        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = entry.read_bytes().decode()
+            except OSError:
+                continue
+            if str(self.folder) in line and marker in line and "cluster_up" not in line:
+                return int(entry.parent.name)
+        raise AssertionError(f"{name} does not run")
+
+    def leader(self) -> str:
+        """Which manager says that it leads."""
+        logs = {name: (self.folder / f"{name}.log").read_text() for name in ("manager-0", "manager-1")}
+        holder = self.kubectl("get", "lease", "-n", "kube-system", "-o", "jsonpath={.items[0].spec.holderIdentity}")
+        return next(name for name, log in logs.items() if f'me="{holder}"' in log)
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGINT)
+        out, _ = self.process.communicate(timeout=30)
+        self.said += out.splitlines()
+        return self.process.returncode
+
+
+@contextmanager
+def running(folder: Path, *flags: str) -> Iterator[Up]:
+    """A cluster that is ready, until the end."""
+    cluster = Up(folder, *flags)
+    try:
+        cluster.until("ready after")
+        cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
+        yield cluster
+    finally:
+        if cluster.process.poll() is None:
+            cluster.stop()
+
+
+@pytest.fixture(scope="session", name="free_port")
+def finds_free_port() -> Callable[[], int]:
+    """Finds a free port."""
+    return free_port
+
+
 @pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """Finds a port that is free, and so is the next one; no client's connection is ever given it."""
-
-    def find() -> int:
-        while True:
-            port = random.randrange(20_000, 32_000)
-            with socket.socket() as probe, socket.socket() as following, suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                following.bind(("127.0.0.1", port + 1))
-                return port
-
-    return find
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """A cluster of two managers whose controllers act as their accounts, with somebody who has nothing but a token in
+    it; no test ends it or one of its processes.
+    """
+    folder = tmp_path_factory.mktemp("up")
+    (folder / "tokens").write_text(f"{JOE},joe,1\n")
+    tokens = f"--apiserver-arg=--token-auth-file={folder / 'tokens'}"
+    accounts = "--manager-arg=--use-service-account-credentials=true"
+    with running(folder / "cluster", tokens, accounts, "--manager-arg=-v=4") as started:
+        yield started
+        assert started.stop() == 0
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import signal
 import socket
@@ -10,15 +9,16 @@ import subprocess
 import sys
 import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from controller_manager.serving.tls import Pair, issue
+from tests.e2e.conftest import JOE, Up, free_port, running
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("cluster-up"), pytest.mark.needs("kubectl")]
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
 
 SOON = 40.0  # seconds in which what is about to happen does, on a busy machine too
 Kubectl = Callable[..., subprocess.CompletedProcess[str]]
@@ -33,98 +33,11 @@ def terms(lease: int, renew: int) -> tuple[str, ...]:
     )
 
 
-def free_port() -> int:
-    """A port that is free, and so is the next one: two managers take both. No client's connection is ever given it."""
-    while True:
-        port = random.randrange(20_000, 32_000)
-        with socket.socket() as probe, socket.socket() as following, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            following.bind(("127.0.0.1", port + 1))
-            return port
-
-
-class Up:
-    """A running `cluster-up`."""
-
-    def __init__(self, folder: Path, *flags: str) -> None:
-        api, manager = free_port(), free_port()
-        self.url, self.manager_url = f"https://127.0.0.1:{api}", f"https://127.0.0.1:{manager}"
-        ports = (f"--api-port={api}", f"--manager-port={manager}")
-        command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
-        self.folder = folder
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.said: list[str] = []
-        self.logged_at_start: list[str] = []
-
-    def until(self, text: str) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line.rstrip())
-            if text in line:
-                return
-        raise AssertionError("\n".join(self.said))
-
-    def kubectl(self, *words: str, stdin: str = "") -> str:
-        command = (os.environ.get("KUBECTL", "kubectl"), f"--kubeconfig={self.folder / 'admin.kubeconfig'}", *words)
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False, timeout=30)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    def pid(self, name: str) -> int:
-        """The process of one child, by its place in the command line."""
-        marker = {"apiserver": "apiserver_stub"}.get(name, f"{name}.kubeconfig")
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                line = entry.read_bytes().decode()
-            except OSError:
-                continue
-            if str(self.folder) in line and marker in line and "cluster_up" not in line:
-                return int(entry.parent.name)
-        raise AssertionError(f"{name} does not run")
-
-    def leader(self) -> str:
-        """Which manager says that it leads."""
-        logs = {name: (self.folder / f"{name}.log").read_text() for name in ("manager-0", "manager-1")}
-        holder = self.kubectl("get", "lease", "-n", "kube-system", "-o", "jsonpath={.items[0].spec.holderIdentity}")
-        return next(name for name, log in logs.items() if f'me="{holder}"' in log)
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGINT)
-        out, _ = self.process.communicate(timeout=30)
-        self.said += out.splitlines()
-        return self.process.returncode
-
-
-@contextmanager
-def running(folder: Path, *flags: str) -> Iterator[Up]:
-    """A cluster that is ready, until the end."""
-    cluster = Up(folder, *flags)
-    try:
-        cluster.until("ready after")
-        cluster.logged_at_start = [line for log in folder.glob("*.log") for line in log.read_text().splitlines()]
-        yield cluster
-    finally:
-        if cluster.process.poll() is None:
-            cluster.stop()
-
-
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """A cluster that stays as it is, with somebody who has nothing but a token in it."""
-    folder = tmp_path_factory.mktemp("shared")
-    (folder / "tokens").write_text(f"{JOE},joe,1\n")
-    with running(folder / "cluster", f"--apiserver-arg=--token-auth-file={folder / 'tokens'}") as cluster:
-        yield cluster
-
-
 def wait_for(holds: Callable[[], bool], seconds: float = SOON) -> None:
     began = time.monotonic()
     while not holds():
         assert time.monotonic() - began < seconds
         time.sleep(0.05)
-
-
-JOE = "joe-token"
 
 
 def make_service(up: Up, name: str) -> None:
@@ -137,10 +50,10 @@ def has_endpoints(up: Up, name: str) -> bool:
     return name in up.kubectl("get", "endpoints", "-o", "name").replace("endpoints/", "").split()
 
 
-def test_the_main_job(up: Up) -> None:
-    up.kubectl("create", "namespace", "shop")
-    make_service(up, "web")
-    up.kubectl("run", "web-1", "--image=example.org/web:1", "--labels=app=web")
+def test_the_main_job(cluster: Up) -> None:
+    cluster.kubectl("create", "namespace", "shop")
+    make_service(cluster, "web")
+    cluster.kubectl("run", "web-1", "--image=example.org/web:1", "--labels=app=web")
     ready = {
         "status": {
             "phase": "Running",
@@ -149,20 +62,20 @@ def test_the_main_job(up: Up) -> None:
             "conditions": [{"type": "Ready", "status": "True"}],
         }
     }
-    up.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
-    wait_for(lambda: "10.1.0.7:80" in up.kubectl("get", "endpoints", "web"))
+    cluster.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
+    wait_for(lambda: "10.1.0.7:80" in cluster.kubectl("get", "endpoints", "web"))
     ready["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
-    up.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
+    cluster.kubectl("patch", "pod", "web-1", "--subresource=status", "--type=merge", "-p", json.dumps(ready))
     moved = "jsonpath={.subsets[0].notReadyAddresses[0].ip}"
-    wait_for(lambda: up.kubectl("get", "endpoints", "web", "-o", moved) == "10.1.0.7")
-    up.kubectl("run", "sold", "-n", "shop", "--image=example.org/shop:1")
-    up.kubectl("delete", "namespace", "shop", "--timeout=20s")
-    assert "shop" not in up.kubectl("get", "namespaces", "-o", "name")
+    wait_for(lambda: cluster.kubectl("get", "endpoints", "web", "-o", moved) == "10.1.0.7")
+    cluster.kubectl("run", "sold", "-n", "shop", "--image=example.org/shop:1")
+    cluster.kubectl("delete", "namespace", "shop", "--timeout=20s")
+    assert "shop" not in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
-    up.kubectl("create", "namespace", "known")
-    authority = (up.folder / "ca.crt").read_text()
+def test_every_namespace_knows_the_authority_and_it_signs(cluster: Up) -> None:
+    cluster.kubectl("create", "namespace", "known")
+    authority = (cluster.folder / "ca.crt").read_text()
     kept = (
         "get",
         "configmap",
@@ -173,9 +86,9 @@ def test_every_namespace_knows_the_authority_and_it_signs(up: Up) -> None:
         "-o",
         r"jsonpath={.data.ca\.crt}",
     )
-    wait_for(lambda: up.kubectl(*kept) == authority)
-    wait_for(lambda: "default" in up.kubectl("get", "serviceaccounts", "-n", "known", "-o", "name"))
-    command = (Path(f"/proc/{up.pid('manager-0')}/cmdline")).read_text().split("\0")
+    wait_for(lambda: cluster.kubectl(*kept) == authority)
+    wait_for(lambda: "default" in cluster.kubectl("get", "serviceaccounts", "-n", "known", "-o", "name"))
+    command = (Path(f"/proc/{cluster.pid('manager-0')}/cmdline")).read_text().split("\0")
     signing = dict(one.split("=") for one in command if one.startswith("--cluster-signing-"))
     assert {Path(file).name for flag, file in signing.items() if "client" in flag} == {"client-ca.crt", "client-ca.key"}
     assert {Path(file).name for flag, file in signing.items() if "client" not in flag} == {
@@ -271,23 +184,23 @@ def test_whatever_ends_it_ends_its_children(tmp_path: Path) -> None:
         wait_for(lambda: not any(map(is_running, children)))
 
 
-def test_a_second_one_on_the_same_folder_changes_nothing(up: Up) -> None:
+def test_a_second_one_on_the_same_folder_changes_nothing(cluster: Up) -> None:
     before = {
-        file: file.read_bytes() for file in up.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
+        file: file.read_bytes() for file in cluster.folder.rglob("*") if file.suffix in (".kubeconfig", ".pem", ".crt")
     }
-    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={up.folder}")
+    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={cluster.folder}")
     ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
     done = subprocess.run((*command, *ports), capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 1
-    told = rf"cluster-up: --data-dir: .* is in use by another cluster-up \(process {up.process.pid}\); .*\n"
+    told = rf"cluster-up: --data-dir: .* is in use by another cluster-up \(process {cluster.process.pid}\); .*\n"
     assert re.fullmatch(told, done.stderr)
     assert {file: file.read_bytes() for file in before} == before
-    assert "default" in up.kubectl("get", "namespaces", "-o", "name")
+    assert "default" in cluster.kubectl("get", "namespaces", "-o", "name")
 
 
-def test_a_start_warns_of_nothing(up: Up) -> None:
-    assert up.logged_at_start
-    warnings = [line for line in up.logged_at_start if line[:1] in "WE"]
+def test_a_start_warns_of_nothing(cluster: Up) -> None:
+    assert cluster.logged_at_start
+    warnings = [line for line in cluster.logged_at_start if line[:1] in "WE"]
     assert [line for line in warnings if 'logger="watchdog"' not in line] == []  # the machine may be busy
 
 
@@ -308,9 +221,9 @@ ATTACKS = {
 
 
 @pytest.fixture
-def as_joe(up: Up) -> Kubectl:
+def as_joe(cluster: Up) -> Kubectl:
     """kubectl without credentials: those of Joe are his token."""
-    server = f"--server={up.url}", f"--certificate-authority={up.folder / 'ca.crt'}"
+    server = f"--server={cluster.url}", f"--certificate-authority={cluster.folder / 'ca.crt'}"
     program = os.environ.get("KUBECTL", "kubectl")
 
     def kubectl(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -320,7 +233,7 @@ def as_joe(up: Up) -> Kubectl:
     return kubectl
 
 
-def test_no_token_makes_its_holder_an_admin(up: Up, as_joe: Kubectl, tmp_path: Path) -> None:
+def test_no_token_makes_its_holder_an_admin(cluster: Up, as_joe: Kubectl, tmp_path: Path) -> None:
     token = f"--token={JOE}"
     for name, (signer, subject, usages) in ATTACKS.items():
         made = tmp_path / f"{name}.csr"
@@ -339,20 +252,20 @@ def test_no_token_makes_its_holder_an_admin(up: Up, as_joe: Kubectl, tmp_path: P
         "-o",
         "jsonpath={range .items[*]}{.status.conditions[*].reason} {.status.certificate};{end}",
     )
-    wait_for(lambda: up.kubectl(*requests).count("SignerValidationFailure ;") == len(("node", "serving")))
+    wait_for(lambda: cluster.kubectl(*requests).count("SignerValidationFailure ;") == len(("node", "serving")))
 
 
 @pytest.mark.parametrize("authority", ["ca", "front-proxy-ca", "signing-ca"])
 def test_no_authority_but_that_of_clients_lets_anybody_in(
-    up: Up, as_joe: Kubectl, tmp_path: Path, authority: str
+    cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str
 ) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
-    pair = Pair((up.folder / f"{authority}.crt").read_bytes(), (up.folder / f"{authority}.key").read_bytes())
+    pair = Pair((cluster.folder / f"{authority}.crt").read_bytes(), (cluster.folder / f"{authority}.key").read_bytes())
     issue(pair, "eve", ["system:masters"], client=True).write(*issued)
     shown = f"--client-certificate={issued[0]}", f"--client-key={issued[1]}"
     done = as_joe("get", "namespaces", *shown)
     assert done.returncode == 1
     assert "unknown certificate authority" in done.stderr
     page = ("curl", "-ks", "--cert", issued[0], "--key", issued[1], "-w", "%{http_code}", "-o", os.devnull)
-    seen = subprocess.run((*page, f"{up.manager_url}/metrics"), capture_output=True, text=True, check=False)
+    seen = subprocess.run((*page, f"{cluster.manager_url}/metrics"), capture_output=True, text=True, check=False)
     assert seen.stdout in ("000", "401", "403")

@@ -4,37 +4,27 @@ import base64
 import json
 import os
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("controllers"), pytest.mark.needs("kubectl", "openssl")]
+from tests.e2e.conftest import Up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl", "openssl")]
 
 Tree = dict[str, Any]
-Free = Callable[[], int]
 SECONDS = 20.0
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
-class Up:
-    """A `cluster-up` of one manager, and kubectl for it."""
+class User:
+    """Uses a cluster by kubectl."""
 
-    def __init__(self, folder: Path, api_port: int, manager_port: int) -> None:
-        ports = (f"--api-port={api_port}", f"--manager-port={manager_port}", "--managers=1")
-        command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports)
-        self.folder, self.url = folder, f"https://127.0.0.1:{api_port}"
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        assert self.process.stdout is not None
-        said = ""
-        for line in self.process.stdout:
-            said += line
-            if "ready after" in line:
-                return
-        raise AssertionError(said)
+    def __init__(self, cluster: Up) -> None:
+        self.folder, self.url = cluster.folder, cluster.url
 
     def run(self, *words: str, stdin: Tree | None = None, config: str = "") -> subprocess.CompletedProcess[str]:
         config = config or str(self.folder / "admin.kubeconfig")
@@ -79,16 +69,14 @@ class Up:
         return self.run("get", *words).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, free_port: Free) -> Iterator[Up]:
-    cluster = Up(tmp_path_factory.mktemp("up") / "data", free_port(), free_port())
-    yield cluster
-    cluster.process.terminate()
-    assert cluster.process.wait(timeout=30) == 0
+@pytest.fixture
+def up(cluster: Up) -> User:
+    """The admin of the cluster that all share."""
+    return User(cluster)
 
 
 @pytest.fixture
-def space(up: Up, request: pytest.FixtureRequest) -> str:
+def space(up: User, request: pytest.FixtureRequest) -> str:
     name = request.node.name.removeprefix("test_").replace("_", "-")[:50].rstrip("-")
     up.kubectl("create", "namespace", name)
     return name
@@ -99,7 +87,7 @@ def owner(of: Tree, **more: Any) -> Tree:
     return {"apiVersion": of["apiVersion"], "kind": of["kind"], "name": meta["name"], "uid": meta["uid"], **more}
 
 
-def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: Up, space: str) -> None:
+def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: User, space: str) -> None:
     up.until(lambda: up.is_there("serviceaccount", "default", "-n", space))
     up.until(lambda: up.is_there("configmap", "kube-root-ca.crt", "-n", space))
     published = up.read("configmap", "kube-root-ca.crt", "-n", space)["data"]["ca.crt"]
@@ -108,7 +96,7 @@ def test_a_namespace_has_an_account_and_authorities_and_goes_with_all(up: Up, sp
     assert not up.is_there("namespace", space)
 
 
-def test_slices_list_the_ready_pods_of_a_service(up: Up, space: str) -> None:
+def test_slices_list_the_ready_pods_of_a_service(up: User, space: str) -> None:
     up.kubectl("create", "service", "clusterip", "web", "--tcp=80:8080", "-n", space)
     up.pod("p", space, ip="10.1.2.3", labels={"app": "web"})
 
@@ -122,7 +110,7 @@ def test_slices_list_the_ready_pods_of_a_service(up: Up, space: str) -> None:
     up.until(lambda: addresses() == [])
 
 
-def test_endpoints_made_by_hand_are_mirrored(up: Up, space: str) -> None:
+def test_endpoints_made_by_hand_are_mirrored(up: User, space: str) -> None:
     up.create("Service", "db", space, spec={"ports": [{"port": 5432}]})
     subsets = [{"addresses": [{"ip": "192.0.2.7"}], "ports": [{"port": 5432}]}]
     up.create("Endpoints", "db", space, subsets=subsets)
@@ -136,7 +124,7 @@ def test_endpoints_made_by_hand_are_mirrored(up: Up, space: str) -> None:
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
-def test_dependents_follow_their_owner_as_kubectl_says(up: Up, cascade: str) -> None:
+def test_dependents_follow_their_owner_as_kubectl_says(up: User, cascade: str) -> None:
     space = f"cascade-{cascade}"
     up.kubectl("create", "namespace", space)
     boss = up.create("ConfigMap", "boss", space)
@@ -155,7 +143,7 @@ def test_dependents_follow_their_owner_as_kubectl_says(up: Up, cascade: str) -> 
     up.until(lambda: left() == wanted)
 
 
-def test_a_taint_evicts_who_does_not_tolerate_it(up: Up, space: str) -> None:
+def test_a_taint_evicts_who_does_not_tolerate_it(up: User, space: str) -> None:
     up.create("Node", "n1")
     up.pod("frail", space, node="n1")
     up.kubectl("taint", "nodes", "n1", "fire=hot:NoExecute")
@@ -163,7 +151,7 @@ def test_a_taint_evicts_who_does_not_tolerate_it(up: Up, space: str) -> None:
     up.until(lambda: "TaintManagerEviction" in up.kubectl("get", "events", "-n", space))
 
 
-def test_an_autoscaler_says_what_it_misses(up: Up, space: str) -> None:
+def test_an_autoscaler_says_what_it_misses(up: User, space: str) -> None:
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}, "template": template}
     up.create("ReplicaSet", "web", space, "apps/v1", spec=spec)
@@ -178,7 +166,7 @@ def openssl(*words: str) -> str:
     return done.stdout
 
 
-def test_who_asks_for_a_certificate_gets_in_by_it(up: Up, tmp_path: Path) -> None:
+def test_who_asks_for_a_certificate_gets_in_by_it(up: User, tmp_path: Path) -> None:
     key, request, issued = (tmp_path / name for name in ("key.pem", "request.pem", "issued.pem"))
     openssl(
         "req",

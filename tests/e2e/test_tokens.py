@@ -3,10 +3,8 @@
 import base64
 import json
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -130,24 +128,6 @@ def test_tokens_outlive_a_restart(own_server: Any, tmp_path: Path) -> None:
 # --- controllers ---
 
 
-@pytest.fixture
-def up(tmp_path: Path, free_port: Callable[[], int]) -> Iterator[Path]:
-    """The folder of a cluster whose controllers act as service accounts."""
-    folder = tmp_path / "cluster"
-    ports = (f"--api-port={free_port()}", f"--manager-port={free_port()}")
-    flags = ("--managers=1", "--manager-arg=--use-service-account-credentials=true", "--manager-arg=-v=4")
-    command = (sys.executable, "-m", "controller_manager.cluster_up", f"--data-dir={folder}", *ports, *flags)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        assert process.stdout is not None
-        lines = iter(process.stdout)
-        assert any("ready after" in line for line in lines), process.wait()
-        yield folder
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
-
-
 def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 20
     while not holds():
@@ -155,17 +135,17 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.xdist_group("cluster-up")
-def test_controllers_act_as_their_accounts(up: Path) -> None:
-    api = official.CoreV1Api(config.new_client_from_config(str(up / "admin.kubeconfig")))
-    api.create_namespace({"metadata": {"name": "shop"}})
+@pytest.mark.needs("kubectl")
+def test_controllers_act_as_their_accounts(cluster: Any) -> None:
+    api = official.CoreV1Api(config.new_client_from_config(str(cluster.folder / "admin.kubeconfig")))
+    api.create_namespace({"metadata": {"name": "acted-on"}})
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
-    api.create_namespaced_service("shop", service)
-    until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("shop").items))
-    api.delete_namespace("shop")
-    until(lambda: "shop" not in [one.metadata.name for one in api.list_namespace().items])
+    api.create_namespaced_service("acted-on", service)
+    until(lambda: any(one.metadata.name == "web" for one in api.list_namespaced_endpoints("acted-on").items))
+    api.delete_namespace("acted-on")
+    until(lambda: "acted-on" not in [one.metadata.name for one in api.list_namespace().items])
     accounts = {one.metadata.name for one in api.list_namespaced_service_account("kube-system").items}
     assert accounts >= {"endpoint-controller", "namespace-controller"}
-    log = (up / "manager-0.log").read_text()
+    log = "".join(file.read_text() for file in cluster.folder.glob("manager-*.log"))
     assert "created a service account" in log
     assert not re.search(r"eyJ[\w-]{20}", log), "a token is in the log"
