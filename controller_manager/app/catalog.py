@@ -2,6 +2,7 @@
 
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
@@ -31,8 +32,12 @@ class CatalogOptions(Options):
     )
 
 
+@cache
 def installed() -> tuple[AnySpec, ...]:
-    """Every built-in controller, and those of every package that an entry point of our group names, by name."""
+    """Every built-in controller, and those of every package that an entry point of our group names, by name.
+
+    What is installed is looked up once: that takes longer than the rest of a start.
+    """
     others = [entry for entry in entry_points(group=ENTRY_POINTS) if entry.dist is None or entry.dist.name != _OURS]
     packages = [builtin_package(), *(import_module(entry.value) for entry in others)]
     return in_order(spec for package in packages for spec in discover(package))

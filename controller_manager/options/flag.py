@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -81,7 +82,8 @@ class Flag:
             raise ValueError(f"must be {' or '.join(choices)}")
 
 
-def flags_of(group: type[Options]) -> list[Flag]:
+@cache
+def flags_of(group: type[Options]) -> tuple[Flag, ...]:
     """The flags of a group in order of declaration; raises TypeError for a field not made by `flag()`."""
     found = []
     for field_name, field in group.model_fields.items():
@@ -94,7 +96,7 @@ def flags_of(group: type[Options]) -> list[Flag]:
         if isinstance(default, str) and kind.label != "string":
             default = kind.parse(default)
         found.append(Flag(group, field_name, name, kind, default, declared))
-    return found
+    return tuple(found)
 
 
 def title_of(group: type[Options]) -> str:

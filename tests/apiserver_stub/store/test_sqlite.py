@@ -174,7 +174,7 @@ async def test_closing_ends_the_thread_and_so_does_a_refusal(path: Path) -> None
     await store.close()
     await store.close()
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=5)
+        thread.join(timeout=60)
         assert not thread.is_alive()
 
 

@@ -12,7 +12,7 @@ from controller_manager.app.main import obey_signals
 
 def run(*argv: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "controller_manager", *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_help_shows_the_flags_of_the_process_and_of_every_controller():
@@ -25,7 +25,7 @@ def test_help_shows_the_flags_of_the_process_and_of_every_controller():
 def test_help_loads_no_http_library():
     code = "import sys; sys.argv = ['x', '--help']; from controller_manager.__main__ import main\n"
     code += "try:\n    main()\nexcept SystemExit:\n    print('aiohttp' in sys.modules, 'cryptography' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.endswith("\nFalse False\n")
 
 
@@ -33,7 +33,7 @@ def test_help_loads_no_http_library():
 def test_a_signal_before_anything_was_started_ends_it_well(name):
     code = "import os, signal; from controller_manager.app import catalog, main\n"
     code += f"catalog.installed = lambda: os.kill(os.getpid(), signal.{name})\nmain.run_manager()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     said = f"cluster-controller-manager: received {name} before anything was started\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
 

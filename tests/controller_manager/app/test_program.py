@@ -92,13 +92,13 @@ main((SPEC,)[:{number}], name="greeter")
 def test_without_controllers_it_refuses_to_start(tmp_path: Path, number: int, argv: list[str], told: str) -> None:
     (tmp_path / "greeter.py").write_text(PROGRAM.format(number=number))
     command = [sys.executable, "greeter.py", *argv]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (1, "", told)
 
 
 def test_the_controller_manager_refuses_to_start_with_controllers_that_are_not_built_yet_alone() -> None:
     command = [sys.executable, "-m", "controller_manager", "--controllers=bootstrapsigner"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     told = (
         "cluster-controller-manager: there is nothing to run: --controllers=bootstrapsigner turns on no controller "
         "that is there\n"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from controller_manager.base import watchdog
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
 from controller_manager.base.watchdog import Hold, Look, Watchdog
@@ -45,6 +46,12 @@ def lines() -> Iterator[list[dict[str, object]]]:
 
 
 @pytest.fixture
+def every_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others may keep this process from running, which is a delay too, and would be the only one that is told."""
+    monkeypatch.setattr(watchdog, "_TOLD_EVERY", 0.0)
+
+
+@pytest.fixture
 async def tasks() -> AsyncIterator[Tasks]:
     """Tasks that end with the test."""
     async with Tasks() as made:
@@ -59,18 +66,20 @@ async def _blocked(tasks: Tasks, watchdog: Watchdog, times: int = 1) -> None:
     await asyncio.sleep(0.1)
 
 
+@pytest.mark.usefixtures("every_delay")
 async def test_who_blocks_the_event_loop_is_named_with_its_task_and_stack(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry))
-    (line,) = (line for line in lines if line["event"] == "the event loop was blocked")
-    assert line["by"] == "endpoints default/a"
+    assert {line["event"] for line in lines} == {"the event loop was blocked"}
+    line = next(line for line in lines if line["by"] == "endpoints default/a")
     assert str(line["stack"]).startswith("_in_the_way (test_watchdog.py:")
     assert "< _reconcile (test_watchdog.py:" in str(line["stack"])
     assert line["seconds"] >= BLOCK / 2
 
 
+@pytest.mark.usefixtures("every_delay")
 async def test_a_frame_may_tell_on_whose_behalf_it_runs(tasks, registry, lines) -> None:
     await _blocked(tasks, Watchdog(get_logger("test"), registry, _by_key))
-    assert lines[0]["by"] == "GET default/a of jane"
+    assert "GET default/a of jane" in [line["by"] for line in lines]
 
 
 async def test_delays_of_the_event_loop_are_exported(tasks, registry) -> None:
@@ -109,6 +118,7 @@ def test_all_of_a_stretch_is_accounted_for(times: list[int], answered: int):
     assert sum(delay for _, delay in delays) in (0, answered)
 
 
+@pytest.mark.usefixtures("every_delay")
 @pytest.mark.parametrize("recorded", [True, False])
 async def test_what_holds_the_loop_is_recorded_where_that_is_asked_for(tasks, registry, lines, recorded: bool) -> None:
     holds: list[Hold] = []
@@ -117,7 +127,7 @@ async def test_what_holds_the_loop_is_recorded_where_that_is_asked_for(tasks, re
     assert bool(seen) == recorded
     assert {look.stack[0].function for look, _ in seen} <= {"_in_the_way"}
     assert not recorded or sum(nanoseconds for _, nanoseconds in seen) >= BLOCK / 2 * 1e9
-    assert [line["by"] for line in lines] == ["endpoints default/a"]
+    assert "endpoints default/a" in [line["by"] for line in lines]
 
 
 async def test_its_thread_ends_with_it(registry) -> None:

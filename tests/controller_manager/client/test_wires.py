@@ -128,11 +128,11 @@ async def test_a_slow_answer_is_no_silence() -> None:
         await reader.readuntil(b"\r\n\r\n")
         for byte in OK:
             writer.write(bytes((byte,)))
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.02)
         writer.close()
 
     listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
-    made = Wires(1, 5.0, 0.2)
+    made = Wires(1, 5.0, 0.5)
     place = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
     assert (await made.ask(place, GET, twice=False)).body == b"ok"
     made.close()
@@ -144,7 +144,7 @@ async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
     server = Server(lambda *_: OK)
     async with wires(server) as (made, place):
         await made.ask(place, GET, twice=False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await server.ended.wait()
         await made.ask(place, GET, twice=False)
     assert server.connections == 2
@@ -152,21 +152,23 @@ async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_closing_ends_what_runs() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
-    async with wires(server) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(closed(made, place))
+        await server.asked.wait()
         await asyncio.sleep(0.05)
         made.close()
 
 
 async def test_closing_ends_what_waits_for_a_connection_too() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\n\r\npart")
-    async with wires(server, connections=1) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with wires(server, connections=1) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
         for _ in range(3):
             group.create_task(closed(made, place))
+        await server.asked.wait()
         await asyncio.sleep(0.05)
         made.close()
     assert server.seen == [(1, 1)]
-    async with wires(server) as (made, place), asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
         group.create_task(closed(made, place))
         await asyncio.sleep(0)
         made.close()
@@ -175,10 +177,12 @@ async def test_closing_ends_what_waits_for_a_connection_too() -> None:
 
 async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
     server = Server(lambda _, count: OK if count == 1 else b"")
-    async with wires(server) as (made, place), asyncio.timeout(5):
+    async with wires(server) as (made, place), asyncio.timeout(30):
         await made.ask(place, GET, twice=True)
+        server.asked.clear()
         async with asyncio.TaskGroup() as group:
             group.create_task(closed(made, place))
+            await server.asked.wait()
             await asyncio.sleep(0.05)
             made.close()
     assert server.seen == [(1, 1), (1, 2)]
@@ -190,7 +194,7 @@ async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytes
     async with wires(server) as (made, place):
         await made.ask(place, GET, twice=False)
         made.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await server.ended.wait()
             server.ended.clear()
             await made.ask(place, GET, twice=False)
@@ -230,7 +234,7 @@ async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: E
     wire.connection_made(transport)
     wire.connection_lost(error)
     with pytest.raises(OSError if error is None else type(error)):
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await wire.ask(GET, 60.0)
     assert transport.written == b""
 
@@ -269,7 +273,7 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
     made = Wires(1, 5.0, 60.0)
     place = Place("127.0.0.1", listening.sockets[0].getsockname()[1])
     with pytest.raises(OSError):
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             await made.ask(place, GET, twice=True)
     made.close()
     listening.close()
@@ -289,7 +293,7 @@ async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: p
     async def resolve(*_: object, **__: object) -> list[object]:
         return list(addresses)
 
-    made = Wires(1, 0.4, 5.0)
+    made = Wires(1, 1.6, 5.0)
     try:
         with monkeypatch.context() as patched:
             loop = asyncio.get_running_loop()

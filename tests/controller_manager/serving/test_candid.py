@@ -49,7 +49,7 @@ async def ask(port: int, context: ssl.SSLContext) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 30)
     finally:
         writer.close()
 
@@ -80,7 +80,7 @@ async def test_who_speaks_no_tls_is_shown_out_at_once(said):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(said)
         with contextlib.suppress(ConnectionResetError):
-            assert not (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP")
+            assert not (await asyncio.wait_for(reader.read(), 30)).startswith(b"HTTP")
         writer.close()
 
 

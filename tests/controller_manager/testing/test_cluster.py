@@ -110,6 +110,13 @@ async def test_settle_waits_for_work_that_changes_nothing() -> None:
         assert asyncio.get_running_loop().time() - began >= 30
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits ten minutes, of which each second costs what a cluster does in it."""
+    monkeypatch.setattr("controller_manager.testing.cluster.LONGEST_SETTLE", 30.0)
+
+
+@pytest.mark.usefixtures("soon")
 async def test_a_cluster_that_never_rests_says_why() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--leader-elect=false", specs=[spec(Restless)])
@@ -118,6 +125,7 @@ async def test_a_cluster_that_never_rests_says_why() -> None:
             await cluster.settle()
 
 
+@pytest.mark.usefixtures("soon")
 async def test_a_manager_that_cannot_read_is_not_settled() -> None:
     async with Cluster() as cluster:
         replica = await cluster.manage("--leader-elect=false")

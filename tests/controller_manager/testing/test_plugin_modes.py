@@ -29,7 +29,7 @@ MODULE = """
 @pytest.mark.parametrize("module", [VIRTUAL, MODULE])
 def test_the_marker_is_enough(pytester: pytest.Pytester, module: str, mode: str) -> None:
     pytester.makepyfile(module)
-    pytester.runpytest_inprocess(f"--asyncio-mode={mode}", "--timeout=20", *QUIET).assert_outcomes(passed=1)
+    pytester.runpytest_inprocess(f"--asyncio-mode={mode}", "--timeout=120", *QUIET).assert_outcomes(passed=1)
 
 
 def test_pytest_without_asyncio_is_not_disturbed(pytester: pytest.Pytester) -> None:

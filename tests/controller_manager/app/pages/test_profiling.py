@@ -79,7 +79,7 @@ async def test_what_holds_the_loop_is_recorded_if_that_is_asked_for(contention: 
     found = Profiling(options, "manager", [CONTROLLER])
 
     async def hold() -> None:
-        time.sleep(0.1)  # noqa: ASYNC251 - that is the point
+        time.sleep(0.3)  # noqa: ASYNC251 - that is the point
 
     async with Tasks() as tasks:
         watchdog = Watchdog(get_logger("test"), CollectorRegistry(), record=found.record)

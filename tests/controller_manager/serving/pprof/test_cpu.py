@@ -18,7 +18,7 @@ from controller_manager.serving.pprof.profile import Profile, Sample
 
 SECOND = 1_000_000_000
 DATA = bytes(1 << 16)
-TRIES = 3  # a machine that is busy with others leaves too little to look at now and then
+TRIES = 10  # a machine that is busy with others leaves too little to look at now and then
 
 
 def compute(seconds: float) -> None:
@@ -75,7 +75,7 @@ def test_what_computes_is_found_with_its_task_and_all_that_waits_for_it(loop: st
     for _ in range(TRIES):
         profile, spent = run(loop, lambda: measured(spend))
         found = find(profile, spend.__name__, "part", "work")
-        if found:
+        if sum(one.values[0] for one in found) >= 5:
             break
     cpu = sum(one.values[1] for one in found) / SECOND
     assert 0.8 * spent - 0.05 <= cpu <= spent
@@ -95,11 +95,13 @@ async def test_other_threads_are_found_under_their_names():
     thread = threading.Thread(target=turn, name="turning")
     thread.start()
     try:
-        profile = await cpu_profile(0.5, describe)
+        for _ in range(TRIES):
+            profile = await cpu_profile(0.5, describe)
+            if found := find(profile, "compute", "turn"):
+                break
     finally:
         stop.set()
         thread.join()
-    found = find(profile, "compute", "turn")
     assert {one.labels for one in found} == {(("thread", "turning"),)}
     assert sum(one.values[1] for one in found) > 0.5 * sum(one.values[1] for one in profile.samples)
 

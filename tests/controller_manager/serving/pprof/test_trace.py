@@ -27,23 +27,28 @@ def describe(task: str) -> dict[str, str]:
 
 
 async def test_stretches_come_in_order_with_what_each_task_did():
-    async with Tasks() as tasks:
-        tasks.start(rest(), name="rests")
-        tasks.start(alternate(), name="alternates")
-        profile = await trace_profile(0.5, describe)
-    samples = [(dict(one.labels), one) for one in profile.samples]
+    for seconds in (0.5, 2.0, 8.0):  # a machine that is busy with others leaves too little to look at now and then
+        began = time.monotonic_ns()
+        async with Tasks() as tasks:
+            tasks.start(rest(), name="rests")
+            tasks.start(alternate(), name="alternates")
+            profile = await trace_profile(seconds, describe)
+        took = time.monotonic_ns() - began
+        samples = [(dict(one.labels), one) for one in profile.samples]
+        states = [labels["state"] for labels, _ in samples if labels.get("task") == "alternates"]
+        turns = [state for state, before in zip(states, ["", *states], strict=False) if state != before]
+        if len(turns) >= 5:
+            break
+    assert len(turns) >= 5
+    assert {"running", "waiting"} <= set(states)
+
     starts = [float(labels["start"].removesuffix(" ms")) for labels, _ in samples]
     assert starts == sorted(starts)
 
     (ready, waits) = [(labels, one) for labels, one in samples if labels.get("task") == "rests"]
     assert (ready[0]["state"], waits[0]["state"], waits[0]["waits_for"]) == ("ready", "waiting", "Future")
-    assert 100 * MS < waits[1].values[1] <= 700 * MS
+    assert 100 * MS < waits[1].values[1] <= took
     assert waits[1].stack[-1].function == "rest"
-
-    states = [str(labels["state"]) for labels, _ in samples if labels.get("task") == "alternates"]
-    assert {"running", "waiting"} <= set(states)
-    turns = [state for state, before in zip(states, ["", *states], strict=False) if state != before]
-    assert len(turns) >= 5
 
 
 async def test_it_ends_at_its_bound(monkeypatch):
