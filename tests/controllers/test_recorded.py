@@ -17,6 +17,7 @@ from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, EVENTS, NAMESPACES, PODS, SERVICES
 from controller_manager.api.discovery import ENDPOINT_SLICES
 from controller_manager.api.model import PartialObject
+from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS
 from controller_manager.api.nodes import NODES
 from controller_manager.api.resource import Resource
 from controller_manager.api.reviews import SubjectAccessReview, TokenReview
@@ -39,7 +40,7 @@ JSON = {"content-type": "application/json"}
 WIDGETS = Resource("recorded.example", "v1", "widgets", "Widget", True, PartialObject)
 KINDS: tuple[Resource[Any], ...] = (
     NAMESPACES, NODES, PODS, SERVICES, ENDPOINTS, EVENTS, CONFIG_MAPS, SERVICE_ACCOUNTS, ENDPOINT_SLICES, LEASES,
-    REQUESTS, HORIZONTAL_POD_AUTOSCALERS, WIDGETS,
+    REQUESTS, HORIZONTAL_POD_AUTOSCALERS, WIDGETS, SERVICE_CIDRS, IP_ADDRESSES,
 )  # fmt: skip
 
 
@@ -245,5 +246,7 @@ EXPECTED = [
     ("DELETE", "/apis/recorded.example/v1/namespaces/recorded/widgets/garbage"),
     ("DELETE", "/api/v1/namespaces/recorded-ending/configmaps"),
     ("PUT", "/api/v1/namespaces/recorded-ending/status", "DiscoveryFailed", "broken.example/v1"),
+    ("PUT", "/apis/networking.k8s.io/v1/servicecidrs/recorded", "networking.k8s.io/service-cidr-finalizer"),
+    ("PUT", "/apis/networking.k8s.io/v1/servicecidrs/recorded/status", "Kubernetes Service CIDR is ready"),
     ("PATCH", "/api/v1/nodes/node-a", "node.alpha.kubernetes.io/ttl"),
 ]

@@ -27,6 +27,7 @@ READ = (
     *("/api/v1/configmaps", "/api/v1/serviceaccounts", "/apis/discovery.k8s.io/v1/endpointslices"),
     *("/apis/coordination.k8s.io/v1/leases", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
     "/apis/autoscaling/v2/horizontalpodautoscalers",
+    *("/apis/networking.k8s.io/v1/servicecidrs", "/apis/networking.k8s.io/v1/ipaddresses"),
 )
 WIDGETS = "/apis/recorded.example/v1/widgets"
 
@@ -79,6 +80,8 @@ def build(api: Api, metrics: str) -> None:
     for name in ("recorded", "recorded-ending"):
         api.make(f"{core}/namespaces", _named(name))
         api.make(f"{core}/namespaces/{name}/serviceaccounts", _named("default"))
+    ranges = {"spec": {"cidrs": ["10.255.0.0/24"]}}
+    api.make("/apis/networking.k8s.io/v1/servicecidrs", {**_named("recorded"), **ranges})
     _nodes(api)
     since = {"startTime": "2026-01-01T00:00:00Z"}
     _pod(api, "web-1", "node-a", {**_ready("True"), **since, "podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}]})

@@ -1,0 +1,234 @@
+"""Says which ranges of service addresses are ready, and keeps those that are deleted until no address needs them."""
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from enum import Enum, auto
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from controller_manager.api.edit import Condition, with_condition
+from controller_manager.api.errors import NotFound
+from controller_manager.api.model import Object, PartialObject
+from controller_manager.api.networking import GROUP, IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR
+from controller_manager.api.platform import PLATFORM_DOMAIN
+from controller_manager.api.timestamps import format_time, time_of
+from controller_manager.base.clock import utc_now
+from controller_manager.controller import (
+    Change,
+    Context,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    Requeue,
+    Resource,
+    Rule,
+    Spec,
+    key_of,
+)
+from controller_manager.options import Options
+
+FINALIZER = f"{GROUP}/service-cidr-finalizer"
+WORKERS = 5
+# Seconds after its deletion in which API servers that have not heard of it may still take addresses from a range.
+GRACE = 10.0
+
+_READY = Condition(type="Ready", status="True", message="Kubernetes Service CIDR is ready")
+_TERMINATING = Condition(
+    type="Ready",
+    status="False",
+    reason="Terminating",
+    message="services have addresses that no other ServiceCIDR contains: delete these, or create such a ServiceCIDR",
+)
+_MANAGED_BY, _ALLOCATOR = f"ipaddress.{PLATFORM_DOMAIN}/managed-by", "ipallocator.k8s.io"
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+T = TypeVar("T", bound=Object)
+
+
+class ServiceCIDROptions(Options):
+    """Service CIDR controller"""
+
+
+class Step(Enum):
+    """What is next for a ServiceCIDR."""
+
+    FINALIZE = auto()
+    """It is given its finalizer, and then said to be ready."""
+    READY = auto()
+    """It is said to be ready."""
+    KEEP = auto()
+    """It is said to be kept: addresses need it."""
+    WAIT = auto()
+    """It is looked at again when its grace period is over."""
+    RELEASE = auto()
+    """Its finalizer is removed."""
+
+
+# Observed: the ServiceCIDR, the others, the addresses that API servers gave to services.
+#
+#   the ServiceCIDR is being deleted, and                                      done
+#   one of its ranges is not within another's, and an address is in no other   Ready=False, Terminating
+#   else, within 10 s                                                          looked at again after the rest of it
+#   else                                                                       its finalizer is removed, if the server
+#                                                                              says the same of addresses and ranges
+#
+#   it is not being deleted                                                    finalizer, then Ready=True
+#
+# Of others that are being deleted too, those count that outlive it: larger ones, and of equal ones the last by name, so
+# that of two of one range one stays while it is needed.
+
+
+class ServiceCIDRController:
+    """Reconciles one ServiceCIDR, named by the key."""
+
+    def __init__(self, context: Context, _: ServiceCIDROptions) -> None:
+        self._client = context.client
+        self._ranges = context.informers.get(SERVICE_CIDRS)
+        self._addresses = context.informers.get(IP_ADDRESSES)
+
+    async def reconcile(self, key: Key) -> Requeue | None:
+        """Have ServiceCIDR `key` say how it is, or let it go."""
+        found = self._ranges.get(key)
+        if found is None:
+            return None
+        deleted = time_of(found.metadata.deletion_timestamp)
+        age = (utc_now() - deleted).total_seconds() if deleted else None
+        with contextlib.suppress(NotFound):
+            step = decide(found, self._ranges.list(), _given(self._addresses.list()), age)
+            if step is Step.RELEASE:  # local copies may lag behind
+                step = decide(found, await self._all(SERVICE_CIDRS), _given(await self._all(IP_ADDRESSES)), age)
+            match step:
+                case Step.FINALIZE:
+                    found = await self._finalizers(found, (*found.metadata.finalizers, FINALIZER))
+                    await self._say(found, _READY)
+                case Step.READY:
+                    await self._say(found, _READY)
+                case Step.KEEP:
+                    await self._say(found, _TERMINATING)
+                case Step.WAIT:
+                    return Requeue(GRACE - (age or 0.0))
+                case Step.RELEASE:
+                    await self._finalizers(found, tuple(one for one in found.metadata.finalizers if one != FINALIZER))
+        return None
+
+    async def _all(self, resource: Resource[T]) -> Sequence[T]:
+        return (await self._client.list(resource)).items
+
+    async def _finalizers(self, found: ServiceCIDR, wanted: tuple[str, ...]) -> ServiceCIDR:
+        if wanted == found.metadata.finalizers:
+            return found
+        changed = replace(found, metadata=replace(found.metadata, finalizers=wanted))
+        return await self._client.update(SERVICE_CIDRS, changed)
+
+    async def _say(self, found: ServiceCIDR, wanted: Condition) -> None:
+        before = next((one for one in found.status.conditions if one.type == wanted.type), None)
+        if before and (before.status, before.reason, before.message) == (wanted.status, wanted.reason, wanted.message):
+            return
+        wanted = replace(wanted, last_transition_time=format_time(utc_now()))
+        status = replace(found.status, conditions=with_condition(found.status.conditions, wanted))
+        await self._client.update(SERVICE_CIDRS, replace(found, status=status), subresource="status")
+
+
+def _of_range(informers: Informers, change: Change[ServiceCIDR]) -> Iterator[Key]:
+    """Those being deleted: another range may contain their addresses now, or no longer."""
+    return (key_of(one) for one in informers.get(SERVICE_CIDRS).list() if one.metadata.deletion_timestamp)
+
+
+def _of_address(informers: Informers, change: Change[PartialObject]) -> Iterator[Key]:
+    """Those being deleted that contain the address, which keeps them or does so no longer."""
+    if _is_given(change.object):
+        address = ip_address(change.object.metadata.name)
+        for one in informers.get(SERVICE_CIDRS).list():
+            if one.metadata.deletion_timestamp and _contains(one, address):
+                yield key_of(one)
+
+
+SPECS = (
+    Spec(
+        name="service-cidr-controller",
+        queue="ipaddresses",
+        service_account="service-cidrs-controller",
+        reconciler=ServiceCIDRController,
+        options=ServiceCIDROptions,
+        workers=lambda _: WORKERS,
+        watches=(For(SERVICE_CIDRS), Mapped(SERVICE_CIDRS, _of_range), Mapped(IP_ADDRESSES, _of_address)),
+        rbac=(
+            Rule(groups=(GROUP,), resources=("servicecidrs",), verbs=("get", "list", "watch", "update")),
+            Rule(groups=(GROUP,), resources=("servicecidrs/finalizers", "servicecidrs/status"), verbs=("update",)),
+            Rule(groups=(GROUP,), resources=("ipaddresses",), verbs=("get", "list", "watch")),
+        ),
+    ),
+)
+
+
+def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[str], age: float | None) -> Step:
+    """What is next for `mine`, of `every` one there is, deleted `age` seconds ago (None: not) while services have
+    these addresses.
+    """
+    if age is None:
+        return Step.READY if FINALIZER in mine.metadata.finalizers else Step.FINALIZE
+    others = [one for one in every if one.metadata.name != mine.metadata.name]
+    if not _is_within(mine, others) and _is_needed(mine, others, addresses):
+        return Step.KEEP
+    return Step.WAIT if age < GRACE else Step.RELEASE
+
+
+def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:
+    """Whether each of the ranges is within one of another that outlives it."""
+    return all(
+        any(
+            range_.network_address in wider and wider.prefixlen <= range_.prefixlen and _outlives(other, wider, mine)
+            for other in others
+            for wider in _networks(other)
+        )
+        for range_ in _networks(mine)
+    )
+
+
+def _is_needed(mine: ServiceCIDR, others: Collection[ServiceCIDR], addresses: Iterable[str]) -> bool:
+    """Whether an address is in `mine` and in no other that outlives it."""
+    return any(
+        _contains(mine, address)
+        and not any(
+            _gives(network, address) and _outlives(other, network, mine)
+            for other in others
+            for network in _networks(other)
+        )
+        for address in map(ip_address, addresses)
+    )
+
+
+def _outlives(other: ServiceCIDR, range_: Network, mine: ServiceCIDR) -> bool:
+    """Whether a range of another that meets one of `mine` is there when that is gone."""
+    if other.metadata.deletion_timestamp is None:
+        return True
+    met = next((one for one in _networks(mine) if one.version == range_.version), range_)
+    return range_.prefixlen < met.prefixlen or (range_ == met and other.metadata.name > mine.metadata.name)
+
+
+def _contains(one: ServiceCIDR, address: Address) -> bool:
+    return any(_gives(network, address) for network in _networks(one))
+
+
+def _gives(network: Network, address: Address) -> bool:
+    """Whether it is an address of the range for services: neither the first nor, of version 4, the last is."""
+    if address not in network or address == network.network_address:
+        return False
+    return address.version == 6 or address != network.broadcast_address
+
+
+def _networks(one: ServiceCIDR) -> list[Network]:
+    return [ip_network(text, strict=False) for text in one.spec.cidrs]
+
+
+def _given(addresses: Iterable[PartialObject]) -> Iterator[str]:
+    return (one.metadata.name for one in addresses if _is_given(one))
+
+
+def _is_given(address: PartialObject) -> bool:
+    """Whether an API server gave it to a service."""
+    return (address.metadata.labels or {}).get(_MANAGED_BY) == _ALLOCATOR
