@@ -27,7 +27,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--seeds`, leave out what has none."""
+    """With `--seeds`, leave out what has none. Raises where nobody would ask for the loops of virtual time."""
+    if not config.hook.pytest_asyncio_loop_factories.has_spec() and any(map(_marker, items)):
+        raise pytest.UsageError("@pytest.mark.virtual needs pytest-asyncio 1.4 or later, and `-p no:asyncio` not given")
     if config.getoption("--seeds"):
         config.hook.pytest_deselected(items=[item for item in items if not _seeds(item)])
         items[:] = [item for item in items if _seeds(item)]
@@ -49,7 +51,7 @@ def pytest_asyncio_loop_factories(
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Choose the loop of a test by its marker; one of several seeds is run on one loop for each."""
-    marker = item.get_closest_marker("virtual")
+    marker = _marker(item)
     if marker is None:
         return {"real": asyncio.new_event_loop}
     if _seeds(item):
@@ -59,7 +61,11 @@ def pytest_asyncio_loop_factories(
     return {"virtual": partial(VirtualLoop, seed)}
 
 
+def _marker(item: pytest.Item) -> pytest.Mark | None:
+    return item.get_closest_marker("virtual")
+
+
 def _seeds(item: pytest.Item) -> int:
-    marker = item.get_closest_marker("virtual")
+    marker = _marker(item)
     seeds: int = marker.kwargs.get("seeds", 0) if marker else 0
     return seeds

@@ -35,3 +35,11 @@ def test_the_marker_is_enough(pytester: pytest.Pytester, module: str, mode: str)
 def test_pytest_without_asyncio_is_not_disturbed(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_sum(): assert 1 + 1 == 2")
     pytester.runpytest_inprocess("-p", "no:asyncio").assert_outcomes(passed=1)
+
+
+def test_virtual_time_is_never_real_for_want_of_a_plug_in(pytester: pytest.Pytester) -> None:
+    """As it would be with a pytest-asyncio that asks for no loops."""
+    pytester.makepyfile(VIRTUAL)
+    done = pytester.runpytest_inprocess("-p", "no:asyncio", "--timeout=20")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert "needs pytest-asyncio 1.4 or later" in str(done.stderr)
