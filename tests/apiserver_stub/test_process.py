@@ -48,7 +48,7 @@ class Process:
         self.child = subprocess.Popen([*command, "--bind-address=127.0.0.1", *arguments], stderr=subprocess.PIPE)
 
     def wait_ready(self) -> None:
-        for _ in range(300):
+        for _ in range(1200):
             assert self.child.poll() is None, self.child.communicate()[1].decode()
             if self.get("/readyz")[0] == 200:
                 return
@@ -60,7 +60,7 @@ class Process:
     ) -> tuple[int, bytes]:
         request = urllib.request.Request(f"https://127.0.0.1:{self.port}{path}", body, headers)
         try:
-            with urllib.request.urlopen(request, context=context or trusting(), timeout=5) as answer:
+            with urllib.request.urlopen(request, context=context or trusting(), timeout=30) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as refusal:
             return refusal.code, refusal.read()

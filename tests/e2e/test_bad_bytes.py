@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 PATH = "/api/v1/namespaces/default/configmaps"
 BODY = json.dumps({"metadata": {"name": "never-made"}, "data": {"k": "v"}}).encode()
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
-SLOW = 5.0
+SLOW = 60.0
 
 Exchange = Callable[..., bytes]
 
@@ -67,7 +67,7 @@ def exchange(server: Any, context: ssl.SSLContext) -> Iterator[Exchange]:
                 writer.close()
             return answer
 
-        yield lambda data, patience=5.0: runner.run(talk(data, patience))
+        yield lambda data, patience=30.0: runner.run(talk(data, patience))
 
 
 @pytest.fixture

@@ -170,7 +170,6 @@ def test_dynamic_client(api: official.ApiClient, namespace: str, tmp_path: Path)
     assert deployments.get(namespace=namespace).items == []
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.filterwarnings("ignore:Kubernetes version")
 async def test_kr8s(server: Any, namespace: str) -> None:
     api = await kr8s.asyncio.api(kubeconfig=str(server.kubeconfig), namespace=namespace)
@@ -221,7 +220,7 @@ def operator(server: Any, namespace: str, tmp_path: Path) -> Iterator[list[str]]
 
 
 def wait_until(true: Callable[[], bool], what: Callable[[], object]) -> None:
-    for _ in range(200):
+    for _ in range(1200):
         if true():
             return
         time.sleep(0.05)

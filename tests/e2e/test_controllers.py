@@ -16,7 +16,7 @@ from tests.e2e.conftest import Up
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl", "openssl")]
 
 Tree = dict[str, Any]
-SECONDS = 20.0
+SECONDS = 60.0
 SERVICE_NAME = "kubernetes.io/service-name"
 
 

@@ -51,7 +51,7 @@ class Manager:
     def _until_ready(self) -> None:
         tls = ssl.create_default_context()
         tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
-        for _ in range(200):
+        for _ in range(1200):
             try:
                 with urllib.request.urlopen(f"{self.url}/readyz", context=tls) as answer:
                     assert answer.status == 200

@@ -37,7 +37,7 @@ class Connection:
         if pair is not None:
             pair.write(folder / "shown.crt", folder / "shown.key")
             context.load_cert_chain(folder / "shown.crt", folder / "shown.key")
-        self.socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=10))
+        self.socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port), timeout=60))
 
     def ask(self, path: str = "/metrics", *headers: str, method: str = "GET") -> int:
         lines = (f"{method} {path} HTTP/1.1", "Host: localhost", *headers, "", "")
@@ -83,7 +83,7 @@ class Control:
         request = urllib.request.Request(
             f"https://127.0.0.1:{self.port}{path}", data, {"content-type": kind}, method=method
         )
-        with urllib.request.urlopen(request, context=context, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=context, timeout=60) as answer:
             return json.load(answer)
 
     def stop(self) -> None:

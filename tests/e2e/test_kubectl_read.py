@@ -334,7 +334,7 @@ def test_get_w_shows_changes_as_they_come(kubectl: Kubectl, launch: Any, namespa
 
 def test_wait_for_conditions_and_fields(kubectl: Kubectl, refused: Kubectl, launch: Any, namespace: str) -> None:
     kubectl("run", "slow", "-n", namespace, "--image=i")
-    slow = ("pod/slow", "-n", namespace, "--timeout=10s")
+    slow = ("pod/slow", "-n", namespace, "--timeout=60s")
     ready = launch("wait", *slow, "--for=condition=Ready")
     running = launch("wait", *slow, "--for=jsonpath={.status.phase}=Running")
     gone = launch("wait", *slow, "--for=delete")
@@ -343,10 +343,10 @@ def test_wait_for_conditions_and_fields(kubectl: Kubectl, refused: Kubectl, laun
     status = '{"status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}]}}'
     kubectl("patch", "pod", "slow", "-n", namespace, "--subresource=status", "--type=merge", "-p", status)
     for child in (ready, running):
-        assert child.communicate(timeout=10) == ("pod/slow condition met\n", "")
+        assert child.communicate(timeout=60) == ("pod/slow condition met\n", "")
     assert gone.poll() is None
     kubectl("delete", "pod", "slow", "-n", namespace, "--now")
-    assert gone.communicate(timeout=10)[0] == "pod/slow condition met\n"
+    assert gone.communicate(timeout=60)[0] == "pod/slow condition met\n"
     assert (ready.returncode, running.returncode, gone.returncode) == (0, 0, 0)
     kubectl("run", "never", "-n", namespace, "--image=i")
     said = refused("wait", "pod/never", "-n", namespace, "--for=condition=Ready", "--timeout=100ms")

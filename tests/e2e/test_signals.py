@@ -44,7 +44,7 @@ class Process:
 
     def until(self, text: str) -> None:
         """Wait until it says that."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while text not in self.log.read_text():
             assert self.child.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, self.log.read_text()

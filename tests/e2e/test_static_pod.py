@@ -121,7 +121,7 @@ class Manager:
     def page(self, path: str) -> str:
         anybody = ssl.create_default_context()
         anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
-        with urllib.request.urlopen(f"https://127.0.0.1:{self.port}{path}", context=anybody, timeout=5) as answer:
+        with urllib.request.urlopen(f"https://127.0.0.1:{self.port}{path}", context=anybody, timeout=30) as answer:
             return answer.read().decode()
 
     def stop(self) -> int:
@@ -176,7 +176,7 @@ def start(machine: Path, free_port: Callable[[], int]) -> Iterator[Callable[[str
 
 def eventually(holds: Callable[[], object], manager: Manager) -> None:
     """Wait until it holds, as long as the process lives; what fails meanwhile does not hold yet."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             if holds():

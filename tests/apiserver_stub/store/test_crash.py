@@ -13,7 +13,7 @@ from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from controller_manager.base.chance import chance
 
-KILLS = 5
+KILLS = 3
 
 LOAD = """
 import asyncio, sys
