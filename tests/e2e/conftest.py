@@ -209,6 +209,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 
 @pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """A process for those who start managers, which change what others rely on: one after the other, until the end of
+    the file.
+    """
+    process = ApiProcess(tmp_path_factory.mktemp("control-plane") / "data")
+    yield process
+    assert "a request failed" not in process.stop()
+
+
+@pytest.fixture(scope="session")
 def admin(server: ApiProcess) -> Admin:
     """The admin of the shared server."""
     return Admin(server)

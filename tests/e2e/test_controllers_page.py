@@ -22,7 +22,7 @@ WIDTHS = {"telephone": 390, "laptop": 1280}
 
 
 class Manager:
-    """A manager of the shared server, and the administrator's certificate to look at it with."""
+    """A manager, and the administrator's certificate to look at it with."""
 
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         self.url = f"https://127.0.0.1:{port}"
@@ -62,8 +62,10 @@ class Manager:
 
 
 @pytest.fixture(scope="module")
-def manager(server: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[Manager]:
-    made = Manager(tmp_path_factory.mktemp("manager"), server.kubeconfig, free_port())
+def manager(
+    control_plane: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
+) -> Iterator[Manager]:
+    made = Manager(tmp_path_factory.mktemp("manager"), control_plane.kubeconfig, free_port())
     yield made
     made.stop()
 

@@ -25,7 +25,7 @@ TRIES = 5  # a machine that is busy with others leaves too little to look at now
 
 
 class Manager:
-    """A manager of the shared server; its profiles are for everybody, as `go tool pprof` has no way to say who asks."""
+    """A manager; its profiles are for everybody, as `go tool pprof` has no way to say who asks."""
 
     def __init__(self, folder: Path, kubeconfig: Path, port: int) -> None:
         assert PPROF.exists(), "these tests need what `make .venv/clients` installs"
@@ -82,14 +82,16 @@ class Manager:
 
 
 @pytest.fixture(scope="module")
-def manager(server: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]) -> Iterator[Manager]:
-    made = Manager(tmp_path_factory.mktemp("manager"), server.kubeconfig, free_port())
+def manager(
+    control_plane: Any, tmp_path_factory: pytest.TempPathFactory, free_port: Callable[[], int]
+) -> Iterator[Manager]:
+    made = Manager(tmp_path_factory.mktemp("manager"), control_plane.kubeconfig, free_port())
     yield made
     made.stop()
 
 
 @pytest.fixture
-def work(launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int]) -> Iterator[None]:
+def work(control_plane: Any, launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int]) -> Iterator[None]:
     """Services that are made, one after the other, as long as the test lasts."""
     series = f"pprof-{next(numbers)}"
     specs = [{"ports": [{"port": 80}], "selector": {"app": f"{series}-{number}"}} for number in range(1000)]
@@ -97,7 +99,7 @@ def work(launch: Callable[..., "subprocess.Popen[str]"], numbers: Iterator[int])
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"{series}-{number}"}, "spec": spec}
         for number, spec in enumerate(specs)
     ]
-    child = launch("create", "--validate=false", "-f", "-")
+    child = launch(f"--kubeconfig={control_plane.kubeconfig}", "create", "--validate=false", "-f", "-")
     assert child.stdin is not None
     child.stdin.write(json.dumps({"apiVersion": "v1", "kind": "List", "items": services}))
     child.stdin.close()

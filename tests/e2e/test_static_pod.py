@@ -130,14 +130,6 @@ class Manager:
 
 
 @pytest.fixture(scope="module")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """An API server for managers that come and go, one after the other."""
-    process = ApiProcess(tmp_path_factory.mktemp("static") / "data")
-    yield process
-    assert "a request failed" not in process.stop()
-
-
-@pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files a control plane's machine has under /etc/kubernetes/pki."""
     folder = tmp_path_factory.mktemp("machine") / "pki"
