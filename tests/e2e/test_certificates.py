@@ -7,7 +7,7 @@ import ssl
 import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import pytest
@@ -35,8 +35,11 @@ from tests.e2e.conftest import ApiProcess
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
 
 OPENSSL = shutil.which("openssl") or "openssl"
-AUTHORITIES = ("rsa-2048", "rsa-4096", "p-256", "p-384", "p-521", "ed25519")
+AUTHORITIES = ("rsa-2048", pytest.param("rsa-4096", marks=pytest.mark.long), "p-256", "p-384", "p-521", "ed25519")
 REQUESTERS = ("rsa-2048", "p-256", "p-384", "p-521", "ed25519")
+
+
+kept_key = cache(key_of_kind)  # some take a second to be made
 
 
 def openssl(*arguments: str | Path) -> str:
@@ -45,7 +48,7 @@ def openssl(*arguments: str | Path) -> str:
 
 async def signed(folder: Path, ca: Pair, kind: str) -> dict[str, Path]:
     """A client's and a server's certificate for keys of a kind, as the controller writes them, with their keys."""
-    key = key_of_kind(kind)
+    key = kept_key(kind)
     served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
     wanted = {
         "client": signing_request("client", request_pem(key=key), signer=NODE_CLIENT, usages=CLIENT_USAGES),

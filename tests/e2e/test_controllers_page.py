@@ -8,6 +8,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,25 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+@pytest.fixture
+def shown(browser: Browser, manager: Manager) -> Iterator[Page]:
+    """The page as an administrator sees it on a laptop."""
+    with opened(browser, manager, WIDTHS["laptop"]) as page:
+        yield page
+
+
 @pytest.fixture(params=WIDTHS)
-def shown(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
+def anywhere(request: pytest.FixtureRequest, browser: Browser, manager: Manager) -> Iterator[Page]:
+    """The page on a screen of each width."""
+    with opened(browser, manager, WIDTHS[request.param]) as page:
+        yield page
+
+
+@contextmanager
+def opened(browser: Browser, manager: Manager, width: int) -> Iterator[Page]:
     """The page as an administrator sees it; whatever the browser complains of fails the test."""
     shows = {"origin": manager.url, "certPath": manager.certificate, "keyPath": manager.key}
-    size = {"width": WIDTHS[request.param], "height": 900}
+    size = {"width": width, "height": 900}
     with browser.new_context(ignore_https_errors=True, client_certificates=[shows], viewport=size) as context:
         page, complaints = context.new_page(), []
         page.on("console", lambda message: complaints.append(f"{message.location['url']}: {message.text}"))
@@ -105,9 +120,9 @@ def test_a_person_reads_who_leads_and_what_is_done(shown: Page) -> None:
     assert "namespaces" in shown.locator("table").nth(1).inner_text()
 
 
-def test_nothing_is_off_the_screen(shown: Page) -> None:
-    width = shown.evaluate("document.documentElement.clientWidth")
-    right = shown.evaluate(
+def test_nothing_is_off_the_screen(anywhere: Page) -> None:
+    width = anywhere.evaluate("document.documentElement.clientWidth")
+    right = anywhere.evaluate(
         "Math.max(...[...document.querySelectorAll('td')].map(it => it.getBoundingClientRect().right))"
     )
     assert right <= width
@@ -157,13 +172,13 @@ def test_the_index_leads_to_every_page(shown: Page, manager: Manager) -> None:
         assert answer.ok, path
 
 
-def test_it_fits_the_window_and_is_not_blank(shown: Page, tmp_path: Path) -> None:
-    overflow = shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+def test_it_fits_the_window_and_is_not_blank(anywhere: Page, tmp_path: Path) -> None:
+    overflow = anywhere.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert overflow <= 0
     pictures = set()
     for scheme in ("light", "dark"):
-        shown.emulate_media(color_scheme=scheme)
-        picture = shown.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
+        anywhere.emulate_media(color_scheme=scheme)
+        picture = anywhere.screenshot(path=tmp_path / f"{scheme}.png", full_page=True)
         assert len(picture) > 20_000  # an empty page of that size has about 5 KB
         pictures.add(picture)
     assert len(pictures) == 2
