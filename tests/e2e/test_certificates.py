@@ -14,7 +14,14 @@ import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
-from controller_manager.api.certificates import APPROVED, NODE_CLIENT, NODE_SERVING, REQUESTS, RequestCondition
+from controller_manager.api.certificates import (
+    APPROVED,
+    NODE_CLIENT,
+    NODE_SERVING,
+    REQUESTS,
+    CertificateSigningRequest,
+    RequestCondition,
+)
 from controller_manager.api.resource import Key
 from controller_manager.serving.tls import Pair, issue, make_ca
 from controller_manager.testing import Cluster
@@ -46,45 +53,65 @@ def openssl(*arguments: str | Path) -> str:
     return subprocess.run([OPENSSL, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-async def signed(folder: Path, ca: Pair, kind: str) -> dict[str, Path]:
-    """A client's and a server's certificate for keys of a kind, as the controller writes them, with their keys."""
-    key = kept_key(kind)
-    served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
-    wanted = {
-        "client": signing_request("client", request_pem(key=key), signer=NODE_CLIENT, usages=CLIENT_USAGES),
-        "server": signing_request("server", served, signer=NODE_SERVING, usages=SERVER_USAGES),
-    }
+async def signed(folder: Path, ca: Pair, *kinds: str) -> None:
+    """For keys of each kind, in a folder of its name, a client's and a server's certificate as the controller writes
+    them, with their keys.
+    """
     async with Cluster() as cluster:
         flags = "--controllers=csrsigning", "--leader-elect=false", *write_authority(folder, ca)
         await cluster.manage(*flags, specs=certificate_signing.SPECS)
-        for name, request in wanted.items():
-            made = await cluster.client.create(REQUESTS, request)
-            verdict = RequestCondition(type=APPROVED, status="True", reason="Test")
-            judged = replace(made, status=replace(made.status, conditions=(verdict,)))
-            await cluster.client.update(REQUESTS, judged, subresource="approval")
-            await cluster.settle(0.2)
-            found = await cluster.client.get(REQUESTS, Key("", name))
-            (folder / f"{name}.crt").write_bytes(found.status.certificate)
-            (folder / f"{name}.key").write_bytes(private_pem(key))
-    return {name: folder / f"{name}.crt" for name in wanted}
+        for kind in kinds:
+            (folder / kind).mkdir()
+            for purpose, request in requests(kind).items():
+                made = await cluster.client.create(REQUESTS, request)
+                verdict = RequestCondition(type=APPROVED, status="True", reason="Test")
+                judged = replace(made, status=replace(made.status, conditions=(verdict,)))
+                await cluster.client.update(REQUESTS, judged, subresource="approval")
+                (folder / kind / f"{purpose}.key").write_bytes(private_pem(kept_key(kind)))
+        for kind in kinds:
+            for purpose in requests(kind):
+                certificate = await issued(cluster, f"{purpose}-{kind}")
+                (folder / kind / f"{purpose}.crt").write_bytes(certificate)
+
+
+def requests(kind: str) -> dict[str, CertificateSigningRequest]:
+    """What a node asks for, as a client and as a server."""
+    key = kept_key(kind)
+    served = request_pem(names=hosts("localhost", "127.0.0.1"), key=key)
+    return {
+        "client": signing_request(f"client-{kind}", request_pem(key=key), signer=NODE_CLIENT, usages=CLIENT_USAGES),
+        "server": signing_request(f"server-{kind}", served, signer=NODE_SERVING, usages=SERVER_USAGES),
+    }
+
+
+async def issued(cluster: Cluster, name: str) -> bytes:
+    """The certificate that answers a request, as soon as it is there."""
+    found = b""
+    while not found:
+        await asyncio.sleep(0.02)
+        found = (await cluster.client.get(REQUESTS, Key("", name))).status.certificate
+    return found
 
 
 @pytest.mark.parametrize("ca_kind", AUTHORITIES)
 async def test_openssl_and_tls_take_them(tmp_path: Path, ca_kind: str) -> None:
-    for kind in REQUESTERS if ca_kind == "p-256" else REQUESTERS[:2]:
-        files = await signed(tmp_path, authority(ca_kind), kind)
-        ca = tmp_path / "ca.crt"
+    kinds = REQUESTERS if ca_kind == "p-256" else REQUESTERS[:2]
+    await signed(tmp_path, authority(ca_kind), *kinds)
+    ca = tmp_path / "ca.crt"
+    for kind in kinds:
+        files = {name: tmp_path / kind / f"{name}.crt" for name in ("client", "server")}
         for name, purpose in (("client", "sslclient"), ("server", "sslserver")):
             verdict = openssl("verify", "-x509_strict", "-CAfile", ca, "-purpose", purpose, files[name])
             assert verdict.strip().endswith("OK")
         with pytest.raises(subprocess.CalledProcessError):
             openssl("verify", "-CAfile", ca, "-purpose", "sslserver", files["client"])
-        assert await meet(tmp_path) == "system:node:n1"
+        assert await meet(ca, tmp_path / kind) == "system:node:n1"
 
 
 async def test_what_openssl_reads(tmp_path: Path) -> None:
-    files = await signed(tmp_path, authority(), "p-256")
-    text = openssl("x509", "-in", files["server"], "-noout", "-text")
+    await signed(tmp_path, authority(), "p-256")
+    file = tmp_path / "p-256" / "server.crt"
+    text = openssl("x509", "-in", file, "-noout", "-text")
     for words in (
         "Issuer: CN = cluster",
         "Subject: O = system:nodes, CN = system:node:n1",
@@ -95,16 +122,16 @@ async def test_what_openssl_reads(tmp_path: Path) -> None:
         "X509v3 Subject Alternative Name: \n                DNS:localhost, IP Address:127.0.0.1",
     ):
         assert words in text
-    found = x509.load_pem_x509_certificate(files["server"].read_bytes())
+    found = x509.load_pem_x509_certificate(file.read_bytes())
     assert found.not_valid_after_utc - found.not_valid_before_utc == timedelta(days=365)
 
 
-async def meet(folder: Path) -> str:
+async def meet(ca: Path, folder: Path) -> str:
     """Whom a server takes its client for, when both show what was signed and believe its authority alone."""
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(folder / "ca.crt"))
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(ca))
     server.load_cert_chain(folder / "server.crt", folder / "server.key")
     server.verify_mode = ssl.CERT_REQUIRED
-    client = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    client = ssl.create_default_context(cafile=str(ca))
     client.load_cert_chain(folder / "client.crt", folder / "client.key")
 
     async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -154,28 +181,34 @@ class OldClient:
         return (answer.status, answer.headers["connection"], again) == (401, "close", 401)
 
 
-@pytest.fixture
-def trusting_server(tmp_path: Path) -> Iterator[tuple[ApiProcess, Pair]]:
-    """A server that believes a foreign authority too."""
-    ca = make_ca("foreign")
-    (tmp_path / "clients.crt").write_bytes(ca.certificate)
-    process = ApiProcess(tmp_path / "data", f"--client-ca-file={tmp_path / 'clients.crt'}")
-    yield process, ca
+EXPIRING, REPLACED = make_ca("expiring"), make_ca("replaced")
+
+
+@pytest.fixture(scope="module")
+def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """A server that believes two foreign authorities too, for one test each."""
+    folder = tmp_path_factory.mktemp("trusting")
+    believed(folder, EXPIRING, REPLACED)
+    process = ApiProcess(folder / "data", f"--client-ca-file={folder / 'clients.crt'}")
+    yield process
     assert "a request failed" not in process.stop()
 
 
+def believed(folder: Path, *authorities: Pair) -> None:
+    """Have the server believe these."""
+    (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
+
+
 def test_an_expired_certificate_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
-    server, ca = trusting_server
-    client = OldClient(server, tmp_path, issue(ca, "jane", client=True, days=6 / 86400))
+    client = OldClient(trusting_server, tmp_path, issue(EXPIRING, "jane", client=True, days=6 / 86400))
     assert client.ask(client.kept).read()
     client.watch_until_it_ends()
     assert client.is_refused()
 
 
 def test_a_replaced_authority_ends_watches_and_open_connections(trusting_server, tmp_path: Path) -> None:
-    server, ca = trusting_server
-    client = OldClient(server, tmp_path, issue(ca, "jane", client=True))
+    client = OldClient(trusting_server, tmp_path, issue(REPLACED, "jane", client=True))
     assert client.ask(client.kept).read()
-    (tmp_path / "clients.crt").write_bytes(make_ca("another").certificate)
+    believed(trusting_server.folder.parent, EXPIRING, make_ca("another"))
     client.watch_until_it_ends()
     assert client.is_refused()
