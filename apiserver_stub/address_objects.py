@@ -80,7 +80,7 @@ class AddressObjects:
     async def _make(self, wanted: Tree) -> None:
         # The service is written: whatever is wrong with this object now, the next repair finds it missing.
         with suppress(ApiError):
-            await self._objects.ensure_revised(_COLLECTION, wanted, lambda _found: None)
+            await self._objects.ensure_created(_COLLECTION, wanted)
 
     async def _drop(self, name: str) -> None:
         with suppress(ApiError):

@@ -17,6 +17,7 @@ from apiserver_stub.admission import (
     tolerate_illness,
 )
 from apiserver_stub.admission.autoscalers import keep_one
+from apiserver_stub.admission.chain import Only
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.node_taints import taint_new_node
 from apiserver_stub.admission.priorities import Priorities
@@ -49,6 +50,7 @@ from apiserver_stub.flags import (
     TokenOptions,
 )
 from apiserver_stub.health import Progress
+from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
@@ -78,6 +80,7 @@ from controller_manager.options import Parsed
 from controller_manager.serving.health import Health
 from controller_manager.serving.pages import metrics_page
 
+_PODS = "pods"
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 _AUTHORIZERS: Mapping[str, Authorizer] = MappingProxyType({"AlwaysAllow": always_allow})
@@ -179,6 +182,8 @@ def build(
     features = options[FeatureOptions]
     admission = _admission(store, may, options[NetworkOptions], features)
     addresses = AddressObjects(store, lambda request: server.handle(request))
+    questions = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
+    statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(
         Tools(
             store,
@@ -191,11 +196,10 @@ def build(
             {SERVICES: addresses.follow},
         ),
         {("token", "create"): accounts.requests().create},
+        {**Reviews(questions, partial(read_new, offload)).answers(), **statuses.answers()},
     )
-    reviews = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
     _measure_store(store, kinds, runtime.registry)
     ProcessMetrics(runtime.registry)
-    statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)}, verbs.answer)
     health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble, HOOKS)
     progress.checks_in(health)
     server = Server(
@@ -210,7 +214,7 @@ def build(
                 {**accounts.pages(_address(serving)), "/metrics/slis": lambda: metrics_page(health.indicators)},
                 offload.run,
             ).answer,
-            Reviews(reviews, partial(read_new, offload), statuses.answer).answer,
+            verbs.answer,
             serving.request_timeout,
         ),
         _forms(features, offload),
@@ -245,12 +249,23 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    to_zero = () if features.enabled(SCALE_TO_ZERO) else (keep_one,)
+    to_zero = () if features.enabled(SCALE_TO_ZERO) else (Only(keep_one, ("horizontalpodautoscalers.autoscaling",)),)
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
-    of_pods = (limits.fill, limits.check, PodAccounts(store), priorities, tolerate_illness, RuntimeClasses(store))
-    first = [namespaces, *of_pods, taint_new_node, requests.sender, *to_zero]
-    return Admission(first, [namespaces, requests.verdict, restrict_subjects, addresses])
+    first = (
+        namespaces,
+        Only(limits.fill, (_PODS,)),
+        Only(limits.check, (_PODS, "persistentvolumeclaims")),
+        Only(PodAccounts(store), (_PODS,)),
+        Only(priorities, (_PODS, f"priorityclasses.scheduling.{GROUP_DOMAIN}")),
+        Only(tolerate_illness, (_PODS,)),
+        Only(RuntimeClasses(store), (_PODS,)),
+        Only(taint_new_node, ("nodes",)),
+        Only(requests.sender, (REQUESTS,)),
+        *to_zero,
+    )
+    of_requests = (Only(requests.verdict, (REQUESTS,)), Only(restrict_subjects, (REQUESTS,)))
+    return Admission(first, (namespaces, *of_requests, Only(addresses, (SERVICES,))))
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:

@@ -17,16 +17,17 @@ _PLURAL = "componentstatuses"
 
 
 class ComponentStatuses:
-    """Answers calls for component statuses, and passes all others on."""
+    """Answers calls for component statuses."""
 
-    def __init__(self, components: Mapping[str, Ask], others: Answer) -> None:
+    def __init__(self, components: Mapping[str, Ask]) -> None:
         self._components = components
-        self._others = others
+
+    def answers(self) -> Mapping[tuple[str, str], Answer]:
+        """What answers calls, by group and plural of their kind."""
+        return {("", _PLURAL): self.answer}
 
     async def answer(self, call: Call) -> Reply:
         """How one component is or, for a list, each that the selectors choose."""
-        if call.kind.group or call.kind.plural != _PLURAL:
-            return await self._others(call)
         if call.verb == "get":
             if call.name not in self._components:
                 raise missing(call)

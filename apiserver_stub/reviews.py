@@ -22,18 +22,19 @@ Read = Callable[[Call], Awaitable[tuple[Tree, tuple[str, ...]]]]
 
 
 class Reviews:
-    """Answers calls for virtual kinds from a table by group and plural, and passes all others on."""
+    """Answers calls for the virtual kinds of a table by group and plural."""
 
-    def __init__(self, table: Mapping[tuple[str, str], Review], read: Read, others: Answer) -> None:
+    def __init__(self, table: Mapping[tuple[str, str], Review], read: Read) -> None:
         self._table = table
         self._read = read
-        self._others = others
+
+    def answers(self) -> Mapping[tuple[str, str], Answer]:
+        """What answers calls, by group and plural of their kind."""
+        return dict.fromkeys(self._table, self.answer)
 
     async def answer(self, call: Call) -> Reply:
-        """The question with its answer, or whatever the others answer."""
-        review = self._table.get((call.kind.group, call.kind.plural))
-        if review is None:
-            return await self._others(call)
+        """The question with its answer."""
+        review = self._table[call.kind.group, call.kind.plural]
         tree, warnings = await self._read(call)
         for name in _NOT_SENT:
             put_in(tree, ("metadata", name), None)

@@ -15,7 +15,7 @@ from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
-from controller_manager.base.log import Logger
+from controller_manager.base.log import DEBUG, Logger
 
 Page = Callable[[Request, Route], Awaitable[Response]]
 Probe = Callable[[Request], Response | None]
@@ -79,8 +79,9 @@ class Server:
             response = self._forms.pack(request, response)
         seconds = monotonic() - started
         self._telemetry.count(request, route, response.status, seconds)
-        path = ascii(request.path)  # anybody may ask for anything, new lines included
-        self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
+        if self._log.shows(DEBUG):
+            path = ascii(request.path)  # anybody may ask for anything, new lines included
+            self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
         headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
         return Response(response.status, headers, response.body, response.repeated)
 

@@ -50,6 +50,8 @@ class LimitRanges:
             raise forbidden(kind.group, kind.plural, request.name, why)
 
     def _of(self, namespace: str) -> Iterator[Sequence[Tree]]:
+        if not self._store.count(_RANGES):
+            return
         for row in self._store.snapshot(_RANGES).items(prefix=f"{namespace}/"):
             yield orjson.loads(row.data).get("spec", {}).get("limits") or ()
 

@@ -57,6 +57,11 @@ class Objects:
             if condition is not None and (told := _with_condition(found, condition)):
                 await self._send("PUT", f"{path}/status", told, manager)
 
+    async def ensure_created(self, collection: str, wanted: Tree) -> None:
+        """Create `wanted`, most probably new; whatever has its name stays as it is."""
+        with suppress(AlreadyExists):
+            await self._send("POST", collection, wanted, _MANAGER)
+
     async def remove(self, path: str) -> None:
         """Delete an object that may be there."""
         with suppress(NotFound):

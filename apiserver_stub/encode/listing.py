@@ -8,6 +8,7 @@ from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.store.row import Row
 
 Show = Callable[[Row, bytes], bytes]
+_INSIDE = slice(1, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class Listing:
             return map(self.show, self.rows, self.objects)
         return (b"{" + bare for bare in self.bare(0, len(self.objects))) if self.typed else iter(self.objects)
 
-    def bare(self, start: int, end: int) -> list[bytes]:
-        """Some of the objects without their type, and without the brace that opens them."""
-        typed, skip = self.typed, len(self.typed)
-        return [data[skip:] if data.startswith(typed) else data[1:] for data in self.objects[start:end]]
+    def bare(self, start: int, end: int) -> list[memoryview]:
+        """Views of some of the objects without their type, and without the brace that opens them."""
+        typed, rest = self.typed, slice(len(self.typed), None)
+        return [memoryview(data)[rest if data.startswith(typed) else _INSIDE] for data in self.objects[start:end]]
 
 
 def type_prefix(api_version: str, kind: str) -> bytes:

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
 
@@ -70,7 +70,9 @@ class Forms:
             return form.medium.watch_type, content.open(represent(call, form))
         medium = _medium(form, call.request, call.query.get("pretty", ""))
         if isinstance(content, Item):
-            run = self._offload.run if (medium is not JSON or form.view) and is_large(content.data) else at_once
+            if medium is JSON and not form.view:
+                return JSON.media_type, JSON.whole(content.data)
+            run = self._offload.run if is_large(content.data) else at_once
             return medium.media_type, await run(partial(_whole, call, form, medium, content.data))
         if medium is JSON and not form.view:
             return medium.media_type, _joined(listing(call, form, content))
@@ -145,7 +147,7 @@ def _breath(medium: Medium, largest: int) -> int:
 async def _paced(medium: Medium, content: Listing, breath: int, run: Run) -> AsyncIterator[bytes]:
     """A listing in chunks, made while others run."""
     parts, size, pieces = [], 0, medium.pieces(content)
-    while some := await run(lambda: list(islice(pieces, breath))):
+    while some := await run(partial(_some, pieces, breath)):
         parts += some
         size += sum(map(len, some))
         if size >= _CHUNK:
@@ -153,6 +155,17 @@ async def _paced(medium: Medium, content: Listing, breath: int, run: Run) -> Asy
             parts, size = [], 0
         await asyncio.sleep(0)
     yield b"".join(parts)
+
+
+def _some(pieces: Iterator[bytes], most: int) -> list[bytes]:
+    """The next pieces: as many as `most`, and no more than fill a chunk."""
+    taken, size = [], 0
+    for piece in islice(pieces, most):
+        taken.append(piece)
+        size += len(piece)
+        if size >= _CHUNK:
+            break
+    return taken
 
 
 def _joined(content: Listing) -> bytes | AsyncIterator[bytes]:

@@ -70,7 +70,7 @@ def intersection(one: Fields, other: Fields) -> Fields:
 
 def ordered(fields: Fields) -> Fields:
     """The same set with its steps in order, as clients that compare texts of it expect."""
-    return {step: ordered(inner) if inner else LEAF for step, inner in sorted(fields.items())}
+    return {step: ordered(inner) if (inner := fields[step]) else LEAF for step in sorted(fields)}
 
 
 def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:

@@ -33,13 +33,17 @@ class Author(NamedTuple):
 
     def entry(self, fields: Fields, time: str) -> Entry:
         """What is recorded of it: the fields it owns, and when that or a value of theirs last changed."""
+        return self.entry_in_order(ordered(fields), time)
+
+    def entry_in_order(self, fields: Fields, time: str) -> Entry:
+        """The same for a set whose steps are in order."""
         found = {
             "manager": self.manager,
             "operation": self.operation,
             "apiVersion": self.api_version,
             "time": time,
             "fieldsType": _FORMAT,
-            "fieldsV1": ordered(fields),
+            "fieldsV1": fields,
         }
         return {**found, "subresource": self.subresource} if self.subresource else found
 

@@ -46,7 +46,7 @@ class Typed(ABC):
 
     @abstractmethod
     def whole(self, value: Any) -> Fields:
-        """A value that is new, as the step to it has it: itself and all fields below it, containers too."""
+        """A value that is new, as the step to it has it: itself and all fields below it, containers too; in order."""
 
     @abstractmethod
     def compare(self, old: Any, new: Any) -> Changes:
@@ -57,7 +57,7 @@ class Typed(ABC):
         """`live` with what `applied` says laid over it; the result may share parts with both."""
 
     def born(self, value: Any) -> Fields:
-        """The fields below a value that is there from the start, though it was empty."""
+        """The fields below a value that is there from the start, though it was empty; in order."""
         found = self.whole(value)
         return {step: inner for step, inner in found.items() if step != SELF}
 

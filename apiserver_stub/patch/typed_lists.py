@@ -45,7 +45,7 @@ class Elementwise(Typed):
         found = {self.step(element): whole(element) for element in value}
         if len(found) != len(value):
             found = {step: _whole(self._element, elements) for step, elements in self._by_step(value).items()}
-        return as_member(found)
+        return as_member({step: found[step] for step in sorted(found)})
 
     def compare(self, old: Any, new: Any) -> Changes:
         """See `Typed`. The order of the elements does not matter."""

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import Node
-from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, to_field
+from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
 from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
 
 _MISSING: Any = object()
@@ -14,12 +14,14 @@ _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of f
 
 
 class _Layout(NamedTuple):
-    """What objects with the same names have in common: `ones`, themselves and the steps to values that are one;
-    `below`, the same without themselves; and the other values, each with whether it is there from the start.
+    """What objects with the same names have in common: `whole`, themselves and the steps to all their values, `steps`
+    the same without themselves, both in order; `ones`, the steps to values that are one; and the other values, each
+    with whether it is there from the start.
     """
 
+    whole: Fields
+    steps: Fields
     ones: Fields
-    below: Fields
     others: tuple[tuple[str, str, Typed, bool], ...]
 
 
@@ -137,11 +139,11 @@ class Struct(Members):
             known = value if self._node.preserve else {name: value[name] for name in value if name in self._types}
             return super().declared(known)
         names = tuple(value)
-        _, found, others = self._layouts.get(names) or self._laid_out(names)
-        if not others:
-            return found
-        found = found.copy()
-        for name, step, _, _ in others:
+        layout = self._layouts.get(names) or self._laid_out(names)
+        if not layout.others:
+            return layout.ones
+        found = layout.ones.copy()
+        for name, step, _, _ in layout.others:
             inner = value[name]
             if inner is not None and ((below := self._below(name, inner)) or inner == {}):
                 found[step] = below
@@ -150,32 +152,35 @@ class Struct(Members):
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
         names = tuple(value)
-        ones, _, others = self._layouts.get(names) or self._laid_out(names)
-        if not others:
-            return ones
-        found = ones.copy()
-        for name, step, kind, _ in others:
+        layout = self._layouts.get(names) or self._laid_out(names)
+        if not layout.others:
+            return layout.whole
+        found = layout.whole.copy()
+        for name, step, kind, _ in layout.others:
             found[step] = kind.whole(value[name])
         return found
 
     def born(self, value: Any) -> Fields:
         """See `Typed`."""
         names = tuple(value)
-        _, below, others = self._layouts.get(names) or self._laid_out(names)
-        found = below.copy()
-        for name, step, kind, always in others:
+        layout = self._layouts.get(names) or self._laid_out(names)
+        found = layout.steps.copy()
+        for name, step, kind, always in layout.others:
             inner = kind.born(value[name]) if always else kind.whole(value[name])
             if inner or not always:
                 found[step] = inner
+            else:
+                del found[step]
         for name, step in self._lists:
             if not value.get(name):
                 found.pop(step, None)
         return found
 
     def _laid_out(self, names: tuple[str, ...]) -> _Layout:
-        types = [(name, to_field(name), self.type_of(name), name in self._always) for name in names]
-        below: Fields = {step: LEAF for _, step, kind, _ in types if kind.one}
-        layout = _Layout({SELF: LEAF, **below} if names else LEAF, below, tuple(row for row in types if not row[2].one))
+        types = [(name, to_field(name), self.type_of(name), name in self._always) for name in sorted(names)]
+        steps: Fields = {step: LEAF for _, step, _, _ in types}
+        ones: Fields = {step: LEAF for _, step, kind, _ in types if kind.one}
+        layout = _Layout(as_member(steps), steps, ones, tuple(row for row in types if not row[2].one))
         if len(self._layouts) < _MOST_LAYOUTS:
             self._layouts[names] = layout
         return layout
@@ -198,9 +203,9 @@ class Entries(Members):
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
         if self._values.one:
-            found: Fields = {"f:" + name: LEAF for name in value}
+            found: Fields = {"f:" + name: LEAF for name in sorted(value)}
         else:
-            found = {"f:" + name: as_member(self._values.whole(inner)) for name, inner in value.items()}
+            found = {"f:" + name: as_member(self._values.whole(value[name])) for name in sorted(value)}
         return as_member(found)
 
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Reply
+from apiserver_stub.call import Answer, Call, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.parse import not_allowed
 from apiserver_stub.verbs.create import create
@@ -34,21 +34,33 @@ _ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
     ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
     ("binding", "create"): bind, ("eviction", "create"): evict,
 })  # fmt: skip
+_NO_KINDS: Mapping[tuple[str, str], Answer] = MappingProxyType({})
 _ACTS: Mapping[tuple[str, str], Verb] = MappingProxyType({("binding", "create"): bind_named})
 
 
 class Verbs:
-    """Answers every call for a resource that is kept in the store.
+    """Answers every call for a resource.
 
-    `more` are verbs on subresources, by subresource and verb, that need more than the tools.
+    `more` are verbs on subresources, by subresource and verb, that need more than the tools; `virtual` is what answers
+    calls for kinds that are not kept in the store, by group and plural.
     """
 
-    def __init__(self, tools: Tools, more: Mapping[tuple[str, str], Verb] | None = None) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        more: Mapping[tuple[str, str], Verb] | None = None,
+        virtual: Mapping[tuple[str, str], Answer] = _NO_KINDS,
+    ) -> None:
         self._tools = tools
         self._on_parts = {**_ON_PARTS, **(more or {})}
+        self._virtual = virtual
 
-    async def answer(self, call: Call) -> Reply:
+    def answer(self, call: Call) -> Awaitable[Reply]:
         """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
+        virtual = self._virtual.get((call.kind.group, call.kind.plural))
+        return self._stored(call) if virtual is None else virtual(call)
+
+    async def _stored(self, call: Call) -> Reply:
         verb = self._verb(call)
         if call.verb in _WRITES:
             check_write(call)

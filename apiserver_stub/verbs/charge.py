@@ -11,20 +11,17 @@ from msgspec.structs import replace
 
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.admission.quotas import QUOTAS, charged, concerns
-from apiserver_stub.call import Call, Tree
+from apiserver_stub.call import Call
 from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.verbs.modify import Fresh, Write, modify
-from apiserver_stub.verbs.tools import Tools, about
+from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import NotFound
 
 
-async def charge(tools: Tools, call: Call, tree: Tree, old: Tree | None = None) -> None:
-    """Note what a create (without `old`) or an update adds. Raises `Forbidden` for what does not fit."""
-    if not tools.store.count(QUOTAS):
-        return
-    request = about(call, "create" if old is None else "update", tree, old)
-    if not concerns(request):
+async def charge(tools: Tools, call: Call, request: AdmissionRequest) -> None:
+    """Note what a create or an update adds. Raises `Forbidden` for what does not fit."""
+    if not tools.store.count(QUOTAS) or not concerns(request):
         return
     rows = tools.store.snapshot(QUOTAS).items(prefix=f"{call.namespace}/")
     names = [row.name for row in rows if charged(orjson.loads(row.data), request) is not None]

@@ -17,9 +17,8 @@ from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.incoming import Warnings, read_object
 from apiserver_stub.verbs.options import check_write
-from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.rows import at_rest, key_of, served
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.tools import Tools, about
 from apiserver_stub.verbs.tracking import now, put_record, sign_new
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
 from controller_manager.base.chance import chance
@@ -57,15 +56,16 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
     await tools.store.turn(kind.storage, key, *above)
     time = now()
     await run(partial(_begin, tools, call, tree, owners, time))
-    tools.admit(call, "create", tree, None)
+    request = about(call, "create", tree, None)
+    tools.admission.admit(request)
     warnings = (*warnings, *await run(partial(_complete, kind, tree, time)))
     if tools.store.get(kind.storage, key) is None:
-        await charge(tools, call, tree)
+        await charge(tools, call, request)
     await tools.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
     if (taken := tools.store.get(kind.storage, key)) is not None:
         raise _taken(kind, name, taken)
-    tools.settle(call, "create", tree, None)
-    if is_dry_run(call.query):
+    tools.admission.settle(request)
+    if request.dry_run:
         return Reply(Item(await run(partial(encode, in_order(tree)))), 201, warnings)
     try:
         row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))

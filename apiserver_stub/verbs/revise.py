@@ -12,7 +12,7 @@ from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.incoming import Warnings
 from apiserver_stub.verbs.modify import Fresh, Write, modify
 from apiserver_stub.verbs.rows import mismatch, stale
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.tools import Tools, about
 from apiserver_stub.verbs.tracking import Sign, sign_change
 from controller_manager.api.errors import Cause, invalid
 
@@ -51,11 +51,12 @@ class Revision:
         """The state to write, or None when nothing changes."""
         call, tools = self._call, self._tools
         new, old = await fresh.run(partial(self._edited, fresh))
-        tools.admit(call, "update", new, old)
+        request = about(call, "update", new, old)
+        tools.admission.admit(request)
         if not await fresh.run(partial(self._completed, new, old)):
             return None
-        await charge(tools, call, new, old)
-        return Write(new, self._ends(new, old), partial(tools.settle, call, "update", new, old))
+        await charge(tools, call, request)
+        return Write(new, self._ends(new, old), partial(tools.admission.settle, request))
 
     def _edited(self, fresh: Fresh) -> tuple[Tree, Tree]:
         """The new state as admission sees it, and the old one."""

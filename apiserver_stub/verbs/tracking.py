@@ -31,7 +31,7 @@ def sign_new(tools: Tools, call: Call, tree: Tree, time: str) -> None:
         put_record(tree, updated(named, author, partial(_born_in, versions, said), time))
         return
     fields = versions.own.typed.born(tracked(said))
-    put_record(tree, [author.entry(fields, time)] if fields else [])
+    put_record(tree, [author.entry_in_order(fields, time)] if fields else [])
 
 
 def _born_in(versions: Versions, tree: Tree, api_version: str) -> Changes | None:

@@ -11,13 +11,13 @@ from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from apiserver_stub.authz.chain import May, Opinion, Verdict
 from apiserver_stub.authz.reviews import AccessReviews
-from apiserver_stub.call import Call, Item, Reply, User
+from apiserver_stub.call import Call, Item, User
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.parse import Route
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.verbs.create import read_new
-from controller_manager.api.errors import BadRequest, Invalid, NotFound
+from controller_manager.api.errors import BadRequest, Invalid
 from controller_manager.api.wire import Request
 
 KINDS = built_in()
@@ -33,10 +33,6 @@ def judge(user: User, route: Route) -> Verdict:
     return Verdict(Opinion.ALLOW if allowed or route.path == "/metrics" else Opinion.NONE)
 
 
-async def others(call: Call) -> Reply:
-    raise NotFound(f"nobody answers for {call.kind.plural}")
-
-
 def find(token: str, audiences: Sequence[str]) -> Recognized | None:
     if token == "old":
         raise TokenRefused("the token has expired")
@@ -44,7 +40,7 @@ def find(token: str, audiences: Sequence[str]) -> Recognized | None:
 
 
 TABLE = {**authentication_reviews(find), **AccessReviews(May([judge])).table()}
-REVIEWS = Reviews(TABLE, partial(read_new, Offload()), others)
+REVIEWS = Reviews(TABLE, partial(read_new, Offload()))
 
 
 async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str = "", **query: str) -> Any:
@@ -170,7 +166,6 @@ async def test_what_may_i() -> None:
         (AUTHZ, "selfsubjectaccessreviews", {"resourceAttributes": []}, BadRequest),
         (AUTHZ, "subjectaccessreviews", get_pods(), Invalid),
         (AUTHZ, "selfsubjectrulesreviews", {}, BadRequest),
-        ("", "pods", {}, NotFound),
     ],
 )
 async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, refusal: type[Exception]) -> None:

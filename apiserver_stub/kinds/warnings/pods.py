@@ -132,11 +132,12 @@ def _hidden_variables(variables: Any, at: At) -> list[str]:
     seen: set[str] = set()
     told = []
     for index, variable in enumerate(variables):
-        name, value = variable.get("name", ""), variable.get("value", "")
-        reference = f"$({name})"
+        name = variable.get("name", "")
         if name not in seen:
             seen.add(name)
-        elif "valueFrom" in variable or value == reference or reference not in value:
+            continue
+        value, reference = variable.get("value", ""), f"$({name})"
+        if "valueFrom" in variable or value == reference or reference not in value:
             told.append(tell((at, index), f'hides an earlier "{name}", which apply may drop'))
     return told
 

@@ -3,11 +3,12 @@
 import copy
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.patch.field_set import of, paths
+from apiserver_stub.patch.field_set import of, ordered, paths
 from apiserver_stub.patch.of_schema import typed
 from apiserver_stub.patch.typed import IndistinctError
 
@@ -62,6 +63,19 @@ def test_what_a_new_value_has(things, name: str) -> None:
     assert kind.born({"spec": value}) == {"f:spec": new}
     assert kind.compare({"spec": {}}, {"spec": value}) == ({"f:spec": new}, None)
     assert kind.compare({"spec": value}, {"spec": {}}) == (None, {"f:spec": new})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"steps": [{"name": "web", "image": "i"}, {"image": "j", "name": "db"}], "settings": {"b": "1", "a": "2"}},
+        {"strategy": {}, "replicas": 1, "colors": ["b", "a"], "args": ["x"]},
+        {"settings": {"z": "1"}, "free": {"b": {"d": 1, "c": 2}, "a": 1}, "mode": "m"},
+    ],
+)
+def test_what_a_new_value_has_is_in_order(things, value: Tree) -> None:
+    found = typed(things.node).born({"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}})
+    assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
 
 
 # From one `spec` to another: what is changed, and what is removed.
