@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -300,6 +301,7 @@ class ApiMachine(RuleBasedStateMachine):
         return f"{self.collection(key)}/{key[2]}"
 
 
-def test_the_api_answers_as_its_model(new_api: Callable[[], Any]) -> None:
+@pytest.mark.parametrize("examples", [20, pytest.param(1000, marks=pytest.mark.long)])
+def test_the_api_answers_as_its_model(new_api: Callable[[], Any], examples: int) -> None:
     machine = type("BoundApiMachine", (ApiMachine,), {"new_api": staticmethod(new_api)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=100, stateful_step_count=50, deadline=None))
+    run_state_machine_as_test(machine, settings=settings(max_examples=examples, stateful_step_count=50, deadline=None))

@@ -11,7 +11,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
-from controller_manager.testing import Cluster, Replica, builders, run
+from controller_manager.testing import Cluster, Replica, builders
 
 LEASE = Key("kube-system", "cluster-controller-manager")
 LEASE_SECONDS, RETRY_SECONDS = 15.0, 2.0
@@ -146,12 +146,8 @@ async def test_events_on_the_lease_tell_who_led_when() -> None:
         assert {one.involved_object.uid for one in events} == {(await cluster.client.get(LEASES, LEASE)).metadata.uid}
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_never_two_act_whatever_the_network_does(seed: int) -> None:
-    run(_torment(), seed=seed)
-
-
-async def _torment() -> None:
+@pytest.mark.virtual(seeds=5)
+async def test_never_two_act_whatever_the_network_does() -> None:
     acts = Acts()
     async with Cluster() as cluster:
         replicas = list(await two(cluster, acts))

@@ -163,7 +163,8 @@ async def endpoints_wanted(cluster: Cluster) -> dict[Key, set[tuple[str, bool]]]
     return wanted
 
 
-async def soak() -> None:
+@pytest.mark.virtual(seeds=2)
+async def test_the_cluster_is_as_its_objects_say_once_it_is_quiet() -> None:
     async with Cluster(["--watch-cache-window=10s"]) as cluster:  # so that whoever was away has to list again
         storm = Storm(cluster, [await cluster.manage(may_lose_lead=True) for _ in range(2)])
         for _ in range(ROUNDS):
@@ -178,8 +179,3 @@ async def soak() -> None:
         resources: tuple[Resource[Any], ...] = (PODS, SERVICES, ENDPOINTS, ENDPOINT_SLICES)
         for resource in resources:
             assert {obj.metadata.namespace for obj in (await cluster.client.list(resource)).items} <= alive
-
-
-@pytest.mark.virtual(seeds=4)
-async def test_the_cluster_is_as_its_objects_say_once_it_is_quiet() -> None:
-    await soak()

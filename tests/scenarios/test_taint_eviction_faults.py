@@ -144,7 +144,7 @@ async def nothing() -> None:
     """What fails by chance is enough."""
 
 
-@pytest.mark.virtual(seeds=50)
+@pytest.mark.virtual(seeds=20)
 async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
     async with Cluster() as cluster:
         for name in NODES_THERE:
