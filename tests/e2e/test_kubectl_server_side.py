@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.e2e.conftest import MANIFESTS
+
 pytestmark = pytest.mark.e2e
 
 Kubectl = Callable[..., str]
@@ -145,18 +147,18 @@ def test_a_status_is_applied(apply, kubectl, owners, namespace) -> None:
     assert owners()["agent", "Apply"] == {"f:status": {"f:replicas": {}}}
 
 
-def test_many_kinds_are_applied_and_applied_again(kubectl, namespace, documents, request) -> None:
+def test_many_kinds_are_applied_and_applied_again(kubectl, own_server, documents) -> None:
     """Every kind of the manifests, on the server's side; in the end nothing is left to say.
 
     What an applier of a name alone has made is nobody's, and said to be from before the first apply by the second.
     """
-    folder = request.config.rootpath / "tests" / "manifests"
-    for file in sorted(folder.glob("*.yaml")):
-        command = ("apply", "--server-side", "--force-conflicts", "--field-manager=many", "-f", str(file))
+    here = f"--kubeconfig={own_server.kubeconfig}"
+    for file in sorted(MANIFESTS.glob("*.yaml")):
+        command = (here, "apply", "--server-side", "--force-conflicts", "--field-manager=many", "-f", str(file))
         said = kubectl(*command)
         assert len(said.splitlines()) == len(documents(file))
         kubectl(*command)
-        versions = ("get", "-f", str(file), "-o", "jsonpath={range .items[*]}{.metadata.resourceVersion} {end}")
+        versions = (here, "get", "-f", str(file), "-o", "jsonpath={range .items[*]}{.metadata.resourceVersion} {end}")
         before = kubectl(*versions)
         kubectl(*command)
         assert kubectl(*versions) == before
