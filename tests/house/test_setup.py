@@ -59,6 +59,19 @@ def test_every_target_that_is_spoken_of_exists(root: Path) -> None:
     assert {"lock", "lowest"} <= spoken <= targets
 
 
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (5, 0), (1, 2)])  # 5: pytest has found no tests
+def test_a_soak_needs_no_tests_of_both_kinds(root: Path, tmp_path: Path, code: int, status: int) -> None:
+    for name in ("pyproject.toml", "requirements/dev.txt", "requirements/build.txt", ".venv/bin/python", ".venv/made"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".venv/dev").touch()
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\ncase "$*" in *pytest*) exit {code};; esac\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    command = ["make", "-f", str(root / "Makefile"), "soak", "ARGS=some"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stdout + done.stderr
+
+
 def test_the_oldest_versions_are_exact_and_of_all_that_users_install(root: Path, project: Any) -> None:
     command = [sys.executable, str(root / "tests" / "lowest.py")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
