@@ -19,9 +19,13 @@ class MemoryBackend:
     def copy(self) -> "MemoryBackend":
         """Another log with the same records: what a crash at this moment leaves."""
         other = MemoryBackend()
-        other._records.update(self._records)
-        other._marks.update(self._marks)
+        other.adopt(self)
         return other
+
+    def adopt(self, other: "MemoryBackend") -> None:
+        """Hold what another log holds too; nothing may be open on this one yet."""
+        self._records.update(other._records)
+        self._marks.update(other._marks)
 
     async def open(self) -> Mapping[str, int]:
         """Nothing to prepare."""

@@ -23,6 +23,7 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.controller.state import Phase
+from controller_manager.testing import first_start
 from controller_manager.testing.blocking import LoopWatch
 from controller_manager.testing.cable import Cable
 from controller_manager.testing.faults import FaultyNetwork
@@ -122,8 +123,8 @@ class Cluster:
     """
 
     def __init__(self, server_flags: Sequence[str] = ()) -> None:
-        flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
-        self._options = FLAGS.parse(flags)
+        self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
+        self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()
         self._cable = Cable()
         self.api = build(self._options, Runtime("apiserver"), self._log)
@@ -140,7 +141,7 @@ class Cluster:
 
     async def __aenter__(self) -> Self:
         self.api.store.subscribe(self._count)
-        await self.api.start()
+        await first_start.start(self.api, self._log, self._flags)
         await self._tasks.__aenter__()
         return self
 

@@ -52,7 +52,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         selector.loop = self
         super().__init__(selector)
         self._clock_resolution = math.ulp(self._now)
-        self.chance = Chance(random.Random(seed))  # noqa: S311 - reproducible on purpose
+        self._source = random.Random(seed)  # noqa: S311 - reproducible on purpose
+        self.chance = Chance(self._source)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -61,6 +62,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def wall_time(self) -> float:
         """Virtual seconds since the Unix epoch; a loop is born at the start of 2026."""
         return EPOCH + self._now
+
+    @property
+    def chance_state(self) -> Any:
+        """Where chance has got to: what comes next depends on nothing else."""
+        return self._source.getstate()
+
+    @chance_state.setter
+    def chance_state(self, state: Any) -> None:
+        self._source.setstate(state)
 
     def jump(self, seconds: float) -> None:
         """Let `seconds` pass at once: to the very time of the next timer, if that is what they lead to.
