@@ -1,5 +1,6 @@
 """Document 1 held against a whole API server in this process; each test names the section and rule it shows."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -10,8 +11,10 @@ import pytest
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
+from controller_manager.testing import VirtualLoop
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -90,12 +93,21 @@ class Api:
 Start = Callable[..., Awaitable[Api]]
 
 
+_FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
+
+
 @asynccontextmanager
 async def started(*arguments: str) -> AsyncIterator[Api]:
-    """A server with those flags, on a memory store."""
+    """A server with those flags, on a memory store. In real time all but the first begin with what that has left at its
+    start; in virtual time objects have their times too.
+    """
     flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *arguments)
-    server = build(FLAGS.parse(flags), Runtime("test"))
+    is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
+    log = MemoryBackend() if is_virtual or flags not in _FIRST_STARTS else _FIRST_STARTS[flags].copy()
+    server = build(FLAGS.parse(flags), Runtime("test"), log)
     await server.start()
+    if not is_virtual:
+        _FIRST_STARTS.setdefault(flags, log.copy())
     yield Api(server)
     await server.stop()
 

@@ -1,5 +1,6 @@
 """A whole server in this process, on a log that outlives it, and an administrator who asks it."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -12,6 +13,7 @@ from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
+from controller_manager.testing import VirtualLoop
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIGS = "/api/v1/namespaces/default/configmaps"
@@ -60,13 +62,24 @@ def backend() -> MemoryBackend:
     return MemoryBackend()
 
 
+_FIRST_STARTS: dict[tuple[str, ...], MemoryBackend] = {}
+
+
 @pytest.fixture
 def started(backend: MemoryBackend) -> Started:
+    """Starts servers; those on an empty store begin with what the first such has left there at its start."""
+
     @asynccontextmanager
     async def start(*flags: str) -> AsyncIterator[Api]:
         flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *flags)
+        # In virtual time objects have their times too.
+        is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
+        if is_first and flags in _FIRST_STARTS:
+            backend.adopt(_FIRST_STARTS[flags])
         server = build(FLAGS.parse(flags), Runtime("test"), backend)
         await server.start()
+        if is_first:
+            _FIRST_STARTS.setdefault(flags, backend.copy())
         yield Api(server)
         server.end_streams()
         await server.stop()
