@@ -4,7 +4,6 @@ Each of these took the server from half a second to minutes, or gigabytes, when 
 """
 
 import asyncio
-import gc
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +16,7 @@ from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request
-from controller_manager.base.runtime import Runtime
+from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.client import Client, InProcessTransport
 from controller_manager.leader import Elector, LeaderMetrics, Terms
 
@@ -215,16 +214,11 @@ class Watched:
 @pytest.fixture(scope="module")
 def server() -> Iterator[Watched]:
     """A server with the two objects that are changed, in a process that collects garbage as those of servers do."""
-    usual = gc.get_threshold()
     made = Watched()
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(20_000, 20, 100)
+    collect_garbage_seldom()
     assert made.ask("POST", CONFIGS, JSON, named()) == 201
     yield made
     made.close()
-    gc.set_threshold(*usual)
-    gc.unfreeze()
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -292,11 +286,11 @@ def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str
 
 
 LEASE = Key("kube-system", "manager")
-SHORT = Terms(lease=3.0, renew=2.0, retry=0.1)
+SHORT = Terms(lease=2.0, renew=1.5, retry=0.1)
 
 
 async def test_a_leader_beside_the_server_keeps_its_lease_through_any_request() -> None:
-    """Both in one event loop, and the lead would be lost after two seconds without a renewal."""
+    """Both in one event loop, and the lead would be lost after a second and a half without a renewal."""
     server = await started()
 
     async def lead() -> None:

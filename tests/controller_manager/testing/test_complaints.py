@@ -187,7 +187,7 @@ async def test_one_that_may_lose_its_lead_ends_as_the_test_expects() -> None:
         assert replica.has_ended
 
 
-@pytest.mark.virtual(seeds=50)
+@pytest.mark.virtual(seeds=20)
 async def test_faults_do_not_cost_the_only_manager_its_lead() -> None:
     async with Cluster() as cluster:
         await cluster.manage("--controllers=endpoint", faults=0.2)
