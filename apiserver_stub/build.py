@@ -1,7 +1,7 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -109,9 +109,9 @@ class ApiServer:
         self._offload = offload
         self._addresses = addresses
 
-    async def handle(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
-        return await self.server.handle(request)
+        return self.server.handle(request)
 
     async def start(self) -> None:
         """Read the store and bring about what every cluster has. Raises `Unusable`."""

@@ -35,14 +35,14 @@ class LimitRanges:
 
     def fill(self, request: AdmissionRequest) -> None:
         """Give the containers of a new pod, or of one that is resized, what they do not say themselves."""
-        if request.kind.storage != _PODS or not _concerned(request):
+        if request.kind.storage != _PODS or not self._store.count(_RANGES) or not _concerned(request):
             return
         for limits in self._of(request.namespace):
             fill(request.tree, limits)
 
     def check(self, request: AdmissionRequest) -> None:
         """Raises `Forbidden` for what exceeds the limits."""
-        if not _concerned(request):
+        if not self._store.count(_RANGES) or not _concerned(request):
             return
         found = [why for limits in self._of(request.namespace) for why in exceeded(request.tree, limits)]
         if found:
@@ -50,8 +50,6 @@ class LimitRanges:
             raise forbidden(kind.group, kind.plural, request.name, why)
 
     def _of(self, namespace: str) -> Iterator[Sequence[Tree]]:
-        if not self._store.count(_RANGES):
-            return
         for row in self._store.snapshot(_RANGES).items(prefix=f"{namespace}/"):
             yield orjson.loads(row.data).get("spec", {}).get("limits") or ()
 

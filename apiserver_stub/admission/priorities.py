@@ -61,6 +61,7 @@ class Priorities:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._default: tuple[int, PriorityClass | None] = (-1, None)
 
     def __call__(self, request: AdmissionRequest) -> None:
         """Raises `Forbidden`."""
@@ -82,7 +83,7 @@ class Priorities:
 
     def _given(self, request: AdmissionRequest, spec: Tree) -> Tree:
         name = spec.get("priorityClassName")
-        found = self._named(name) if name else default_of(self._classes()) or _UNSAID
+        found = self._named(name) if name else self._usual() or _UNSAID
         if found is None:
             raise _refused(request, f"there is no PriorityClass {name}")
         try:
@@ -93,7 +94,7 @@ class Priorities:
     def _check_default(self, request: AdmissionRequest) -> None:
         if not request.tree.get("globalDefault"):
             return
-        default = default_of(self._classes())
+        default = self._usual()
         if default is not None and (request.operation == "create" or default.metadata.name != request.name):
             raise _refused(request, f"the PriorityClass {default.metadata.name} is the default already, and one may be")
 
@@ -101,9 +102,14 @@ class Priorities:
         row = self._store.get(_CLASSES, name)
         return None if row is None else _STORED.decode(row.data)
 
-    def _classes(self) -> list[PriorityClass]:
-        rows = self._store.snapshot(_CLASSES).items()
-        return [_STORED.decode(row.data) for row in rows if row.field("globalDefault") == "true"]
+    def _usual(self) -> PriorityClass | None:
+        """The class of pods that name none, found anew once classes have changed."""
+        changes = self._store.history(_CLASSES).end
+        if self._default[0] != changes:
+            rows = self._store.snapshot(_CLASSES).items()
+            classes = (_STORED.decode(row.data) for row in rows if row.field("globalDefault") == "true")
+            self._default = changes, default_of(classes)
+        return self._default[1]
 
 
 def _refused(request: AdmissionRequest, why: str) -> ApiError:

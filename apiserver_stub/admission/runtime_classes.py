@@ -33,6 +33,8 @@ class RuntimeClasses:
             return
         spec = request.tree.get("spec") or {}
         name = spec.get("runtimeClassName")
+        if not name and "overhead" not in spec:
+            return
         row = self._store.get(_CLASSES, name) if name else None
         if name and row is None:
             raise _refused(request, f"there is no RuntimeClass {name}")

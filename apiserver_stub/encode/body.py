@@ -1,6 +1,7 @@
 """Request bodies as trees: which media types are read, and that an object is what its URL says."""
 
 from collections.abc import Callable, Container, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -73,7 +74,12 @@ def decode_document(media: str, data: bytes) -> Body:
 
 def media_type(request: Request) -> str:
     """The media type of the body without its parameters; JSON when the request does not say."""
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower() or JSON
+    return _media_type(request.headers.get("content-type", ""))
+
+
+@lru_cache(maxsize=64)
+def _media_type(header: str) -> str:
+    return header.partition(";")[0].strip().lower() or JSON
 
 
 def is_large_request(request: Request) -> bool:

@@ -22,10 +22,9 @@ def filler(node: "Node") -> Fill:
         return leave if elements.fill is leave else _each(elements.fill, _only(elements))
     always = {name: field.default for name, field in node.fields.items() if field.default is not None}
     inner = {name: field.fill for name, field in node.fields.items() if field.fill is not leave}
-    fill_inner = _inner(inner)
     if not always:
-        return fill_inner
-    return _both(_absent(always), fill_inner) if inner else _absent(always)
+        return _inner(inner)
+    return _both(always, inner) if inner else _absent(always)
 
 
 def _only(node: "Node") -> str | None:
@@ -45,10 +44,20 @@ def _each(fill: Fill, only: str | None) -> Fill:
     return fill_each
 
 
-def _both(first: Fill, second: Fill) -> Fill:
+def _both(always: Mapping[str, Any], inner: Mapping[str, Fill]) -> Fill:
+    names, fills = tuple(always.items()), tuple(inner.items())
+    fill_inner = _of_many(inner) if len(inner) > _FEW else None
+
     def fill_both(tree: Any) -> None:
-        first(tree)
-        second(tree)
+        for name, empty in names:
+            if name not in tree:
+                tree[name] = empty.copy() if type(empty) in (list, dict) else empty
+        if fill_inner is not None:
+            fill_inner(tree)
+            return
+        for name, fill in fills:
+            if name in tree:
+                fill(tree[name])
 
     return fill_both
 

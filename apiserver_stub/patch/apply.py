@@ -56,7 +56,7 @@ def create(claim: Claim, time: str) -> Applied:
     own = difference(_declared(claim), _NOBODYS)
     tree = copied(claim.config)
     clean_tree(tree, claim.kind.schema)
-    return Applied(tree, [claim.author.entry(own, time)] if own else [])
+    return Applied(tree, [claim.author.entry_in_order(own, time)] if own else [])
 
 
 def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
@@ -73,7 +73,7 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     same = mine is not None and mine["apiVersion"] == claim.author.api_version and fields_of(mine) == own
     given_up = {} if same else _given_up(mine, declared, claim.author)
     if mine and given_up:
-        owners = [*others, claim.author.entry(declared, time)]
+        owners = [*others, claim.author.entry_in_order(declared, time)]
         tree = _pruned(tree, given_up, mine["apiVersion"], owners, versions)
     tree = copied(tree)
     clean_tree(tree, claim.kind.schema)
@@ -84,7 +84,7 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     left = disowned(others, comparison.seen_in)
     if own:
         quiet = same and comparison.seen_in(claim.author.api_version) == (None, None)
-        left.append(mine if mine and quiet else claim.author.entry(own, time))
+        left.append(mine if mine and quiet else claim.author.entry_in_order(own, time))
     if claim.author.manager == last_applied.MANAGER:
         tree = last_applied.renewed(tree, claim.config)
     return Applied(tree, in_order(left))
@@ -101,7 +101,7 @@ def _before(claim: Claim, live: Tree, time: str) -> Entries:
     """A record for an object that has none: all it has is somebody's, but not the applier's."""
     fields = typed(claim.kind.schema).born(tracked(live))
     author = claim.author._replace(manager=_BEFORE, operation=UPDATE)
-    return [author.entry(fields, time)] if fields else []
+    return [author.entry_in_order(fields, time)] if fields else []
 
 
 def _given_up(mine: Entry | None, declared: Fields, author: Author) -> Fields:

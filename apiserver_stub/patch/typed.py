@@ -39,7 +39,8 @@ class Typed(ABC):
 
     @abstractmethod
     def declared(self, value: Any) -> Fields:
-        """The fields below a value that an applied configuration names; containers only where they are elements.
+        """The fields below a value that an applied configuration names; containers only where they are elements;
+        in order.
 
         Raises `IndistinctError`.
         """

@@ -37,7 +37,7 @@ class Elementwise(Typed):
             step = self.step(element)
             self._check(step, again=step in found)
             found[step] = as_member(self._below(step, element))
-        return found
+        return {step: found[step] for step in sorted(found)}
 
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""

@@ -15,13 +15,12 @@ _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of f
 
 class _Layout(NamedTuple):
     """What objects with the same names have in common: `whole`, themselves and the steps to all their values, `steps`
-    the same without themselves, both in order; `ones`, the steps to values that are one; and the other values, each
-    with whether it is there from the start.
+    the same without themselves, both in order; and the values that are not one, each with whether it is there from the
+    start.
     """
 
     whole: Fields
     steps: Fields
-    ones: Fields
     others: tuple[tuple[str, str, Typed, bool], ...]
 
 
@@ -39,8 +38,8 @@ class Members(Typed):
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
         found: Fields = {}
-        for name, inner in value.items():
-            kind = self.type_of(name)
+        for name in sorted(value):
+            inner, kind = value[name], self.type_of(name)
             if kind.one:
                 found[to_field(name)] = LEAF
             elif inner is not None:
@@ -141,12 +140,14 @@ class Struct(Members):
         names = tuple(value)
         layout = self._layouts.get(names) or self._laid_out(names)
         if not layout.others:
-            return layout.ones
-        found = layout.ones.copy()
+            return layout.steps
+        found = layout.steps.copy()
         for name, step, _, _ in layout.others:
             inner = value[name]
             if inner is not None and ((below := self._below(name, inner)) or inner == {}):
                 found[step] = below
+            else:
+                del found[step]
         return found
 
     def whole(self, value: Any) -> Fields:
@@ -179,8 +180,7 @@ class Struct(Members):
     def _laid_out(self, names: tuple[str, ...]) -> _Layout:
         types = [(name, to_field(name), self.type_of(name), name in self._always) for name in sorted(names)]
         steps: Fields = {step: LEAF for _, step, _, _ in types}
-        ones: Fields = {step: LEAF for _, step, kind, _ in types if kind.one}
-        layout = _Layout(as_member(steps), steps, ones, tuple(row for row in types if not row[2].one))
+        layout = _Layout(as_member(steps), steps, tuple(row for row in types if not row[2].one))
         if len(self._layouts) < _MOST_LAYOUTS:
             self._layouts[names] = layout
         return layout

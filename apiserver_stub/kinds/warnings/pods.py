@@ -34,6 +34,7 @@ VOLUMES: Mapping[str, str] = MappingProxyType({
     "cephfs": "deprecated in v1.28, without effect since v1.31",
     "rbd": "deprecated in v1.28, without effect since v1.31",
 })  # fmt: skip
+_OLD = ".alpha.kubernetes.io/"  # in the names of all annotations that fields have replaced here
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -56,7 +57,8 @@ def of_template(template: Any, at: At) -> list[str]:
     """A pod, or the template of pods at a place."""
     spec = (template or {}).get("spec") or {}
     here = (at, "spec")
-    told = _of_annotations(template, spec, at) if (template or {}).get("metadata", {}).get("annotations") else []
+    annotations = (template or {}).get("metadata", {}).get("annotations") or ()
+    told = _of_annotations(template, spec, at) if any(_OLD in name for name in annotations) else []
     for field, look in _LOOKS.items():
         if field in spec:
             told += look(spec[field], (here, field))

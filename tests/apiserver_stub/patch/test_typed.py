@@ -73,9 +73,10 @@ def test_what_a_new_value_has(things, name: str) -> None:
         {"settings": {"z": "1"}, "free": {"b": {"d": 1, "c": 2}, "a": 1}, "mode": "m"},
     ],
 )
-def test_what_a_new_value_has_is_in_order(things, value: Tree) -> None:
-    found = typed(things.node).born({"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}})
-    assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
+def test_sets_of_a_whole_value_are_in_order(things, value: Tree) -> None:
+    kind, tree = typed(things.node), {"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}}
+    for found in (kind.born(tree), kind.whole(tree), kind.declared(tree)):
+        assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
 
 
 # From one `spec` to another: what is changed, and what is removed.
