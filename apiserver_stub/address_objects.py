@@ -8,7 +8,7 @@ from ipaddress import ip_address
 import msgspec
 
 from apiserver_stub.bootstrap.objects import Handle, Objects, Tree
-from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.store.errors import Corrupt
 from apiserver_stub.store.row import Row
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import ApiError

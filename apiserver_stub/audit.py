@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 HEADER = "audit-id"
 _PREFIX = 24  # characters of a UUID before its last group, which counts
@@ -21,6 +21,6 @@ class AuditIds:
         if given:
             return given
         if not self._prefix:
-            self._prefix = chance().uid()[:_PREFIX]
+            self._prefix = random_source().uid()[:_PREFIX]
         self._count += 1
         return f"{self._prefix}{self._count:012x}"

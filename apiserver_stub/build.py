@@ -13,10 +13,10 @@ from apiserver_stub.admission import (
     CertificateRequests,
     NamespaceLifecycle,
     ServiceAddresses,
-    restrict_subjects,
-    tolerate_illness,
+    certificate_subject_restriction,
+    default_toleration_seconds,
 )
-from apiserver_stub.admission.autoscalers import keep_one
+from apiserver_stub.admission.autoscalers import refuse_scale_to_zero
 from apiserver_stub.admission.chain import Only
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.node_taints import taint_new_node
@@ -24,16 +24,16 @@ from apiserver_stub.admission.priorities import Priorities
 from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.chain import Authenticator, Who
+from apiserver_stub.authn.chain import Authenticator, RequestAuthenticator
 from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
-from apiserver_stub.authz.chain import Authorizer, May, Opinion, always_allow
+from apiserver_stub.authz.chain import Authorizer, AuthorizerChain, Decision, always_allow
 from apiserver_stub.authz.reviews import AccessReviews
 from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.call import User
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
@@ -55,19 +55,19 @@ from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pages import Pages
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Reviews
-from apiserver_stub.server import Desks, Gate, Server
+from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.metrics import StoreMetrics
-from apiserver_stub.store.row import flaw_of
+from apiserver_stub.store.row import decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
 from apiserver_stub.telemetry import StoredObjects, Telemetry
-from apiserver_stub.verbs import Features, Limits, Tools, Verbs
+from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -171,7 +171,7 @@ def build(
     """
     serving, access = options[ServingOptions], options[AccessOptions]
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
-    may = May([_AUTHORIZERS[mode] for mode in access.authorization_mode])
+    may = AuthorizerChain([_AUTHORIZERS[mode] for mode in access.authorization_mode])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
     StoreMetrics(store, runtime.registry)
@@ -185,7 +185,7 @@ def build(
     questions = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(
-        Tools(
+        RequestScope(
             store,
             hub,
             kinds,
@@ -203,9 +203,9 @@ def build(
     health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble, HOOKS)
     progress.checks_in(health)
     server = Server(
-        Gate(health.answer, Who(authenticators), may),
+        Filters(health.answer, RequestAuthenticator(authenticators), may),
         kinds,
-        Desks(
+        Handlers(
             Pages(
                 kinds,
                 runtime.registry,
@@ -217,7 +217,7 @@ def build(
             verbs.answer,
             serving.request_timeout,
         ),
-        _forms(features, offload),
+        _negotiator(features, offload),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
@@ -237,19 +237,23 @@ def _health_of(store: Store) -> Ask:
 
 
 def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
-    lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.fleeting}
+    lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return Store(backend or _backend(options, log), retention, log=log, rules=Rules(flaw_of, lifetimes))
+    return Store(backend or _backend(options, log), retention, log=log, rules=Rules(decode_error_of, lifetimes))
 
 
-def _admission(store: Store, may: May, network: NetworkOptions, features: FeatureOptions) -> Admission:
+def _admission(store: Store, may: AuthorizerChain, network: NetworkOptions, features: FeatureOptions) -> Admission:
     def allows(user: User, verb: str, signer: str) -> bool:
-        signers = Route(verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
-        return may.judge(user, signers).opinion is Opinion.ALLOW
+        signers = RequestInfo(verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
+        return may.authorize(user, signers).decision is Decision.ALLOW
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
-    to_zero = () if features.enabled(SCALE_TO_ZERO) else (Only(keep_one, ("horizontalpodautoscalers.autoscaling",)),)
+    to_zero = (
+        ()
+        if features.enabled(SCALE_TO_ZERO)
+        else (Only(refuse_scale_to_zero, ("horizontalpodautoscalers.autoscaling",)),)
+    )
     namespaces = NamespaceLifecycle(store.get)
     limits, priorities = LimitRanges(store), Priorities(store)
     first = (
@@ -258,13 +262,13 @@ def _admission(store: Store, may: May, network: NetworkOptions, features: Featur
         Only(limits.check, (_PODS, "persistentvolumeclaims")),
         Only(PodAccounts(store), (_PODS,)),
         Only(priorities, (_PODS, f"priorityclasses.scheduling.{GROUP_DOMAIN}")),
-        Only(tolerate_illness, (_PODS,)),
+        Only(default_toleration_seconds, (_PODS,)),
         Only(RuntimeClasses(store), (_PODS,)),
         Only(taint_new_node, ("nodes",)),
         Only(requests.sender, (REQUESTS,)),
         *to_zero,
     )
-    of_requests = (Only(requests.verdict, (REQUESTS,)), Only(restrict_subjects, (REQUESTS,)))
+    of_requests = (Only(requests.verdict, (REQUESTS,)), Only(certificate_subject_restriction, (REQUESTS,)))
     return Admission(first, (namespaces, *of_requests, Only(addresses, (SERVICES,))))
 
 
@@ -281,10 +285,10 @@ def _key_folder(options: Parsed) -> Path | None:
     return Path(options[CertificateOptions].cert_dir or storage.data_dir)
 
 
-def _forms(features: FeatureOptions, offload: Offload) -> Forms:
+def _negotiator(features: FeatureOptions, offload: Offload) -> ContentNegotiator:
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
-    return Forms(offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
+    return ContentNegotiator(offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
 
 
 def _host(serving: ServingOptions) -> str:

@@ -1,4 +1,4 @@
-"""What the hall passes along: who asks for what (`Call`), and what the verbs answer (`Reply`) before it is encoded."""
+"""What the handler chain passes along: who asks for what (`APIRequest`), and what verbs answer before it is encoded."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -6,9 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.store.row import Row
-from apiserver_stub.watch.lines import Represent
+from apiserver_stub.watch.event_encoder import EventEncoder
 from controller_manager.api.wire import Request
 
 Tree = dict[str, Any]
@@ -25,16 +25,16 @@ class User(Struct, frozen=True):
     extra: Mapping[str, tuple[str, ...]] = _NO_EXTRA
 
 
-class Call(Struct, frozen=True):
+class APIRequest(Struct, frozen=True):
     """A request for a resource, understood: `verb` is get, list, watch, create, update, patch, delete or
-    deletecollection (document 1, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
+    deletecollection (API concepts, Verbs); `name` and `subresource` may be empty; `query` holds the last value of
     each parameter.
     """
 
     request: Request
     user: User
     verb: str
-    kind: Kind
+    kind: ResourceInfo
     namespace: str
     name: str
     subresource: Subresource | None
@@ -67,7 +67,7 @@ class Items(Struct, frozen=True):
 class Stream(Struct, frozen=True):
     """A watch: `open(represent)` yields ready-to-send chunks of events told in that way."""
 
-    open: Callable[[Represent], AsyncIterator[bytes]]
+    open: Callable[[EventEncoder], AsyncIterator[bytes]]
 
 
 class Reply(Struct, frozen=True):
@@ -78,5 +78,5 @@ class Reply(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
-Answer = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[APIRequest], Awaitable[Reply]]
 """Answers a call, or raises the refusal."""

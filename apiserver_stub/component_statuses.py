@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from apiserver_stub.call import Answer, Call, Item, Items, Reply, Tree
+from apiserver_stub.call import APIRequest, Handler, Item, Items, Reply, Tree
 from apiserver_stub.encode.json import encode
 from apiserver_stub.store.row import Row
-from apiserver_stub.verbs.rows import missing
 from apiserver_stub.verbs.selection import select
+from apiserver_stub.verbs.storage import object_not_found
 from controller_manager.api.errors import MethodNotAllowed
 from controller_manager.base.tasks import all_of
 
@@ -22,15 +22,15 @@ class ComponentStatuses:
     def __init__(self, components: Mapping[str, Ask]) -> None:
         self._components = components
 
-    def answers(self) -> Mapping[tuple[str, str], Answer]:
+    def answers(self) -> Mapping[tuple[str, str], Handler]:
         """What answers calls, by group and plural of their kind."""
         return {("", _PLURAL): self.answer}
 
-    async def answer(self, call: Call) -> Reply:
+    async def answer(self, call: APIRequest) -> Reply:
         """How one component is or, for a list, each that the selectors choose."""
         if call.verb == "get":
             if call.name not in self._components:
-                raise missing(call)
+                raise object_not_found(call)
             return Reply(Item((await self._row(call.name)).data))
         if call.verb != "list":
             raise MethodNotAllowed("component statuses can only be read")

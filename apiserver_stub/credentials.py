@@ -14,7 +14,7 @@ from cryptography.exceptions import InvalidSignature
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.base.clock import utc_now
 from controller_manager.serving.files import write_atomically
-from controller_manager.serving.tls import Pair, alternative_name, check_authority, issue, make_ca
+from controller_manager.serving.tls import KeyPair, alternative_name, check_authority, issue, make_ca
 
 _CLUSTER = "cluster"
 YEAR = timedelta(days=365)
@@ -59,8 +59,8 @@ class Authority:
             return False
         return True
 
-    def _read(self, known: Pair | None = None) -> Pair:
-        pair = Pair(self.certificate_file.read_bytes(), self.key_file.read_bytes())
+    def _read(self, known: KeyPair | None = None) -> KeyPair:
+        pair = KeyPair(self.certificate_file.read_bytes(), self.key_file.read_bytes())
         if pair != known:
             try:
                 check_authority(pair)
@@ -126,7 +126,7 @@ class Authorities:
         key = {"client-certificate": held.name, "client-key": held.name}
         _write_kubeconfig(file, server, self.serving.pair.certificate, key, identity.user)
 
-    def _issue_client(self, identity: Identity) -> Pair:
+    def _issue_client(self, identity: Identity) -> KeyPair:
         pair = self.clients.pair
         return issue(pair, identity.user, identity.groups, client=True, days=self._days)
 

@@ -1,4 +1,4 @@
-"""How far the server has come, and the health checks that tell (document 1, Health check output)."""
+"""How far the server has come, and the health checks that tell (API concepts, Health check output)."""
 
 import sys
 from collections.abc import Callable, Iterable

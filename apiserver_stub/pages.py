@@ -8,7 +8,7 @@ from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
-from apiserver_stub.parse import Route, not_allowed
+from apiserver_stub.parse import RequestInfo, not_allowed
 from apiserver_stub.version import version_page
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.pages import metrics_page
@@ -41,7 +41,7 @@ class Pages:
         }
         self._discovery = Discovery(kinds, (*self._fixed, *_ELSEWHERE), address)
 
-    async def answer(self, request: Request, route: Route) -> Response:
+    async def answer(self, request: Request, route: RequestInfo) -> Response:
         """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
         path = route.path.rstrip("/")
         response = await self._find(request, path)

@@ -1,10 +1,10 @@
-"""What a request's method, path and query ask for (document 1, Resource URI shapes); pure."""
+"""What a request's method, path and query ask for (API concepts, Resource URI shapes); pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from apiserver_stub.kinds.kind import Kind, Subresource
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -17,7 +17,7 @@ _PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else
 _OF_NAMESPACES = frozenset({"status", "finalize"})
 
 
-class Route(NamedTuple):
+class RequestInfo(NamedTuple):
     """A request's attributes: what authorization looks at and what is served.
 
     `resource` is empty for a path that addresses no resource (`/version`, discovery); then `verb` is the HTTP
@@ -34,17 +34,17 @@ class Route(NamedTuple):
     name: str = ""
 
 
-def parse(method: str, path: str, query: Mapping[str, str]) -> Route:
+def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
     """Understand a request. Raises `BadRequest`, `NotFound` or `MethodNotAllowed`."""
     parts = _segments(path)
     if parts[0] == "api" and len(parts) > 2:
         return _resource(method, path, ("", parts[1]), parts[2:], query)
     if parts[0] == "apis" and len(parts) > 3:
         return _resource(method, path, (parts[1], parts[2]), parts[3:], query)
-    return Route(method.lower(), path)
+    return RequestInfo(method.lower(), path)
 
 
-def resolve(route: Route, kinds: Kinds) -> tuple[Kind, Subresource | None]:
+def resolve(route: RequestInfo, kinds: Kinds) -> tuple[ResourceInfo, Subresource | None]:
     """The kind a route addresses. Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks."""
     kind = kinds.find(route.group, route.version, route.resource)
     if kind is None:
@@ -94,7 +94,7 @@ def _allows(path: str, method: str, kinds: Kinds) -> bool:
     return bool(route.resource) or method == "GET"
 
 
-def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], query: Mapping[str, str]) -> Route:
+def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], query: Mapping[str, str]) -> RequestInfo:
     verb = _VERBS.get(method)
     if verb is None:
         raise not_allowed()
@@ -114,7 +114,7 @@ def _resource(method: str, path: str, of: tuple[str, str], parts: list[str], que
         parts = parts[:3]
     resource, name, subresource = (*parts, "", "")[:3]
     watch = watch or (verb == "get" and not name and is_on(query, "watch"))
-    return Route(_precise(verb, name, subresource, watch), path, *of, resource, subresource, namespace, name)
+    return RequestInfo(_precise(verb, name, subresource, watch), path, *of, resource, subresource, namespace, name)
 
 
 def _precise(verb: str, name: str, subresource: str, watch: bool) -> str:
@@ -141,14 +141,14 @@ def _segments(path: str) -> list[str]:
     return parts
 
 
-def _check_across_namespaces(route: Route) -> None:
+def _check_across_namespaces(route: RequestInfo) -> None:
     if route.name:
         raise unknown()
     if route.verb not in {"list", "watch"}:
         raise not_allowed()
 
 
-def _is_namespace_itself(route: Route) -> bool:
+def _is_namespace_itself(route: RequestInfo) -> bool:
     return route.resource == "namespaces" and route.namespace == route.name
 
 

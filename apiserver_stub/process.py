@@ -17,7 +17,7 @@ from apiserver_stub.certificates import ServerCertificates, close_folders
 from apiserver_stub.component_statuses import Ask
 from apiserver_stub.flags import LogOptions, ServingOptions
 from apiserver_stub.server import on_behalf
-from apiserver_stub.store.refusals import Unusable
+from apiserver_stub.store.errors import Unusable
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
@@ -25,8 +25,8 @@ from controller_manager.base.unhandled import unhandled
 from controller_manager.base.watchdog import Watchdog
 from controller_manager.options import Parsed
 from controller_manager.serving.contexts import Contexts
+from controller_manager.serving.http_server import HTTPServer, Limits
 from controller_manager.serving.probe import probe
-from controller_manager.serving.site import Limits, Site
 from controller_manager.serving.trust import Trust
 
 _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
@@ -74,7 +74,7 @@ async def serve(options: Parsed, runtime: Runtime) -> None:
 
 
 async def _serve_until_signal(
-    api: ApiServer, site: Site, options: Parsed, certificates: ServerCertificates, runtime: Runtime
+    api: ApiServer, site: HTTPServer, options: Parsed, certificates: ServerCertificates, runtime: Runtime
 ) -> None:
     serving, log = options[ServingOptions], runtime.log("main")
     stop = _on_signals()
@@ -104,10 +104,10 @@ def _on_signals() -> asyncio.Event:
     return stop
 
 
-def _site(handle: Handle, options: Parsed, contexts: Contexts) -> Site:
+def _site(handle: Handle, options: Parsed, contexts: Contexts) -> HTTPServer:
     serving = options[ServingOptions]
     limits = Limits(body=serving.max_request_bytes)
-    return Site(handle, serving.bind_address, serving.secure_port, contexts, limits=limits)
+    return HTTPServer(handle, serving.bind_address, serving.secure_port, contexts, limits=limits)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from apiserver_stub.call import Answer, Call, Item, Reply, Tree
+from apiserver_stub.call import APIRequest, Handler, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.trees import put_in
 from controller_manager.api.errors import BadRequest
@@ -15,9 +15,9 @@ M = TypeVar("M", bound=Model)
 # What of metadata is a server's to say, and of a question nobody's.
 _NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
-Review = Callable[[Call, Tree], Tree]
+Review = Callable[[APIRequest, Tree], Tree]
 """Answers a question with the status of the object."""
-Read = Callable[[Call], Awaitable[tuple[Tree, tuple[str, ...]]]]
+Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
 """The object a call carries, fitted to its schema, and what the caller is warned of."""
 
 
@@ -28,11 +28,11 @@ class Reviews:
         self._table = table
         self._read = read
 
-    def answers(self) -> Mapping[tuple[str, str], Answer]:
+    def answers(self) -> Mapping[tuple[str, str], Handler]:
         """What answers calls, by group and plural of their kind."""
         return dict.fromkeys(self._table, self.answer)
 
-    async def answer(self, call: Call) -> Reply:
+    async def answer(self, call: APIRequest) -> Reply:
         """The question with its answer."""
         review = self._table[call.kind.group, call.kind.plural]
         tree, warnings = await self._read(call)

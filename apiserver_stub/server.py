@@ -1,4 +1,4 @@
-"""The hall: every request walks straight through it, from what it asks to what is answered; it knows no sockets."""
+"""The handler chain: every request passes straight through it, from request info to the answer; it knows no sockets."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from types import FrameType
 
 from apiserver_stub.audit import HEADER, AuditIds
-from apiserver_stub.call import Answer, Call, User
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.call import APIRequest, Handler, User
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.parse import Route, last_values, methods, parse, resolve
+from apiserver_stub.parse import RequestInfo, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
@@ -17,7 +17,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
 
-Page = Callable[[Request, Route], Awaitable[Response]]
+Page = Callable[[Request, RequestInfo], Awaitable[Response]]
 Probe = Callable[[Request], Response | None]
 
 _ALWAYS = {"cache-control": "no-cache, private"}
@@ -25,27 +25,27 @@ _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
-    """Who a caller is, and what it may do; `who` and `may` raise the refusal. `probe` answers health paths."""
+class Filters:
+    """What decides on a request: `authenticate` and `authorize` raise the refusal; `probe` answers health paths."""
 
     probe: Probe
-    who: Callable[[Request], User]
-    may: Callable[[User, Route], None]
+    authenticate: Callable[[Request], User]
+    authorize: Callable[[User, RequestInfo], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Desks:
+class Handlers:
     """Who answers: `page` the paths that address no resource, `answer` the others, writes within `patience` seconds."""
 
     page: Page
-    answer: Answer
+    answer: Handler
     patience: float = 60.0
 
 
 def on_behalf(frame: FrameType) -> str:
     """The request a frame of this module answers, and of whom, as far as it is known; empty for other frames."""
     if frame.f_code is Server._serve.__code__:
-        call: Call = frame.f_locals["call"]
+        call: APIRequest = frame.f_locals["call"]
         return f"{call.request.method} {call.request.path!a} of {call.user.name!a}"
     if frame.f_code is Server.handle.__code__:
         request: Request = frame.f_locals["request"]
@@ -56,11 +56,19 @@ def on_behalf(frame: FrameType) -> str:
 class Server:
     """Answers every request; the one place of the API server where errors end."""
 
-    def __init__(self, gate: Gate, kinds: Kinds, desks: Desks, forms: Forms, telemetry: Telemetry, log: Logger) -> None:
-        self._gate = gate
+    def __init__(
+        self,
+        filters: Filters,
+        kinds: Kinds,
+        handlers: Handlers,
+        negotiator: ContentNegotiator,
+        telemetry: Telemetry,
+        log: Logger,
+    ) -> None:
+        self._filters = filters
         self._kinds = kinds
-        self._desks = desks
-        self._forms = forms
+        self._handlers = handlers
+        self._negotiator = negotiator
         self._telemetry = telemetry
         self._log = log
         self._audit_ids = AuditIds()
@@ -76,7 +84,7 @@ class Server:
         if route is not None and route.verb == "watch":
             response = self._telemetry.long_running(request, route, response)
         elif request.method == "GET":
-            response = self._forms.pack(request, response)
+            response = self._negotiator.pack(request, response)
         seconds = monotonic() - started
         self._telemetry.count(request, route, response.status, seconds)
         if self._log.shows(DEBUG):
@@ -85,46 +93,46 @@ class Server:
         headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
         return Response(response.status, headers, response.body, response.repeated)
 
-    async def _answer(self, request: Request) -> tuple[Route | None, Response]:
+    async def _answer(self, request: Request) -> tuple[RequestInfo | None, Response]:
         """The answer, and the route of a resource that there is."""
         known = None
         try:
-            user = self._gate.who(request)
+            user = self._filters.authenticate(request)
             query = last_values(request.query)
             route = parse(request.method, request.path, query)
-            self._gate.may(user, route)
+            self._filters.authorize(user, route)
             asked = 0.0 if route.verb == "watch" else request_timeout(query)
             if not route.resource:
-                return None, self._gate.probe(request) or await self._desks.page(request, route)
+                return None, self._filters.probe(request) or await self._handlers.page(request, route)
             kind, part = resolve(route, self._kinds)
             known = route
             if request.unread is not None:
                 request = await request.received(user.name)
             namespace = route.namespace if kind.namespaced else ""
-            call = Call(request, user, route.verb, kind, namespace, route.name, part, query)
+            call = APIRequest(request, user, route.verb, kind, namespace, route.name, part, query)
             return known, await self._serve(call, asked)
         except ApiError as refusal:
             return known, self._refused(refusal, request)
-        except Exception:  # noqa: BLE001  # the hall, where errors end
+        except Exception:  # noqa: BLE001  # the handler chain, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             failure = InternalError("the request failed inside the server, whose log says why")
-            return known, self._forms.refuse(failure, request)
+            return known, self._negotiator.refuse(failure, request)
 
     def _refused(self, refusal: ApiError, request: Request) -> Response:
-        response = self._forms.refuse(refusal, request)
+        response = self._negotiator.refuse(refusal, request)
         if not isinstance(refusal, MethodNotAllowed):
             return response
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
         return Response(response.status, {**response.headers, **allowed}, response.body)
 
-    async def _serve(self, call: Call, asked: float) -> Response:
-        form = self._forms.check(call)
+    async def _serve(self, call: APIRequest, asked: float) -> Response:
+        representation = self._negotiator.check(call)
         if call.verb in _READS:
-            return await self._forms.respond(call, form, await self._desks.answer(call))
-        patience = self._desks.patience
+            return await self._negotiator.respond(call, representation, await self._handlers.answer(call))
+        patience = self._handlers.patience
         try:
             async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
-                return await self._forms.respond(call, form, await self._desks.answer(call))
+                return await self._negotiator.respond(call, representation, await self._handlers.answer(call))
         except TimeoutError:
             why = "the request did not complete within the allotted time: it is unknown whether anything was written"
             raise Timeout(why) from None

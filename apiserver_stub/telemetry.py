@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import RequestInfo
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
@@ -87,14 +87,14 @@ class Telemetry(Collector):
         """Its answer is made; a watch goes on as `long_running`."""
         self._under_way[kind] -= 1
 
-    def count(self, request: Request, route: Route | None, status: int, seconds: float) -> None:
+    def count(self, request: Request, route: RequestInfo | None, status: int, seconds: float) -> None:
         """Note an answer; `route` is None if it addressed no known resource."""
         labels = _of_page(request) if route is None else _of_route(request, route)
         self._requests.add(*labels, str(status))
         if labels[0] != "WATCH":
             self._durations.observe(seconds, *labels)
 
-    def long_running(self, request: Request, route: Route, response: Response) -> Response:
+    def long_running(self, request: Request, route: RequestInfo, response: Response) -> Response:
         """The same answer, which counts as a watch until its reader closes the stream."""
         if isinstance(response.body, bytes):
             return response
@@ -154,7 +154,7 @@ def _split(counts: Iterable[tuple[str, int]]) -> Iterable[tuple[tuple[str, str, 
     return ((resource.partition("."), count) for resource, count in counts)
 
 
-def _of_route(request: Request, route: Route) -> Labels:
+def _of_route(request: Request, route: RequestInfo) -> Labels:
     verb, _, group, version, resource, subresource, namespace, name = route
     shown = _VERBS.get(verb) or verb.upper()
     if verb == "patch" and request.headers.get("content-type", "").startswith(_APPLY):

@@ -16,7 +16,7 @@ from benchmarks.harness import Result, pod
 from controller_manager.api.core import ENDPOINTS, PODS, Endpoints, Pod
 from controller_manager.api.model import Object
 from controller_manager.api.wire import Request, Response
-from controller_manager.client import JSON, PROTOBUF, Bodies, Client, InProcessTransport
+from controller_manager.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
 from controller_manager.client.inprocess import Handle
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
@@ -44,7 +44,7 @@ async def run() -> list[Result]:
 
 async def _in_turn(handle: Handle, make: Make, write: Write) -> list[tuple[float, float]]:
     """Microseconds of CPU of a write as JSON and in protobuf, round by round."""
-    clients = [Client(InProcessTransport(handle), bodies=Bodies(media)) for media in (JSON, PROTOBUF)]
+    clients = [Client(InProcessTransport(handle), bodies=RequestEncoder(media)) for media in (JSON, PROTOBUF)]
     rounds = []
     for number in range(ROUNDS + 1):
         as_json, in_protobuf = [

@@ -12,7 +12,7 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import key_of
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.client import Client
-from controller_manager.controller import Change, Informer, Informers, Key, Rule
+from controller_manager.controller import Change, Informer, Informers, Key, PolicyRule
 
 from ._slices import Arrangement, Writes
 
@@ -23,12 +23,12 @@ SETTLING = 1.0
 PER_SYNC = tuple(float(2**power) for power in range(1, 16))
 
 RULES = (
-    Rule(
+    PolicyRule(
         groups=(ENDPOINT_SLICES.group,),
         resources=("endpointslices",),
         verbs=("get", "list", "watch", "create", "update", "delete"),
     ),
-    Rule(groups=(ENDPOINT_SLICES.group,), resources=("endpointslices/restricted",), verbs=("create",)),
+    PolicyRule(groups=(ENDPOINT_SLICES.group,), resources=("endpointslices/restricted",), verbs=("create",)),
 )
 
 

@@ -23,7 +23,7 @@ from controller_manager.api.reviews import (
 )
 from controller_manager.api.timestamps import time_of
 from controller_manager.base.clock import utc_now
-from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 from controller_manager.options import Options
 
 from ._certificate_requests import (
@@ -108,7 +108,7 @@ class CertificateApprover:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="certificatesigningrequest-approving-controller",
         queue="certificate",
         aliases=("csrapproving",),
@@ -118,10 +118,10 @@ SPECS = (
         workers=lambda _: _WORKERS,
         watches=(For(REQUESTS),),
         rbac=(
-            Rule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch")),
-            Rule(groups=(GROUP,), resources=("certificatesigningrequests/approval",), verbs=("update",)),
-            Rule(groups=(GROUP,), resources=("signers",), verbs=("approve",), names=(NODE_CLIENT,)),
-            Rule(groups=("authorization.k8s.io",), resources=("subjectaccessreviews",), verbs=("create",)),
+            PolicyRule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=(GROUP,), resources=("certificatesigningrequests/approval",), verbs=("update",)),
+            PolicyRule(groups=(GROUP,), resources=("signers",), verbs=("approve",), names=(NODE_CLIENT,)),
+            PolicyRule(groups=("authorization.k8s.io",), resources=("subjectaccessreviews",), verbs=("create",)),
         ),
     ),
 )

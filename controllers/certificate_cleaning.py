@@ -16,7 +16,7 @@ from controller_manager.api.certificates import (
 from controller_manager.api.errors import NotFound
 from controller_manager.api.timestamps import parse_time, told
 from controller_manager.base.clock import utc_now
-from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 from controller_manager.options import Options
 
 DONE = timedelta(hours=1)
@@ -60,7 +60,7 @@ class CertificateCleaner:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="certificatesigningrequest-cleaner-controller",
         aliases=("csrcleaner",),
         service_account="certificate-controller",
@@ -68,7 +68,9 @@ SPECS = (
         options=CleaningOptions,
         watches=(For(REQUESTS),),
         rbac=(
-            Rule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch", "delete")),
+            PolicyRule(
+                groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch", "delete")
+            ),
         ),
     ),
 )

@@ -31,7 +31,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base import clock
 from controller_manager.base.metrics import Family, Histograms
-from controller_manager.controller import Change, Context, Informers, Key, Mapped, Rule, Spec
+from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
 
 from ._serving import LEADER, TRIGGER_TIME, is_gone, namespace_terminates
@@ -276,7 +276,7 @@ def service_without_selector(_: Informers, change: Change[Service]) -> Iterator[
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="endpointslice-mirroring-controller",
         queue="endpoint_slice_mirroring",
         aliases=("endpointslicemirroring",),
@@ -301,8 +301,8 @@ SPECS = (
             ),
         ),
         rbac=(
-            Rule(groups=("",), resources=("services", "endpoints"), verbs=("get", "list", "watch")),
-            Rule(groups=("",), resources=("endpoints/finalizers",), verbs=("update",)),
+            PolicyRule(groups=("",), resources=("services", "endpoints"), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("endpoints/finalizers",), verbs=("update",)),
             *RULES,
         ),
     ),

@@ -13,7 +13,7 @@ from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
 from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import Add, Context, Key, Mapped, Requeue, Rule, Spec, key_of
+from controller_manager.controller import Add, Context, ControllerSpec, Key, Mapped, PolicyRule, Requeue, key_of
 from controller_manager.options import Int32, Options, flag
 
 from ._disruption import disruption, status_patch
@@ -157,7 +157,7 @@ class PodGarbageCollector:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="pod-garbage-collector-controller",
         queue="orphaned_pods_nodes",
         aliases=("podgc",),
@@ -167,9 +167,9 @@ SPECS = (
         # A change wakes nobody: the next pass sees it.
         watches=(Mapped(PODS), Mapped(NODES)),
         rbac=(
-            Rule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
-            Rule(groups=("",), resources=("pods/status",), verbs=("patch",)),
-            Rule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
         ),
     ),
 )

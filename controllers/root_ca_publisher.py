@@ -13,7 +13,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import ConfigError
-from controller_manager.controller import Add, Context, For, Key, Mapped, Rule, Spec, key_of
+from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
 from controller_manager.options import Options, flag
 
 from ._namespaces import is_ending, namespace_of, takes_content
@@ -146,7 +146,7 @@ def check(options: RootCaPublisherOptions) -> None:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="root-ca-certificate-publisher-controller",
         queue="root_ca_cert_publisher",
         aliases=("root-ca-cert-publisher",),
@@ -156,8 +156,8 @@ SPECS = (
         check=check,
         watches=(For(NAMESPACES), Mapped(CONFIG_MAPS, namespace_of, fields=_OF_THAT_NAME)),
         rbac=(
-            Rule(groups=("",), resources=("namespaces", "configmaps"), verbs=("list", "watch")),
-            Rule(groups=("",), resources=("configmaps",), verbs=("create", "update")),
+            PolicyRule(groups=("",), resources=("namespaces", "configmaps"), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("configmaps",), verbs=("create", "update")),
         ),
     ),
 )

@@ -4,7 +4,7 @@ from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.core import NAMESPACES
 from controller_manager.api.errors import AlreadyExists, ApiError
 from controller_manager.api.model import ObjectMeta
-from controller_manager.controller import Context, For, Key, Mapped, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule
 from controller_manager.options import Options
 
 from ._namespaces import is_ending, namespace_of, takes_content
@@ -49,7 +49,7 @@ class ServiceAccountController:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="serviceaccount-controller",
         queue="serviceaccount",
         aliases=("serviceaccount",),
@@ -58,8 +58,8 @@ SPECS = (
         options=ServiceAccountOptions,
         watches=(For(NAMESPACES), Mapped(_ACCOUNTS, namespace_of, fields=_OF_THAT_NAME)),
         rbac=(
-            Rule(groups=("",), resources=("namespaces", "serviceaccounts"), verbs=("list", "watch")),
-            Rule(groups=("",), resources=("serviceaccounts",), verbs=("create",)),
+            PolicyRule(groups=("",), resources=("namespaces", "serviceaccounts"), verbs=("list", "watch")),
+            PolicyRule(groups=("",), resources=("serviceaccounts",), verbs=("create",)),
         ),
     ),
 )

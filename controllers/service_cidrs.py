@@ -18,14 +18,14 @@ from controller_manager.base.clock import utc_now
 from controller_manager.controller import (
     Change,
     Context,
+    ControllerSpec,
     For,
     Informers,
     Key,
     Mapped,
+    PolicyRule,
     Requeue,
     Resource,
-    Rule,
-    Spec,
     key_of,
 )
 from controller_manager.options import Options
@@ -148,7 +148,7 @@ def _of_address(informers: Informers, change: Change[PartialObject]) -> Iterator
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="service-cidr-controller",
         queue="ipaddresses",
         service_account="service-cidrs-controller",
@@ -157,9 +157,11 @@ SPECS = (
         workers=lambda _: WORKERS,
         watches=(For(SERVICE_CIDRS), Mapped(SERVICE_CIDRS, _of_range), Mapped(IP_ADDRESSES, _of_address)),
         rbac=(
-            Rule(groups=(GROUP,), resources=("servicecidrs",), verbs=("get", "list", "watch", "update")),
-            Rule(groups=(GROUP,), resources=("servicecidrs/finalizers", "servicecidrs/status"), verbs=("update",)),
-            Rule(groups=(GROUP,), resources=("ipaddresses",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=(GROUP,), resources=("servicecidrs",), verbs=("get", "list", "watch", "update")),
+            PolicyRule(
+                groups=(GROUP,), resources=("servicecidrs/finalizers", "servicecidrs/status"), verbs=("update",)
+            ),
+            PolicyRule(groups=(GROUP,), resources=("ipaddresses",), verbs=("get", "list", "watch")),
         ),
     ),
 )

@@ -12,7 +12,17 @@ from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import STRATEGIC_MERGE_PATCH
-from controller_manager.controller import Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec, key_of
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    key_of,
+)
 from controller_manager.options import Options
 
 from ._disruption import disruption, status_patch
@@ -158,7 +168,7 @@ def pod_on_tainted_node(informers: Informers, change: Change[Pod]) -> Iterator[K
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="taint-eviction-controller",
         queue="noexec_taint_pod",
         service_account="node-controller",
@@ -170,9 +180,9 @@ SPECS = (
             Mapped(NODES, pods_of_node),
         ),
         rbac=(
-            Rule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
-            Rule(groups=("",), resources=("pods/status",), verbs=("patch",)),
-            Rule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "delete")),
+            PolicyRule(groups=("",), resources=("pods/status",), verbs=("patch",)),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("get", "list", "watch")),
         ),
     ),
 )

@@ -5,7 +5,7 @@ import contextlib
 
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES
-from controller_manager.controller import Add, Context, For, Key, Priority, Rule, Spec, key_of
+from controller_manager.controller import Add, Context, ControllerSpec, For, Key, PolicyRule, Priority, key_of
 from controller_manager.options import Options
 
 TTL = "node.alpha.kubernetes.io/ttl"
@@ -61,7 +61,7 @@ class TtlController:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="ttl-controller",
         queue="ttlcontroller",
         aliases=("ttl",),
@@ -69,7 +69,7 @@ SPECS = (
         options=TtlOptions,
         workers=lambda _: WORKERS,
         watches=(For(NODES),),
-        rbac=(Rule(groups=("",), resources=("nodes",), verbs=("patch",)),),
+        rbac=(PolicyRule(groups=("",), resources=("nodes",), verbs=("patch",)),),
     ),
 )
 

@@ -8,7 +8,7 @@ _LOWEST = ("spec", "minReplicas")
 _WHY = "Invalid value: 0: must be greater than or equal to 1"
 
 
-def keep_one(request: AdmissionRequest) -> None:
+def refuse_scale_to_zero(request: AdmissionRequest) -> None:
     """Refuse an autoscaler that would scale to zero; one that already may can still be changed otherwise."""
     kind, tree, old = request.kind, request.tree, request.old
     if kind.storage != "horizontalpodautoscalers.autoscaling" or request.subresource or request.operation == "delete":

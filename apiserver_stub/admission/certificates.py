@@ -62,7 +62,7 @@ class CertificateRequests:
         return self._allows(user, verb, signer) or self._allows(user, verb, f"{domain}/*")
 
 
-def restrict_subjects(request: AdmissionRequest) -> None:
+def certificate_subject_restriction(request: AdmissionRequest) -> None:
     """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
     `Forbidden`.
 

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from apiserver_stub.call import Tree, User
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 
 Operation = Literal["create", "update", "delete"]
 
@@ -17,7 +17,7 @@ class AdmissionRequest(Struct, frozen=True):
     """
 
     operation: Operation
-    kind: Kind
+    kind: ResourceInfo
     namespace: str
     name: str
     subresource: str
@@ -31,7 +31,7 @@ Step = Callable[[AdmissionRequest], None]
 
 
 class Only(NamedTuple):
-    """A step that is shown writes of these resources only, named as in the store (`Kind.storage`)."""
+    """A step that is shown writes of these resources only, named as in the store (`ResourceInfo.storage`)."""
 
     step: Step
     resources: tuple[str, ...]
@@ -56,12 +56,12 @@ class Admission:
         for step in self._of(request.kind)[0]:
             step(request)
 
-    def settle(self, request: AdmissionRequest) -> None:
+    def allocate(self, request: AdmissionRequest) -> None:
         """Show the write to the last steps, directly before it is committed."""
         for step in self._of(request.kind)[1]:
             step(request)
 
-    def _of(self, kind: Kind) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    def _of(self, kind: ResourceInfo) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
         """The first and the last steps for writes of a kind."""
         found = self._chosen.get(kind.storage)
         if found is None:

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from typing import Any
 
 from apiserver_stub.call import Tree
-from apiserver_stub.kinds.problems import shown
+from apiserver_stub.kinds.error_list import shown
 from apiserver_stub.kinds.service_spec import is_headless, needs_addresses
 from controller_manager.api.errors import Cause
 

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.call import Tree
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.pod_resources import total
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import dicts, get_in
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.quantity import Quantity, add, parse
@@ -35,7 +35,7 @@ _OLDEST = frozenset({"configmaps", "replicationcontrollers", "resourcequotas", "
 _UNDER_NAMES = frozenset({"cpu", "memory"})  # that every container must say when a quota counts them
 
 
-def usage(kind: Kind, tree: Tree) -> Usage:
+def usage(kind: ResourceInfo, tree: Tree) -> Usage:
     """What an object counts for."""
     counted = {f"count/{kind.name}": _ONE}
     measure = _MEASURES.get(kind.name)
@@ -44,7 +44,7 @@ def usage(kind: Kind, tree: Tree) -> Usage:
     return {**counted, kind.name: _ONE} if kind.name in _OLDEST else counted
 
 
-def is_counted(kind: Kind, name: str) -> bool:
+def is_counted(kind: ResourceInfo, name: str) -> bool:
     """Whether objects of a kind count for a resource of a quota."""
     if name == f"count/{kind.name}":
         return True
@@ -58,7 +58,7 @@ def is_counted(kind: Kind, name: str) -> bool:
     return name == kind.name and name in _OLDEST
 
 
-def unsaid(kind: Kind, tree: Tree, names: Sequence[str]) -> list[str]:
+def unsaid(kind: ResourceInfo, tree: Tree, names: Sequence[str]) -> list[str]:
     """Which of these resources the containers of a pod do not say, as `cpu for: a,b`; a pod that says what it needs
     as a whole need not.
     """
@@ -76,14 +76,14 @@ def unsaid(kind: Kind, tree: Tree, names: Sequence[str]) -> list[str]:
     return found
 
 
-def in_scope(kind: Kind, tree: Tree, spec: Tree) -> bool:
+def in_scope(kind: ResourceInfo, tree: Tree, spec: Tree) -> bool:
     """Whether an object is in all the scopes of a quota with that spec."""
     scopes: list[Tree] = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += get_in(spec, ("scopeSelector", "matchExpressions")) or ()
     return all(_is_in(kind, tree, scope) for scope in scopes)
 
 
-def _is_in(kind: Kind, tree: Tree, scope: Tree) -> bool:
+def _is_in(kind: ResourceInfo, tree: Tree, scope: Tree) -> bool:
     spec = tree.get("spec") or {}
     match kind.name, scope.get("scopeName"):
         case "pods", "Terminating":

@@ -22,7 +22,7 @@ from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 _PODS, _ACCOUNTS, _DEFAULT = "pods", "serviceaccounts", "default"
 _MIRROR = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/config.mirror")
@@ -50,7 +50,7 @@ class PodAccounts:
             return
         row = self._store.get(_ACCOUNTS, f"{request.namespace}/{named or _DEFAULT}")
         if row is not None:
-            request.tree["spec"] = with_account(spec, orjson.loads(row.data), chance().suffix())
+            request.tree["spec"] = with_account(spec, orjson.loads(row.data), random_source().suffix())
         elif named not in ("", _DEFAULT):
             raise _refused(request, f"there is no service account {request.namespace}/{named}")
         else:

@@ -6,7 +6,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import msgspec
 
-from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.store.errors import Corrupt
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
 from controller_manager.api.model import Model

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
+from apiserver_stub.admission.allocator import Allocator, Item
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.admission.families import choose, family, wrong
-from apiserver_stub.admission.ledger import Item, Ledger
 from apiserver_stub.admission.ranges import addresses, ports
 from apiserver_stub.admission.service_ranges import ServiceRanges
 from apiserver_stub.call import Tree
@@ -23,13 +23,13 @@ from apiserver_stub.kinds.service_spec import (
     needs_node_ports,
 )
 from apiserver_stub.kinds.trees import dicts
-from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.store.errors import Corrupt
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import Cause, Details, InternalError, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 Network = IPv4Network | IPv6Network
 
@@ -61,9 +61,9 @@ class ServiceAddresses:
     def __init__(self, store: Store, networks: Sequence[Network], node_ports: range) -> None:
         kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
         self._store = store
-        self._ledger = Ledger(lambda key: store.is_pending(_SERVICES, key), kept)
+        self._ledger = Allocator(lambda key: store.is_pending(_SERVICES, key), kept)
         self._ranges = ServiceRanges(store, networks)
-        self._allotment = Allotment(self._ranges.by_family, node_ports, self._ledger)
+        self._allotment = ServiceAllocation(self._ranges.by_family, node_ports, self._ledger)
         self._follows = False
 
     def __call__(self, request: AdmissionRequest) -> None:
@@ -78,7 +78,7 @@ class ServiceAddresses:
             raise invalid(request.kind.group, request.kind.kind, request.name, problems)
         tree["spec"] = spec
         if not request.dry_run:
-            self._ledger.promise(key, _held_by(msgspec.convert(tree, _Service)))
+            self._ledger.reserve(key, _held_by(msgspec.convert(tree, _Service)))
 
     def _follow(self) -> None:
         if self._follows:
@@ -126,14 +126,14 @@ def _canonical(address: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Allotment:
+class ServiceAllocation:
     """Decides what a Service is given: `networks` of each family, those families the cluster chose first, and of a
     family the network to draw from first; pure but for chance.
     """
 
     networks: Mapping[str, Sequence[Network]]
     node_ports: range
-    ledger: Ledger
+    ledger: Allocator
 
     def allot(self, spec: Tree, old: Tree, key: str) -> list[Cause]:
         """Fill in, in place, what the Service `key` needs; returns what it asks for and can't have.
@@ -236,4 +236,4 @@ def _full(what: str) -> InternalError:
 
 def _below(count: int) -> int:
     """A number by chance, less than `count`."""
-    return min(int(chance().uniform(0, count)), count - 1)
+    return min(int(random_source().uniform(0, count)), count - 1)

@@ -11,7 +11,7 @@ _SIGNS = tuple(f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unrea
 _TOLERATIONS = ("spec", "tolerations")
 
 
-def tolerate_illness(request: AdmissionRequest) -> None:
+def default_toleration_seconds(request: AdmissionRequest) -> None:
     """A step of admission: give a pod that is created or updated the tolerations that it lacks.
 
     They are those of the usual plug-in of that purpose, DefaultTolerationSeconds.

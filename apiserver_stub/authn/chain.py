@@ -16,7 +16,7 @@ _NOBODY = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
 Authenticator = Callable[[Request], User | None]
 
 
-class Who:
+class RequestAuthenticator:
     """Names the caller of a request, or refuses it."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:

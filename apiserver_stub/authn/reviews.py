@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver_stub.authn.tokens import FindToken, TokenRefused
-from apiserver_stub.call import Call, Tree, User
+from apiserver_stub.call import APIRequest, Tree, User
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
@@ -21,7 +21,7 @@ class _TokenSpec(Model):
 def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
     """The reviews by group and plural; `find` knows the user of a token, for this server where no audience is named."""
 
-    def token_review(_call: Call, tree: Tree) -> Tree:
+    def token_review(_call: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _TokenSpec)
         if not spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
@@ -43,5 +43,5 @@ def _user_info(user: User) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _self_subject_review(call: Call, _tree: Tree) -> Tree:
+def _self_subject_review(call: APIRequest, _tree: Tree) -> Tree:
     return {"userInfo": _user_info(call.user)}

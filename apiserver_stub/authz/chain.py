@@ -5,11 +5,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from apiserver_stub.call import ANONYMOUS, UNAUTHENTICATED, User
-from apiserver_stub.parse import PUBLIC, Route
+from apiserver_stub.parse import PUBLIC, RequestInfo
 from controller_manager.api.errors import Details, Forbidden
 
 
-class Opinion(Enum):
+class Decision(Enum):
     """What an authorizer thinks of a request."""
 
     ALLOW = "allow"
@@ -17,48 +17,48 @@ class Opinion(Enum):
     NONE = "no opinion"
 
 
-class Verdict(NamedTuple):
+class Authorization(NamedTuple):
     """An opinion and why."""
 
-    opinion: Opinion
+    decision: Decision
     reason: str = ""
 
 
-Authorizer = Callable[[User, Route], Verdict]
+Authorizer = Callable[[User, RequestInfo], Authorization]
 
-_SILENT = Verdict(Opinion.NONE)
-_ALLOWED = Verdict(Opinion.ALLOW)
+_SILENT = Authorization(Decision.NONE)
+_ALLOWED = Authorization(Decision.ALLOW)
 
 
-class May:
+class AuthorizerChain:
     """Says whether a user may do what a route asks."""
 
     def __init__(self, authorizers: Sequence[Authorizer]) -> None:
         self._authorizers = tuple(authorizers)
 
-    def __call__(self, user: User, route: Route) -> None:
+    def __call__(self, user: User, route: RequestInfo) -> None:
         """Raises `Forbidden` unless an authorizer allows it before another denies it."""
-        verdict = self.judge(user, route)
-        if verdict.opinion is not Opinion.ALLOW:
+        verdict = self.authorize(user, route)
+        if verdict.decision is not Decision.ALLOW:
             raise _forbidden(user, route, verdict.reason)
 
-    def judge(self, user: User, route: Route) -> Verdict:
+    def authorize(self, user: User, route: RequestInfo) -> Authorization:
         """The first opinion of the chain; NONE when nobody has one."""
         for authorize in self._authorizers:
             verdict = authorize(user, route)
-            if verdict.opinion is not Opinion.NONE:
+            if verdict.decision is not Decision.NONE:
                 return verdict
         return _SILENT
 
 
-def always_allow(user: User, route: Route) -> Verdict:
+def always_allow(user: User, route: RequestInfo) -> Authorization:
     """Everybody who is known may do everything, others may read what is public."""
     if user.name != ANONYMOUS and UNAUTHENTICATED not in user.groups:
         return _ALLOWED
     return _ALLOWED if route.verb == "get" and not route.resource and route.path in PUBLIC else _SILENT
 
 
-def _forbidden(user: User, route: Route, reason: str) -> Forbidden:
+def _forbidden(user: User, route: RequestInfo, reason: str) -> Forbidden:
     why = f": {reason}" if reason else ""
     if not route.resource:
         return Forbidden(f'user "{user.name}" cannot {route.verb} path "{route.path}"{why}')

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from apiserver_stub.authz.chain import May, Opinion
-from apiserver_stub.call import Call, Tree, User
+from apiserver_stub.authz.chain import AuthorizerChain, Decision
+from apiserver_stub.call import APIRequest, Tree, User
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
 from controller_manager.api.model import Model
@@ -45,7 +45,7 @@ class _RulesSpec(Model):
 class AccessReviews:
     """Asks the chain of authorizers the questions callers have."""
 
-    def __init__(self, may: May) -> None:
+    def __init__(self, may: AuthorizerChain) -> None:
         self._may = may
 
     def table(self) -> Mapping[tuple[str, str], Review]:
@@ -57,7 +57,7 @@ class AccessReviews:
             (_GROUP, "selfsubjectrulesreviews"): self._rules,
         }
 
-    def _of_subject(self, call: Call, tree: Tree) -> Tree:
+    def _of_subject(self, call: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
         causes = list(_problems(call, tree, spec))
         if not spec.user and not spec.groups:
@@ -66,16 +66,16 @@ class AccessReviews:
         user = User(spec.user, spec.uid, spec.groups, spec.extra)
         return self._judge(user, _route(spec))
 
-    def _of_caller(self, call: Call, tree: Tree) -> Tree:
+    def _of_caller(self, call: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
         _refuse(call, list(_problems(call, tree, spec)))
         return self._judge(call.user, _route(spec))
 
-    def _rules(self, call: Call, tree: Tree) -> Tree:
+    def _rules(self, call: APIRequest, tree: Tree) -> Tree:
         if not read(tree, _RulesSpec).namespace:
             raise BadRequest("no namespace on request")
-        everything = Route("*", "*", "*", "*", "*", "*", "*", "*")
-        if self._may.judge(call.user, everything).opinion is not Opinion.ALLOW:
+        everything = RequestInfo("*", "*", "*", "*", "*", "*", "*", "*")
+        if self._may.authorize(call.user, everything).decision is not Decision.ALLOW:
             return {"resourceRules": [], "nonResourceRules": [], "incomplete": True}
         return {
             "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
@@ -83,17 +83,17 @@ class AccessReviews:
             "incomplete": False,
         }
 
-    def _judge(self, user: User, route: Route) -> Tree:
-        verdict = self._may.judge(user, route)
-        status: Tree = {"allowed": verdict.opinion is Opinion.ALLOW}
-        if verdict.opinion is Opinion.DENY:
+    def _judge(self, user: User, route: RequestInfo) -> Tree:
+        verdict = self._may.authorize(user, route)
+        status: Tree = {"allowed": verdict.decision is Decision.ALLOW}
+        if verdict.decision is Decision.DENY:
             status["denied"] = True
         if verdict.reason:
             status["reason"] = verdict.reason
         return status
 
 
-def _problems(call: Call, tree: Tree, spec: _Spec) -> Iterator[Cause]:
+def _problems(call: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
     """What is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None and other is not None:
@@ -111,18 +111,18 @@ def _problems(call: Call, tree: Tree, spec: _Spec) -> Iterator[Cause]:
         yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
 
 
-def _route(spec: _Spec) -> Route:
+def _route(spec: _Spec) -> RequestInfo:
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
-        return Route(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+        return RequestInfo(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
     assert other is not None
-    return Route(other.verb, other.path)
+    return RequestInfo(other.verb, other.path)
 
 
 def _wrong(field: str, message: str) -> Cause:
     return Cause(reason="FieldValueInvalid", message=message, field=field)
 
 
-def _refuse(call: Call, causes: Sequence[Cause]) -> None:
+def _refuse(call: APIRequest, causes: Sequence[Cause]) -> None:
     if causes:
         raise invalid(call.kind.group, call.kind.kind, "", causes)

@@ -5,17 +5,17 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.platform import GROUP_DOMAIN
 
 GROUP = f"apidiscovery.{GROUP_DOMAIN}"
 
-Versions = Mapping[str, Mapping[str, tuple[Kind, ...]]]
+Versions = Mapping[str, Mapping[str, tuple[ResourceInfo, ...]]]
 
 
-def by_version(kinds: Iterable[Kind]) -> Versions:
+def by_version(kinds: Iterable[ResourceInfo]) -> Versions:
     """The kinds by group and version, each in order of first appearance."""
-    found: dict[str, dict[str, tuple[Kind, ...]]] = {}
+    found: dict[str, dict[str, tuple[ResourceInfo, ...]]] = {}
     for kind in kinds:
         versions = found.setdefault(kind.group, {})
         versions[kind.version] = (*versions.get(kind.version, ()), kind)
@@ -59,7 +59,7 @@ def _group(group: str, versions: Iterable[str]) -> dict[str, Any]:
     return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 
-def _resource_list(kinds: tuple[Kind, ...], hashes: Mapping[str, str]) -> dict[str, Any]:
+def _resource_list(kinds: tuple[ResourceInfo, ...], hashes: Mapping[str, str]) -> dict[str, Any]:
     resources = [entry for kind in kinds for entry in _resources(kind, hashes)]
     return {
         "kind": "APIResourceList",
@@ -69,7 +69,7 @@ def _resource_list(kinds: tuple[Kind, ...], hashes: Mapping[str, str]) -> dict[s
     }
 
 
-def _resources(kind: Kind, hashes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+def _resources(kind: ResourceInfo, hashes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -92,7 +92,7 @@ def _resources(kind: Kind, hashes: Mapping[str, str]) -> Iterable[dict[str, Any]
         yield found
 
 
-def _aggregated(kind: Kind) -> dict[str, Any]:
+def _aggregated(kind: ResourceInfo) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
@@ -111,7 +111,7 @@ def _aggregated_part(part: Subresource) -> dict[str, Any]:
     return {"subresource": part.name, "responseKind": kind, "verbs": sorted(part.verbs)}
 
 
-def _names(kind: Kind) -> dict[str, Any]:
+def _names(kind: ResourceInfo) -> dict[str, Any]:
     names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
     return {name: values for name, values in names.items() if values}
 
@@ -122,6 +122,6 @@ def _storage_hashes(versions: Versions) -> dict[str, str]:
     return {kind.storage: _storage_hash(kind) for kind in kinds if kind.to_storage is None}
 
 
-def _storage_hash(kind: Kind) -> str:
+def _storage_hash(kind: ResourceInfo) -> str:
     stored = f"{kind.group}/{kind.version}/{kind.kind}"
     return b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()

@@ -8,8 +8,8 @@ import msgspec
 
 from apiserver_stub.discovery.documents import GROUP, Versions, aggregated_list, by_version, plain_documents
 from apiserver_stub.encode.accept import preferred
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.parse import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
@@ -36,7 +36,7 @@ class Discovery:
         self._kinds = kinds
         self._elsewhere = elsewhere
         self._address = address
-        self._shown: tuple[Kind, ...] = ()
+        self._shown: tuple[ResourceInfo, ...] = ()
         self._plain: dict[str, Page] = {}
         self._aggregated: dict[str, Page] = {}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-from apiserver_stub.encode.media import JSON, Medium
+from apiserver_stub.encode.serializers import JSON, Serializer
 from controller_manager.api.platform import GROUP_DOMAIN
 
 TABLE, PARTIAL = "Table", "PartialObjectMetadata"
@@ -18,19 +18,19 @@ _VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Representation:
     """A medium, and what stands for the object: itself (empty), a `Table` or only its metadata, of that version of
     theirs. `pretty` asks for white space; `many` is whether metadata is asked for as that of a list.
     """
 
-    medium: Medium = JSON
+    serializer: Serializer = JSON
     view: str = ""
     version: str = ""
     pretty: bool = False
     many: bool = False
 
 
-def forms(accept: str, media: tuple[Medium, ...], watching: bool = False) -> tuple[Form, ...]:
+def representations(accept: str, media: tuple[Serializer, ...], watching: bool = False) -> tuple[Representation, ...]:
     """Every form a caller takes, of those media or their watches, the dearest first; of equals the first offered."""
     return _found(accept[:_LONGEST], media, watching)
 
@@ -48,12 +48,12 @@ def weights(accepted: str) -> Mapping[str, float]:
 
 
 @lru_cache(maxsize=512)
-def _found(accept: str, media: tuple[Medium, ...], watching: bool) -> tuple[Form, ...]:
+def _found(accept: str, media: tuple[Serializer, ...], watching: bool) -> tuple[Representation, ...]:
     if not accept.strip():
-        return (Form(media[0]),)
+        return (Representation(media[0]),)
     if watching:
-        media = tuple(medium for medium in media if medium.watch_type)
-    found: dict[Form, None] = {}
+        media = tuple(serializer for serializer in media if serializer.watch_type)
+    found: dict[Representation, None] = {}
     for range_, parameters in preferred(accept):
         found.update(dict.fromkeys(_forms(range_, parameters, media, watching)))
     return tuple(found)
@@ -82,14 +82,16 @@ def _weight(parameters: Mapping[str, str]) -> float:
     return weight if 0 <= weight <= 1 else 1.0
 
 
-def _forms(range_: str, parameters: Mapping[str, str], media: tuple[Medium, ...], watching: bool) -> Iterator[Form]:
+def _forms(
+    range_: str, parameters: Mapping[str, str], media: tuple[Serializer, ...], watching: bool
+) -> Iterator[Representation]:
     view = _VIEWS.get(parameters.get("as", ""), "")
     version = _VERSIONS.get((parameters.get("g", ""), parameters.get("v", "")), "") if view else ""
     if not version and not _OF_VIEWS.isdisjoint(parameters):
         return
     many = parameters.get("as", "") == f"{PARTIAL}List"
     stream, pretty = parameters.get("stream", ""), parameters.get("pretty") == "1"
-    for medium in media:
-        names = (*_ANY, medium.media_type, medium.watch_type if watching else medium.media_type)
-        if range_ in names and (not stream or (stream == "watch" and medium.watch_type)):
-            yield Form(medium, view, version, pretty, many)
+    for serializer in media:
+        names = (*_ANY, serializer.media_type, serializer.watch_type if watching else serializer.media_type)
+        if range_ in names and (not stream or (stream == "watch" and serializer.watch_type)):
+            yield Representation(serializer, view, version, pretty, many)

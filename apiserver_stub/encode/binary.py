@@ -5,7 +5,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.schema import Node, Schemas
+from apiserver_stub.kinds.schema import Schema, Schemas
 
 ANY = "*"
 """Stands for every field of a map."""
@@ -22,7 +22,7 @@ def places(api_version: str, kind: str) -> Places:
     return _within(schemas.node(name), frozenset()) if name else {}
 
 
-def _within(node: Node, above: frozenset[Node]) -> Places:
+def _within(node: Schema, above: frozenset[Schema]) -> Places:
     """A definition that holds itself holds bytes only where it would anyhow."""
     while node.items is not None:
         node = node.items

@@ -1,4 +1,4 @@
-"""Answers made smaller for callers that ask for it (document 1, Response compression), a piece at a time."""
+"""Answers made smaller for callers that ask for it (API concepts, Response compression), a piece at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 
 Show = Callable[[Row, bytes], bytes]
@@ -19,7 +19,7 @@ class Listing:
     """
 
     head: dict[str, Any]
-    kind: Kind
+    kind: ResourceInfo
     rows: Sequence[Row]
     objects: Sequence[bytes]
     array: str = "items"

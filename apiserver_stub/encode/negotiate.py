@@ -1,4 +1,4 @@
-"""What a verb answered, in the representation the caller asked for: the first and the last step of the hall."""
+"""Content negotiation: what a verb answered, in the representation that the caller asked for."""
 
 import asyncio
 from bisect import bisect_left
@@ -8,11 +8,11 @@ from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Item, Items, Reply, Stream
+from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
-from apiserver_stub.encode.accept import PARTIAL, TABLE, Form, forms
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
 from apiserver_stub.encode.listing import Listing
-from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PRETTY, Medium
+from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import listing, one, represent, shown_type
 from apiserver_stub.encode.warnings import warning_values
@@ -30,7 +30,7 @@ _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
 
-class Forms:
+class ContentNegotiator:
     """The representations one server offers: whether CBOR is among them, and whether answers come compressed."""
 
     def __init__(self, offload: Offload | None = None, *, cbor: bool = False, compress: bool = True) -> None:
@@ -39,7 +39,7 @@ class Forms:
         self._closed = frozenset[str]() if cbor else _ALPHA_BODIES
         self._compress = compress
 
-    def check(self, call: Call) -> Form:
+    def check(self, call: APIRequest) -> Representation:
         """The form the caller wants, known before anything is done.
 
         Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body in a medium that is not offered.
@@ -48,14 +48,14 @@ class Forms:
         if request.body and body.media_type(request) in self._closed:
             raise body.unsupported(body.PATCHES) if call.verb == "patch" else body.unsupported()
         watching = call.verb == "watch"
-        for form in forms(request.headers.get("accept", ""), self._media, watching):
-            if _is_offered(call, form):
-                return form
+        for representation in representations(request.headers.get("accept", ""), self._media, watching):
+            if _is_offered(call, representation):
+                return representation
         raise _not_acceptable(self._media, watching)
 
-    async def respond(self, call: Call, form: Form, reply: Reply) -> Response:
+    async def respond(self, call: APIRequest, representation: Representation, reply: Reply) -> Response:
         """The answer on the wire: whole, or chunk by chunk when it is long or has no end. Raises `TooManyRequests`."""
-        media_type, body = await self._written_as(call, form, reply.body)
+        media_type, body = await self._written_as(call, representation, reply.body)
         headers = {"content-type": media_type}
         if not reply.warnings:
             return Response(reply.status, headers, body)
@@ -63,33 +63,33 @@ class Forms:
         return Response(reply.status, {**headers, WARNING: ", ".join(warnings)}, body, {WARNING: warnings})
 
     async def _written_as(
-        self, call: Call, form: Form, content: Item | Items | Stream
+        self, call: APIRequest, representation: Representation, content: Item | Items | Stream
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
         """The media type of an answer and its body."""
         if isinstance(content, Stream):
-            return form.medium.watch_type, content.open(represent(call, form))
-        medium = _medium(form, call.request, call.query.get("pretty", ""))
+            return representation.serializer.watch_type, content.open(represent(call, representation))
+        serializer = _medium(representation, call.request, call.query.get("pretty", ""))
         if isinstance(content, Item):
-            if medium is JSON and not form.view:
+            if serializer is JSON and not representation.view:
                 return JSON.media_type, JSON.whole(content.data)
             run = self._offload.run if is_large(content.data) else at_once
-            return medium.media_type, await run(partial(_whole, call, form, medium, content.data))
-        if medium is JSON and not form.view:
-            return medium.media_type, _joined(listing(call, form, content))
-        return medium.media_type, _written(medium, listing(call, form, content), self._offload)
+            return serializer.media_type, await run(partial(_whole, call, representation, serializer, content.data))
+        if serializer is JSON and not representation.view:
+            return serializer.media_type, _joined(listing(call, representation, content))
+        return serializer.media_type, _written(serializer, listing(call, representation, content), self._offload)
 
     def refuse(self, refusal: ApiError, request: Request) -> Response:
         """A refusal as an answer, in JSON where the caller leaves no choice."""
-        found = forms(request.headers.get("accept", ""), self._media)
-        form = next((form for form in found if not form.view), Form())
-        medium = _medium(form, request, dict(request.query).get("pretty", ""))
-        headers = {"content-type": medium.media_type}
+        found = representations(request.headers.get("accept", ""), self._media)
+        representation = next((representation for representation in found if not representation.view), Representation())
+        serializer = _medium(representation, request, dict(request.query).get("pretty", ""))
+        headers = {"content-type": serializer.media_type}
         if refusal.details is not None and refusal.details.retry_after_seconds:
             headers["retry-after"] = str(refusal.details.retry_after_seconds)
         status = refusal.status()
         if not status.message.isascii():
             status = replace(status, message=status.message.encode("utf-8", "replace").decode())
-        return Response(refusal.code, headers, medium.whole(status.encode()))
+        return Response(refusal.code, headers, serializer.whole(status.encode()))
 
     def pack(self, request: Request, response: Response) -> Response:
         """The answer, compressed if it is worth it and the caller wants it."""
@@ -97,57 +97,59 @@ class Forms:
         return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
 
 
-def _is_offered(call: Call, form: Form) -> bool:
-    medium = form.medium
-    if form.view != TABLE:
-        fits = form.view != PARTIAL or call.verb in _DELETES or form.many == (call.verb == "list")
-        return fits and (medium.knows is None or medium.knows(*shown_type(call, form)))
-    if not medium.tables or not _has_rows(call):
+def _is_offered(call: APIRequest, representation: Representation) -> bool:
+    serializer = representation.serializer
+    if representation.view != TABLE:
+        fits = representation.view != PARTIAL or call.verb in _DELETES or representation.many == (call.verb == "list")
+        return fits and (serializer.knows is None or serializer.knows(*shown_type(call, representation)))
+    if not serializer.tables or not _has_rows(call):
         return False
     check_include(call.query.get("includeObject", ""))
     return True
 
 
-def _has_rows(call: Call) -> bool:
+def _has_rows(call: APIRequest) -> bool:
     """Whether what is answered can be a row of a table: questions, and what is done to an object, can't."""
     part = call.subresource
     return call.kind.persisted and (part is None or call.verb != "create")
 
 
-def _not_acceptable(media: Sequence[Medium], watching: bool) -> NotAcceptable:
-    known = ", ".join(filter(None, (medium.watch_type if watching else medium.media_type for medium in media)))
+def _not_acceptable(media: Sequence[Serializer], watching: bool) -> NotAcceptable:
+    known = ", ".join(
+        filter(None, (serializer.watch_type if watching else serializer.media_type for serializer in media))
+    )
     return NotAcceptable(f"only the following media types are accepted: {known}")
 
 
-def _medium(form: Form, request: Request, pretty: str) -> Medium:
+def _medium(representation: Representation, request: Request, pretty: str) -> Serializer:
     """The medium, written for people where they ask for it, or look on."""
-    if form.medium is not JSON:
-        return form.medium
+    if representation.serializer is not JSON:
+        return representation.serializer
     for_people = pretty in _TRUE if pretty else request.headers.get("user-agent", "").startswith(_PEOPLE)
-    return PRETTY if for_people or form.pretty else JSON
+    return PRETTY if for_people or representation.pretty else JSON
 
 
-def _whole(call: Call, form: Form, medium: Medium, data: bytes) -> bytes:
-    return medium.whole(one(call, form, data))
+def _whole(call: APIRequest, representation: Representation, serializer: Serializer, data: bytes) -> bytes:
+    return serializer.whole(one(call, representation, data))
 
 
-def _written(medium: Medium, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
+def _written(serializer: Serializer, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
     largest = max(map(len, content.objects), default=0)
-    breath = _breath(medium, largest)
-    if len(content.objects) <= breath and largest <= _LARGE:
-        return b"".join(medium.pieces(content))
-    return _paced(medium, content, breath, offload.run if largest > _LARGE else at_once)
+    yield_every = _breath(serializer, largest)
+    if len(content.objects) <= yield_every and largest <= _LARGE:
+        return b"".join(serializer.pieces(content))
+    return _paced(serializer, content, yield_every, offload.run if largest > _LARGE else at_once)
 
 
-def _breath(medium: Medium, largest: int) -> int:
+def _breath(serializer: Serializer, largest: int) -> int:
     """How many pieces are made before others may run; fewer where there are large ones."""
-    return medium.breath if largest <= _LARGE else max(1, medium.breath * _LARGE // largest)
+    return serializer.yield_every if largest <= _LARGE else max(1, serializer.yield_every * _LARGE // largest)
 
 
-async def _paced(medium: Medium, content: Listing, breath: int, run: Run) -> AsyncIterator[bytes]:
+async def _paced(serializer: Serializer, content: Listing, yield_every: int, run: Run) -> AsyncIterator[bytes]:
     """A listing in chunks, made while others run."""
-    parts, size, pieces = [], 0, medium.pieces(content)
-    while some := await run(partial(_some, pieces, breath)):
+    parts, size, pieces = [], 0, serializer.pieces(content)
+    while some := await run(partial(_some, pieces, yield_every)):
         parts += some
         size += sum(map(len, some))
         if size >= _CHUNK:

@@ -13,7 +13,7 @@ from apiserver_stub.encode.json import Tree, encode
 from apiserver_stub.encode.printers import columns, printer
 from apiserver_stub.encode.table_row import Ages, fill, write
 from apiserver_stub.store.row import Row
-from apiserver_stub.watch.lines import INITIAL_EVENTS_END
+from apiserver_stub.watch.event_encoder import INITIAL_EVENTS_END
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.platform import GROUP_DOMAIN
 

@@ -4,55 +4,59 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from apiserver_stub.call import Call, Items
-from apiserver_stub.encode.accept import PARTIAL, TABLE, Form
+from apiserver_stub.call import APIRequest, Items
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.listing import Listing, Show, type_prefix
 from apiserver_stub.encode.table import Tabulator
 from apiserver_stub.encode.table_row import metadata
-from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.store.row import Row
-from apiserver_stub.watch.lines import Represent
+from apiserver_stub.watch.event_encoder import EventEncoder
 from controller_manager.base.clock import utc_now
 
 
-def one(call: Call, form: Form, data: bytes) -> bytes:
+def one(call: APIRequest, representation: Representation, data: bytes) -> bytes:
     """An answer as it is shown; one that is not of the call's kind stands for itself."""
-    if not form.view or type_of(data) != _type(call):
+    if not representation.view or type_of(data) != _type(call):
         return data
-    return _tabulator(call, form).one(data) if form.view == TABLE else _partial(form.version)(data)
+    return (
+        _tabulator(call, representation).one(data)
+        if representation.view == TABLE
+        else _partial(representation.version)(data)
+    )
 
 
-def listing(call: Call, form: Form, items: Items) -> Listing:
+def listing(call: APIRequest, representation: Representation, items: Items) -> Listing:
     """How a collection is shown."""
     about = _list_metadata(items)
-    if form.view == TABLE:
-        tabulator = _tabulator(call, form)
+    if representation.view == TABLE:
+        tabulator = _tabulator(call, representation)
         rows, objects = tabulator.in_order(items.rows, items.objects)
         return Listing(tabulator.head(about), call.kind, rows, objects, "rows", tabulator.row_of)
-    api_version, kind = shown_type(call, form)
+    api_version, kind = shown_type(call, representation)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": about}
-    if form.view:
-        return Listing(head, call.kind, items.rows, items.objects, show=_shown_partial(form.version))
+    if representation.view:
+        return Listing(head, call.kind, items.rows, items.objects, show=_shown_partial(representation.version))
     return Listing(head, call.kind, items.rows, items.objects, typed=type_prefix(api_version, kind))
 
 
-def represent(call: Call, form: Form) -> Represent:
+def represent(call: APIRequest, representation: Representation) -> EventEncoder:
     """How a watch tells events: of tables, only the first has columns."""
-    medium = form.medium
-    name = f"{medium.watch_type} {form.view} {form.version}"
-    if form.view != TABLE:
-        convert = _partial(form.version) if form.view == PARTIAL else None
-        row = medium.row_frame(call.kind, convert is not None) if medium.row_frame else None
-        return Represent(name, convert, medium.frame, row=row)
+    serializer = representation.serializer
+    name = f"{serializer.watch_type} {representation.view} {representation.version}"
+    if representation.view != TABLE:
+        convert = _partial(representation.version) if representation.view == PARTIAL else None
+        row = serializer.row_frame(call.kind, convert is not None) if serializer.row_frame else None
+        return EventEncoder(name, convert, serializer.frame, row=row)
     name = f"{name} {call.query.get('includeObject', '')}"
-    later = _represent_table(call, form, f"{name} later", headed=False)
-    return replace(_represent_table(call, form, name, headed=True), rest=later)
+    later = _represent_table(call, representation, f"{name} later", headed=False)
+    return replace(_represent_table(call, representation, name, headed=True), rest=later)
 
 
-def shown_type(call: Call, form: Form) -> tuple[str, str]:
+def shown_type(call: APIRequest, representation: Representation) -> tuple[str, str]:
     """Version and kind of what stands for an object of the call."""
-    return (form.version, form.view) if form.view else _type(call)
+    return (representation.version, representation.view) if representation.view else _type(call)
 
 
 def _list_metadata(items: Items) -> dict[str, Any]:
@@ -64,28 +68,28 @@ def _list_metadata(items: Items) -> dict[str, Any]:
     return metadata
 
 
-def _represent_table(call: Call, form: Form, name: str, headed: bool) -> Represent:
-    frame = form.medium.frame
+def _represent_table(call: APIRequest, representation: Representation, name: str, headed: bool) -> EventEncoder:
+    frame = representation.serializer.frame
 
     def convert(data: bytes) -> bytes:
-        return _tabulator(call, form).one(data, headed)
+        return _tabulator(call, representation).one(data, headed)
 
     def row(event: str, row: Row) -> bytes:
-        return frame(event, _tabulator(call, form).one_of(row, headed))
+        return frame(event, _tabulator(call, representation).one_of(row, headed))
 
-    return Represent(name, convert, frame, row=None if call.kind.from_storage else row, lasting=False)
-
-
-def _tabulator(call: Call, form: Form) -> Tabulator:
-    return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), form.version)
+    return EventEncoder(name, convert, frame, row=None if call.kind.from_storage else row, lasting=False)
 
 
-def _type(call: Call) -> tuple[str, str]:
+def _tabulator(call: APIRequest, representation: Representation) -> Tabulator:
+    return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), representation.version)
+
+
+def _type(call: APIRequest) -> tuple[str, str]:
     about = _named(call)
     return f"{about.group}/{about.version}" if about.group else about.version, about.kind
 
 
-def _named(call: Call) -> Kind | Subresource:
+def _named(call: APIRequest) -> ResourceInfo | Subresource:
     return call.subresource or call.kind
 
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.schema import ANYTHING, Node, Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.shapes import Shape, takes
 from controller_manager.api.quantity import canonical
 from controller_manager.api.timestamps import format_micro, format_time, parse_time
@@ -55,12 +55,12 @@ class _WrongError(Exception):
     """A value is not of its type; the message says what was expected."""
 
 
-def clean(tree: Tree, kind: Kind) -> Report:
+def clean(tree: Tree, kind: ResourceInfo) -> Report:
     """Fit an object to its kind, in place; see `clean_tree`."""
     return clean_tree(tree, kind.schema)
 
 
-def clean_tree(tree: Tree, node: Node) -> Report:
+def clean_tree(tree: Tree, node: Schema) -> Report:
     """Fit `tree` to `node`, in place: unknown fields, nulls, and empty values that mean nothing go, fields that are
     always there come with their empty value, times and quantities take their usual form. Doing it twice changes
     nothing more.
@@ -71,12 +71,12 @@ def clean_tree(tree: Tree, node: Node) -> Report:
     return report
 
 
-def sweep(tree: Tree, node: Node) -> Report:
+def sweep(tree: Tree, node: Schema) -> Report:
     """The closest look: as `clean_tree`, but absent fields stay absent, and no shape is trusted."""
     return _swept(tree, node, lambda _shape, _value: False)
 
 
-def _swept(tree: Tree, node: Node, is_right: Callable[[Shape, Any], bool]) -> Report:
+def _swept(tree: Tree, node: Schema, is_right: Callable[[Shape, Any], bool]) -> Report:
     found = _Sweep(is_right)
     found.object(tree, node, None, 0)
     return Report(tuple(found.unknown), tuple(found.wrong))
@@ -92,7 +92,7 @@ class _Sweep:
         self.unknown: list[str] = []
         self.wrong: list[str] = []
 
-    def value(self, value: Any, node: Node, where: _Where, depth: int) -> Any:
+    def value(self, value: Any, node: Schema, where: _Where, depth: int) -> Any:
         """The value to keep, None for a time that is none; what can't be kept is reported."""
         if type(value) in _INNER and self._is_right(node.fitting, value):
             return value
@@ -116,7 +116,7 @@ class _Sweep:
         if len(self.wrong) < MOST_TOLD:
             self.wrong.append(f"{render(where)}: {why}")
 
-    def object(self, tree: Tree, node: Node, where: _Where, depth: int) -> None:
+    def object(self, tree: Tree, node: Schema, where: _Where, depth: int) -> None:
         """Keep of an object what fits."""
         fields = node.fields
         gone: list[str] = []
@@ -138,7 +138,7 @@ class _Sweep:
         for name in gone:
             del tree[name]
 
-    def _map(self, tree: Tree, map_node: Node, where: _Where, depth: int) -> None:
+    def _map(self, tree: Tree, map_node: Schema, where: _Where, depth: int) -> None:
         node = map_node.values or ANYTHING
         for name, value in tree.items():
             if value is None:
@@ -146,7 +146,7 @@ class _Sweep:
             elif type(value) is not node.exact:
                 tree[name] = self.value(value, node, (where, name), depth)
 
-    def _array(self, items: list[Any], node: Node, where: _Where, depth: int) -> None:
+    def _array(self, items: list[Any], node: Schema, where: _Where, depth: int) -> None:
         item = node.items
         if item is None:
             return
@@ -157,7 +157,7 @@ class _Sweep:
                 items[index] = self.value(value, item, (where, index), depth)
 
 
-def empty(node: Node) -> Any:
+def empty(node: Schema) -> Any:
     """What a null means among the elements of a map or an array; None where a null is a value like any other."""
     container = _CONTAINERS.get(node.type)
     return container() if container else _EMPTY.get(node.type)
@@ -178,23 +178,23 @@ def _expected(word: str, value: Any) -> _WrongError:
     return _WrongError(f"expected {word}, got {_WORDS.get(type(value), 'number')}")
 
 
-def _same(value: Any, _node: Node) -> Any:
+def _same(value: Any, _node: Schema) -> Any:
     return value
 
 
-def _string(value: Any, _node: Node) -> Any:
+def _string(value: Any, _node: Schema) -> Any:
     if type(value) is not str:
         raise _expected("string", value)
     return value
 
 
-def _boolean(value: Any, _node: Node) -> Any:
+def _boolean(value: Any, _node: Schema) -> Any:
     if type(value) is not bool:
         raise _expected("boolean", value)
     return value
 
 
-def _integer(value: Any, node: Node) -> Any:
+def _integer(value: Any, node: Schema) -> Any:
     if type(value) is not int:
         raise _expected("integer", value)
     bound = _BOUNDS.get(node.format, 2**63)
@@ -203,13 +203,13 @@ def _integer(value: Any, node: Node) -> Any:
     return value
 
 
-def _number(value: Any, _node: Node) -> Any:
+def _number(value: Any, _node: Schema) -> Any:
     if type(value) not in (int, float):
         raise _expected("number", value)
     return value
 
 
-def _int_or_string(value: Any, _node: Node) -> Any:
+def _int_or_string(value: Any, _node: Schema) -> Any:
     if type(value) is str:
         return value
     if type(value) is not int or not -(2**31) <= value < 2**31:
@@ -217,7 +217,7 @@ def _int_or_string(value: Any, _node: Node) -> Any:
     return value
 
 
-def _quantity(value: Any, node: Node) -> Any:
+def _quantity(value: Any, node: Schema) -> Any:
     if type(value) in (int, float):
         value = repr(value)
     if type(value) is not str:
@@ -230,7 +230,7 @@ def _quantity(value: Any, node: Node) -> Any:
         raise _WrongError(str(error)) from None
 
 
-def _bytes(value: Any, _node: Node) -> Any:
+def _bytes(value: Any, _node: Schema) -> Any:
     if type(value) is not str:
         raise _expected("string", value)
     text = value.replace("\n", "").replace("\r", "")
@@ -241,7 +241,7 @@ def _bytes(value: Any, _node: Node) -> Any:
     return text
 
 
-def _time(value: Any, _node: Node) -> Any:
+def _time(value: Any, _node: Schema) -> Any:
     if type(value) is str and _PLAIN_TIME.fullmatch(value):
         return None if value == _NO_TIME else _plain(value)
     return format_time(_moment(value))
@@ -252,7 +252,7 @@ def _plain(text: str) -> str:
     return text
 
 
-def _micro_time(value: Any, _node: Node) -> Any:
+def _micro_time(value: Any, _node: Schema) -> Any:
     if value in (_NO_TIME, _NO_MICRO_TIME):
         return None
     text = format_micro(_moment(value))
@@ -270,11 +270,11 @@ def _moment(value: Any) -> datetime:
         raise _WrongError(f"{value!r} is no RFC 3339 time") from None
 
 
-def _container(value: Any, node: Node) -> Any:
+def _container(value: Any, node: Schema) -> Any:
     raise _expected(node.type, value)
 
 
-_LEAVES: Mapping[str, Callable[[Any, Node], Any]] = MappingProxyType({
+_LEAVES: Mapping[str, Callable[[Any, Schema], Any]] = MappingProxyType({
     "any": _same, "string": _string, "boolean": _boolean, "integer": _integer, "number": _number,
     "int-or-string": _int_or_string, "quantity": _quantity, "bytes": _bytes, "time": _time,
     "micro-time": _micro_time, "object": _container, "array": _container,

@@ -14,8 +14,8 @@ import orjson
 
 from apiserver_stub.kinds.autoscaler_metrics import MEASURED, TARGETS, to_v1, to_v2
 from apiserver_stub.kinds.clean import clean_tree
-from apiserver_stub.kinds.kind import Convert
-from apiserver_stub.kinds.schema import Node, Tree
+from apiserver_stub.kinds.resource_info import Convert
+from apiserver_stub.kinds.schema import Schema, Tree
 from controller_manager.api.errors import BadRequest
 
 _METRICS = "autoscaling.alpha.kubernetes.io/metrics"
@@ -39,7 +39,7 @@ _EVENT_NAMES: Mapping[str, str] = MappingProxyType({
 _CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _EVENT_NAMES.items()})
 
 
-def fitted(convert: Convert, node: Node) -> Convert:
+def fitted(convert: Convert, node: Schema) -> Convert:
     """A conversion that fits its results to the schema of what is stored. Raises `BadRequest` for what no schema
     describes before: what annotations carry.
     """

@@ -7,13 +7,13 @@ from types import MappingProxyType
 from apiserver_stub.kinds import defaults_config as config
 from apiserver_stub.kinds import defaults_network as network
 from apiserver_stub.kinds import defaults_pod as pod
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.rows import Apply, Rows, applying, beside, in_step, under
+from apiserver_stub.kinds.defaulting import Apply, Rows, applying, beside, in_step, under
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
 
-def apply_defaults(tree: Tree, kind: Kind) -> None:
+def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     """Fill in the defaults of a kind, in place; the tree fits its schema. Doing it twice changes nothing more."""
     apply = (_OF_KINDS if kind.to_storage is None else _OF_VIEWS).get(kind.name)
     if apply is not None:

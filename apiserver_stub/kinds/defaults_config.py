@@ -1,6 +1,6 @@
 """Default rows of what configures a cluster: admission, flow control, roles, definitions, storage, scaling, devices."""
 
-from apiserver_stub.kinds.rows import Rows, empty, listed, under, when
+from apiserver_stub.kinds.defaulting import Rows, empty, listed, under, when
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now

@@ -1,6 +1,6 @@
 """Default rows of what leads traffic: services, their endpoints, ingress classes and network policies."""
 
-from apiserver_stub.kinds.rows import Rows, under, when
+from apiserver_stub.kinds.defaulting import Rows, under, when
 from apiserver_stub.kinds.schema import Tree
 
 _EXPOSED = ("NodePort", "LoadBalancer")

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable
 
+from apiserver_stub.kinds.defaulting import Rows, empty, in_step, under, when
 from apiserver_stub.kinds.pod_resources import complete_resources
-from apiserver_stub.kinds.rows import Rows, empty, in_step, under, when
 from apiserver_stub.kinds.schema import Tree
 
 _TAG = re.compile(r":[^:/@]+$")

@@ -10,8 +10,8 @@ from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, e
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.enums import lay_enums
 from apiserver_stub.kinds.fields import SELECTABLE
-from apiserver_stub.kinds.kind import Convert, Kind, ScalePaths, Subresource
-from apiserver_stub.kinds.schema import Node, Schemas, Tree
+from apiserver_stub.kinds.resource_info import Convert, ResourceInfo, ScalePaths, Subresource
+from apiserver_stub.kinds.schema import Schema, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 
 # The order in which clients see, and so prefer, the groups; others follow by name.
@@ -46,27 +46,30 @@ class Kinds:
     """What is served, by group, version and plural name. `bodies` are definitions that are no resource themselves."""
 
     def __init__(
-        self, kinds: Iterable[Kind] = (), bodies: Mapping[str, str] | None = None, schemas: Schemas | None = None
+        self,
+        kinds: Iterable[ResourceInfo] = (),
+        bodies: Mapping[str, str] | None = None,
+        schemas: Schemas | None = None,
     ) -> None:
-        self._kinds: dict[tuple[str, str, str], Kind] = {}
+        self._kinds: dict[tuple[str, str, str], ResourceInfo] = {}
         self._bodies = bodies or {}
         self._schemas = schemas or Schemas({})
         for kind in kinds:
             self.add(kind)
 
-    def add(self, kind: Kind) -> None:
+    def add(self, kind: ResourceInfo) -> None:
         """Serve a kind; it takes the place of one with the same group, version and plural."""
         self._kinds[kind.group, kind.version, kind.plural] = kind
 
-    def remove(self, kind: Kind) -> None:
+    def remove(self, kind: ResourceInfo) -> None:
         """Serve a kind no longer; harmless when it is not served."""
         self._kinds.pop((kind.group, kind.version, kind.plural), None)
 
-    def find(self, group: str, version: str, plural: str) -> Kind | None:
+    def find(self, group: str, version: str, plural: str) -> ResourceInfo | None:
         """The kind behind a path of the API."""
         return self._kinds.get((group, version, plural))
 
-    def all(self) -> Iterator[Kind]:
+    def all(self) -> Iterator[ResourceInfo]:
         """Every kind, group by group and the preferred version first."""
         groups = {group.name: (rank, group.versions) for rank, group in enumerate(self.groups())}
         yield from sorted(
@@ -81,7 +84,7 @@ class Kinds:
         names = sorted(versions, key=lambda name: (_RANK.get(name, len(_RANK)), name))
         return tuple(Group(name, tuple(sorted(versions[name], key=_preference))) for name in names)
 
-    def body(self, group: str, version: str, kind: str) -> Node | None:
+    def body(self, group: str, version: str, kind: str) -> Schema | None:
         """The schema of what a request may carry besides resources: Scale, Eviction, DeleteOptions, TokenRequest."""
         name = self._bodies.get(f"{group}/{version}/{kind}")
         return self._schemas.node(name) if name else None
@@ -93,19 +96,19 @@ def built_in() -> Kinds:
 
 
 @cache
-def _facts() -> tuple[tuple[Kind, ...], Mapping[str, str], Schemas]:
+def _facts() -> tuple[tuple[ResourceInfo, ...], Mapping[str, str], Schemas]:
     data = load("schema.json")
     lay_enums(data["definitions"])
     schemas, bodies = Schemas(data["definitions"]), data["kinds"]
     return tuple(_kind(raw, schemas, bodies) for raw in load("resources.json")), bodies, schemas
 
 
-def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Kind:
+def _kind(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> ResourceInfo:
     group, version, plural = raw["group"], raw["version"], raw["plural"]
     name = f"{plural}.{group}" if group else plural
     storage, stored_as, inward, outward = _VIEWS.get((group, version, plural), (name, "", None, None))
     subresources = {s["name"]: _subresource(s, group, version) for s in raw.get("subresources", ())}
-    return Kind(
+    return ResourceInfo(
         group=group,
         version=version,
         kind=raw["kind"],

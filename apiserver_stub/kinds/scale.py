@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.kind import Kind, ScalePaths
+from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
 _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def to_scale(tree: Tree, kind: Kind) -> Tree:
+def to_scale(tree: Tree, kind: ResourceInfo) -> Tree:
     """The Scale (autoscaling/v1) of an object of a kind that has one."""
     paths = kind.scale or ScalePaths()
     status: Tree = {"replicas": get_in(tree, paths.status) or 0}
@@ -25,7 +25,7 @@ def to_scale(tree: Tree, kind: Kind) -> Tree:
     }
 
 
-def from_scale(tree: Tree, scale: Tree, kind: Kind) -> Tree:
+def from_scale(tree: Tree, scale: Tree, kind: ResourceInfo) -> Tree:
     """A copy of the object with the replica count that the Scale asks for."""
     paths = kind.scale or ScalePaths()
     scaled = dict(tree)

@@ -5,12 +5,12 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.always import Fill, filler
 from apiserver_stub.kinds.shapes import Nothing, Shape, complete, fitting
+from apiserver_stub.kinds.zero_values import Fill, filler
 
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
-_Resolve = Callable[[str], "Node"]
+_Resolve = Callable[[str], "Schema"]
 
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
 # What a value is in Python, by type: of those whose empty value may be the same as none.
@@ -21,7 +21,7 @@ _PYTHON: Mapping[str, frozenset[type]] = MappingProxyType({
 _NOTHING: frozenset[type] = frozenset()
 
 
-class Node:
+class Schema:
     """What a value may be.
 
     `type` is one of object (with `fields`, or a map with `values`), array (with `items`), string, integer, number,
@@ -59,17 +59,17 @@ class Node:
         return f"Node({self.type})"
 
     @cached_property
-    def fields(self) -> Mapping[str, "Node"]:
+    def fields(self) -> Mapping[str, "Schema"]:
         """The named fields of an object; empty for a map and for everything else."""
         return {name: self._node(field) for name, field in self._raw.get("fields", {}).items()}
 
     @cached_property
-    def items(self) -> "Node | None":
+    def items(self) -> "Schema | None":
         """The elements of an array."""
         return self._node(self._raw["items"]) if "items" in self._raw else None
 
     @cached_property
-    def values(self) -> "Node | None":
+    def values(self) -> "Schema | None":
         """The values of a map; None when the object is none."""
         return self._node(self._raw["values"]) if "values" in self._raw else None
 
@@ -96,15 +96,15 @@ class Node:
         if name in tree:
             self.fields[name].fill(tree[name])
 
-    def _node(self, raw: Raw) -> "Node":
+    def _node(self, raw: Raw) -> "Schema":
         name = raw.get("ref")
         if name is None:
-            return Node(raw, self._resolve)
+            return Schema(raw, self._resolve)
         target = self._resolve(name)
         if len(raw) == 1:
             return target
         laid_over = {key: value for key, value in raw.items() if key != "ref"}
-        return Node({**target._raw, **laid_over}, self._resolve)
+        return Schema({**target._raw, **laid_over}, self._resolve)
 
 
 class Schemas:
@@ -112,14 +112,14 @@ class Schemas:
 
     def __init__(self, definitions: Mapping[str, Raw]) -> None:
         self._definitions = definitions
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, Schema] = {}
 
-    def node(self, name: str) -> Node:
+    def node(self, name: str) -> Schema:
         """The node of a definition; raises KeyError when there is none."""
         found = self._nodes.get(name)
         if found is None:
-            found = self._nodes[name] = Node(self._definitions[name], self.node)
+            found = self._nodes[name] = Schema(self._definitions[name], self.node)
         return found
 
 
-ANYTHING = Node({"type": "any"}, Schemas({}).node)
+ANYTHING = Schema({"type": "any"}, Schemas({}).node)

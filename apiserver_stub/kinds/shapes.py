@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 if TYPE_CHECKING:
-    from apiserver_stub.kinds.schema import Node
+    from apiserver_stub.kinds.schema import Schema
 
 # A shape is a type, but one no type checker can follow.
 Shape = Any
@@ -71,7 +71,7 @@ def _only_yes(_type: type, value: Any) -> Any:
     return _YES
 
 
-def fitting(node: "Node") -> Shape:
+def fitting(node: "Schema") -> Shape:
     """The shape of values whose types are right, in their usual form, without nulls, unknown fields, and empty values
     that are the same as none.
     """
@@ -92,12 +92,12 @@ def fitting(node: "Node") -> Shape:
     return _full(node, _FITTING[node.type])
 
 
-def _full(node: "Node", shape: Shape) -> Shape:
+def _full(node: "Schema", shape: Shape) -> Shape:
     """The shape without what the field leaves out."""
     return Annotated[shape, Meta(min_length=1)] if node.omits else shape
 
 
-def complete(node: "Node") -> Shape:
+def complete(node: "Schema") -> Shape:
     """The shape of values with all required fields and only allowed values; Any where nothing is demanded."""
     if node.enum:
         return _LITERAL[node.enum]
@@ -113,7 +113,7 @@ def complete(node: "Node") -> Shape:
     return _struct((name, *demand) for name, demand in (demanding | demanded).items())
 
 
-def _present(node: "Node | None") -> Shape:
+def _present(node: "Schema | None") -> Shape:
     if node is None or node.complete is Any:
         return _PRESENT
     return _LITERAL[node.enum] if node.enum else node.complete

@@ -35,7 +35,7 @@ def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
         shows_deleted=name in _SHOWN_WHEN_GONE,
         dependents=_DEPENDENTS.get(name, "Background"),
         lists_deleted=name not in _FLEETING,
-        fleeting=name in _FLEETING,
+        has_ttl=name in _FLEETING,
     )
 
 

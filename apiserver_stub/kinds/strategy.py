@@ -51,7 +51,7 @@ class Strategy:
     dependents. `born_with_status` lets the creator set the status; `creates_on_update` says whether a PUT of a
     missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
     `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
-    deletecollection is answered with the list of the objects instead of a `Status`, `fleeting` whether objects expire
+    deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects expire
     that nobody writes any more.
     """
 
@@ -70,7 +70,7 @@ class Strategy:
     unconditional_update: bool = True
     shows_deleted: bool = False
     lists_deleted: bool = True
-    fleeting: bool = False
+    has_ttl: bool = False
 
     @property
     def graceful(self) -> bool:

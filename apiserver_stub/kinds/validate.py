@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.problems import Problems
+from apiserver_stub.kinds.error_list import ErrorList
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules import (
     access,
     aggregation,
@@ -53,11 +53,11 @@ _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 _OF_STATUS = frozenset({"status", "approval"})
 
 
-def validate(kind: Kind, new: Tree, old: Tree | None, part: str = "") -> list[Cause]:
+def validate(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[Cause]:
     """All problems of a new object, or of an update of `old` through the subresource `part`; none when the list is
     empty.
     """
-    found = Problems()
+    found = ErrorList()
     rules = _RULES.get(f"{kind.api_version}/{kind.kind}", _PLAIN)
     check_metadata(kind, rules.name, new, old, found)
     if old is None:
@@ -80,7 +80,7 @@ def _implied(new: Tree, old: Tree) -> str:
     return "status" if same_but(("status",), new, old) else ""
 
 
-def _judge_change(rules: Rules, new: Tree, old: Tree, part: str, found: Problems) -> None:
+def _judge_change(rules: Rules, new: Tree, old: Tree, part: str, found: ErrorList) -> None:
     if part in _OF_STATUS:
         rules.parts.get(part, _PLAIN.change)(new, old, found)
     else:

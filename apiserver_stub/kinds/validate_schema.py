@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, key
-from apiserver_stub.kinds.schema import Node, Tree
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
+from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import takes
 from controller_manager.api.errors import Cause
 
@@ -11,19 +11,19 @@ _MISSING = (None, "")
 _JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a template by nobody
 
 
-def check_schema(tree: Tree, node: Node) -> list[Cause]:
+def check_schema(tree: Tree, node: Schema) -> list[Cause]:
     """All missing fields and values that are not allowed."""
     return [] if takes(node.complete, tree) else unmet(tree, node)
 
 
-def unmet(tree: Tree, node: Node) -> list[Cause]:
+def unmet(tree: Tree, node: Schema) -> list[Cause]:
     """The closer look."""
-    found = Problems()
+    found = ErrorList()
     _object(tree, node, None, found)
     return found.causes
 
 
-def _object(tree: Tree, node: Node, at: At, found: Problems) -> None:
+def _object(tree: Tree, node: Schema, at: FieldPath, found: ErrorList) -> None:
     for name in node.required:
         if tree.get(name) in _MISSING:
             found.required((at, name))
@@ -32,7 +32,7 @@ def _object(tree: Tree, node: Node, at: At, found: Problems) -> None:
             _value(value, node.fields[name], (at, name), found)
 
 
-def _value(value: Any, node: Node, at: At, found: Problems) -> None:
+def _value(value: Any, node: Schema, at: FieldPath, found: ErrorList) -> None:
     if type(value) is list and node.items is not None:
         for index, item in enumerate(value):
             _value(item, node.items, (at, index), found)

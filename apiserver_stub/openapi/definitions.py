@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.kinds.enums import ENUMS
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 
 Raw = Mapping[str, Any]
 
@@ -59,7 +59,7 @@ class Definitions:
                 waiting.extend(_refs(self._definitions[name]))
         return sorted(found)
 
-    def with_kinds(self, kinds: Iterable[Kind]) -> "Definitions":
+    def with_kinds(self, kinds: Iterable[ResourceInfo]) -> "Definitions":
         """These, and one for every kind nobody described: an object that may hold anything, and its list."""
         found: dict[str, Raw] = {}
         for kind in kinds:
@@ -104,13 +104,13 @@ def _refs(raw: Raw) -> Iterator[str]:
             found = found.get("items") or found.get("values")
 
 
-def _anything(kind: Kind) -> Raw:
+def _anything(kind: ResourceInfo) -> Raw:
     fields = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"ref": f"{META}ObjectMeta"}}
     gvk = [[kind.group, kind.version, kind.kind]]
     return {"type": "object", "gvk": gvk, "preserveUnknownFields": True, "fields": fields}
 
 
-def _list_of(kind: Kind, name: str) -> Raw:
+def _list_of(kind: ResourceInfo, name: str) -> Raw:
     fields = {
         "apiVersion": {"type": "string"},
         "items": {"type": "array", "items": {"ref": name}},

@@ -1,8 +1,8 @@
-"""Which media types go in and out of an operation (document 1, Media types)."""
+"""Which media types go in and out of an operation (API concepts, Media types)."""
 
 from dataclasses import dataclass
 
-from apiserver_stub.encode import media as written
+from apiserver_stub.encode import serializers as written
 from apiserver_stub.encode.body import (
     APPLY_CBOR,
     APPLY_YAML,

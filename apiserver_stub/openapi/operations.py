@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from apiserver_stub.kinds.kind import Kind, Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.openapi.definitions import DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, Definitions
 from apiserver_stub.openapi.operation import TEXT, Operation, root_of, tag_of, words
 from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PATCHING, WRITING
@@ -49,7 +49,7 @@ _WATCH = _Row("get", "watch", "watch", "watch {}; deprecated", LISTING, body=Non
 _METHODS = MappingProxyType({"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete"})
 
 
-def operations(kind: Kind, definitions: Definitions) -> Iterator[Operation]:
+def operations(kind: ResourceInfo, definitions: Definitions) -> Iterator[Operation]:
     """All that can be done with a kind and its subresources."""
     return _Told(kind, definitions).all()
 
@@ -57,7 +57,7 @@ def operations(kind: Kind, definitions: Definitions) -> Iterator[Operation]:
 class _Told:
     """The operations of one kind, with what their names and paths have in common."""
 
-    def __init__(self, kind: Kind, definitions: Definitions) -> None:
+    def __init__(self, kind: ResourceInfo, definitions: Definitions) -> None:
         self._kind = kind
         self._definitions = definitions
         self._own = definitions.name(kind.group, kind.version, kind.kind)

@@ -15,8 +15,8 @@ import msgspec
 
 from apiserver_stub.encode.accept import preferred
 from apiserver_stub.encode.body import JSON
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.definitions import Definitions, built_in
@@ -92,8 +92,8 @@ class OpenApi:
         self._run = run
         self._kinds = kinds
         self._media = media or Media()
-        self._shown: tuple[Kind, ...] = ()
-        self._parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
+        self._shown: tuple[ResourceInfo, ...] = ()
+        self._parts: dict[str, tuple[tuple[ResourceInfo, ...], Document]] = {}
         self._whole = Document("v2", gnostic.V2, partial(self._of_all, ()))
 
     async def answer(self, request: Request, path: str) -> Response | None:
@@ -127,7 +127,7 @@ class OpenApi:
         kinds = tuple(self._kinds.all())
         if kinds == self._shown:
             return
-        parts: dict[str, tuple[tuple[Kind, ...], Document]] = {}
+        parts: dict[str, tuple[tuple[ResourceInfo, ...], Document]] = {}
         for root, held in sorted(_by_root(kinds).items()):
             known = self._parts.get(root)
             made = Document("v3", gnostic.V3, partial(self._of_root, root, held))
@@ -139,20 +139,20 @@ class OpenApi:
     def _built_in(self) -> Definitions:
         return built_in()
 
-    def _of_root(self, root: str, kinds: tuple[Kind, ...]) -> dict[str, Any]:
+    def _of_root(self, root: str, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
         return v3.document([page(root), *told], definitions, self._media)
 
-    def _of_all(self, kinds: tuple[Kind, ...]) -> dict[str, Any]:
+    def _of_all(self, kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
         definitions = self._built_in.with_kinds(kinds)
         told = (one for kind in kinds for one in operations(kind, definitions))
         return v2.document([*map(page, _by_root(kinds)), *told], definitions, self._media)
 
 
-def _by_root(kinds: tuple[Kind, ...]) -> dict[str, tuple[Kind, ...]]:
+def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, ...]]:
     """The kinds below each path; pages have none."""
-    found: dict[str, tuple[Kind, ...]] = {"api": (), "apis": (), "version": ()}
+    found: dict[str, tuple[ResourceInfo, ...]] = {"api": (), "apis": (), "version": ()}
     for kind in kinds:
         if kind.group:
             found.setdefault(f"apis/{kind.group}", ())

@@ -1,4 +1,4 @@
-"""Query parameters as descriptions tell of them (document 1, Query parameters): types, sentences, who takes which."""
+"""Query parameters as descriptions tell of them (API concepts, Query parameters): types, sentences, who takes which."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

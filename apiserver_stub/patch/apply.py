@@ -4,15 +4,15 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.clean import clean_tree
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch import last_applied
 from apiserver_stub.patch.copies import copied
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
 from apiserver_stub.patch.managed_fields import (
     UPDATE,
-    Author,
     Entries,
     Entry,
+    FieldManager,
     disowned,
     fields_of,
     identity_of,
@@ -33,14 +33,14 @@ _NOBODYS = of(
 )
 
 
-class Claim(NamedTuple):
+class ApplyRequest(NamedTuple):
     """What an applier wants: its configuration, which fits the schema of `kind` but for nulls and unknown fields; who
     it is; and whether it takes what others own.
     """
 
     config: Tree
-    kind: Kind
-    author: Author
+    kind: ResourceInfo
+    author: FieldManager
     force: bool = False
 
 
@@ -51,7 +51,7 @@ class Applied(NamedTuple):
     entries: Entries
 
 
-def create(claim: Claim, time: str) -> Applied:
+def create(claim: ApplyRequest, time: str) -> Applied:
     """The configuration as a new object. Raises `BadRequest` for list elements that can't be told apart."""
     own = difference(_declared(claim), _NOBODYS)
     tree = copied(claim.config)
@@ -59,7 +59,7 @@ def create(claim: Claim, time: str) -> Applied:
     return Applied(tree, [claim.author.entry_in_order(own, time)] if own else [])
 
 
-def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
+def change(claim: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
     """The configuration laid over an object, without what this applier once applied and nobody claims any more.
 
     Raises `Conflict` for fields it would change that others own, and `BadRequest` as `create` does.
@@ -90,21 +90,21 @@ def change(claim: Claim, live: Tree, entries: Entries, versions: Versions, time:
     return Applied(tree, in_order(left))
 
 
-def _declared(claim: Claim) -> Fields:
+def _declared(claim: ApplyRequest) -> Fields:
     try:
         return typed(claim.kind.schema).declared(claim.config)
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
 
 
-def _before(claim: Claim, live: Tree, time: str) -> Entries:
+def _before(claim: ApplyRequest, live: Tree, time: str) -> Entries:
     """A record for an object that has none: all it has is somebody's, but not the applier's."""
     fields = typed(claim.kind.schema).born(tracked(live))
     author = claim.author._replace(manager=_BEFORE, operation=UPDATE)
     return [author.entry_in_order(fields, time)] if fields else []
 
 
-def _given_up(mine: Entry | None, declared: Fields, author: Author) -> Fields:
+def _given_up(mine: Entry | None, declared: Fields, author: FieldManager) -> Fields:
     """What an applier owned and, as far as its version can tell, no longer wants."""
     if mine is None:
         return {}
@@ -143,7 +143,7 @@ def _disputes(others: Entries, comparison: Comparison) -> list[_Dispute]:
     return found
 
 
-def _check(claim: Claim, live: Tree, disputes: list[_Dispute]) -> None:
+def _check(claim: ApplyRequest, live: Tree, disputes: list[_Dispute]) -> None:
     """Refuse what others would lose, all of it at once."""
     if disputes and claim.author.manager == last_applied.MANAGER:
         ours = last_applied.applied_before(live, claim.kind.schema)

@@ -6,7 +6,7 @@ import orjson
 
 from apiserver_stub.kinds.clean import sweep
 from apiserver_stub.kinds.rules.metadata import fit
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.patch.field_set import Fields, difference
 from apiserver_stub.patch.of_schema import typed
@@ -20,7 +20,7 @@ MANAGER = "kubectl"
 _ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 
 
-def applied_before(live: Tree, node: Node) -> Fields:
+def applied_before(live: Tree, node: Schema) -> Fields:
     """The fields that were applied through the annotation and have kept their values: to take them is no conflict.
     There are none if the annotation holds no object of the same version.
     """

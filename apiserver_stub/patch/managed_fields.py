@@ -23,7 +23,7 @@ _ANCIENT = "ancient-changes"
 _FORMAT = "FieldsV1"
 
 
-class Author(NamedTuple):
+class FieldManager(NamedTuple):
     """Who writes: the manager's name, whether by Apply or Update, in which version, through which subresource."""
 
     manager: str
@@ -83,7 +83,7 @@ def accepted(sent: Any, live: Entries) -> Entries:
     return list(found.values())
 
 
-def updated(entries: Entries, author: Author, seen: Seen, time: str) -> Entries:
+def updated(entries: Entries, author: FieldManager, seen: Seen, time: str) -> Entries:
     """The record after an update by `author`: everybody loses what it changed or removed, and it gains what it
     changed. The same list if it changed nothing.
     """
@@ -147,7 +147,7 @@ def _joined(version: str, entries: Entries) -> Entry:
     fields: Fields = {}
     for entry in entries:
         fields = union(fields, fields_of(entry))
-    return Author(_ANCIENT, UPDATE, version).entry(fields, entries[-1].get("time", ""))
+    return FieldManager(_ANCIENT, UPDATE, version).entry(fields, entries[-1].get("time", ""))
 
 
 def _read(entry: Any) -> Entry:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver_stub.kinds.schema import ANYTHING, Node
+from apiserver_stub.kinds.schema import ANYTHING, Schema
 from controller_manager.api.errors import BadRequest
 
 Tree = dict[str, Any]
@@ -25,7 +25,7 @@ _GONE: Any = object()
 _MOST_REPEATS = 100  # of an element in one list of a patch: each copies what the others before have made of it
 
 
-def apply(tree: Tree, patch: object, node: Node) -> Tree:
+def apply(tree: Tree, patch: object, node: Schema) -> Tree:
     """The object `tree` with the decoded patch document merged in as `node` says; it shares unchanged parts with
     `tree`, and nothing with the patch.
 
@@ -36,7 +36,7 @@ def apply(tree: Tree, patch: object, node: Node) -> Tree:
     return _merge_map(tree, patch, node)
 
 
-def _merge_map(target: Tree, patch: Tree, node: Node) -> Tree:
+def _merge_map(target: Tree, patch: Tree, node: Schema) -> Tree:
     match _directive(patch):
         case "replace":
             return _members(patch)
@@ -61,7 +61,7 @@ def _merge_map(target: Tree, patch: Tree, node: Node) -> Tree:
     return merged
 
 
-def _merge_value(current: Any, value: Any, order: Any, node: Node) -> Any:
+def _merge_value(current: Any, value: Any, order: Any, node: Schema) -> Any:
     replaced = type(current) is not type(value) or "replace" in node.patch_strategy
     if type(value) is dict and not replaced:
         return _merge_map(current, value, node)
@@ -70,7 +70,7 @@ def _merge_value(current: Any, value: Any, order: Any, node: Node) -> Any:
     return _plain(value)
 
 
-def _merge_list(current: list[Any], patch: list[Any], order: Any, node: Node) -> list[Any]:
+def _merge_list(current: list[Any], patch: list[Any], order: Any, node: Schema) -> list[Any]:
     key = node.patch_merge_key
     if key:
         merged, wanted = _merge_keyed(current, patch, node)
@@ -83,7 +83,7 @@ def _merge_list(current: list[Any], patch: list[Any], order: Any, node: Node) ->
     return _ordered(merged, listed or wanted, current, key)
 
 
-def _merge_keyed(current: list[Any], patch: list[Any], node: Node) -> tuple[list[Any], list[Identity]]:
+def _merge_keyed(current: list[Any], patch: list[Any], node: Schema) -> tuple[list[Any], list[Identity]]:
     """The merged elements in no particular order, and the identities the patch has set, in its order.
 
     An element with `$patch: replace` only says that the others replace the whole list.
@@ -139,7 +139,7 @@ def _ordered(items: list[Any], wanted: list[Identity], before: list[Any], key: s
     return [*result, *waiting]
 
 
-def _reorder(merged: Tree, name: str, order: Any, node: Node) -> None:
+def _reorder(merged: Tree, name: str, order: Any, node: Schema) -> None:
     """A list the patch only puts in order."""
     child = _child(node, name)
     listed = _listed(order, child.patch_merge_key)
@@ -213,7 +213,7 @@ def _is_directive(name: str) -> bool:
     return name[:1] == "$" and (name in (_PATCH, _RETAIN) or name.startswith((_ORDER, _DELETE)))
 
 
-def _child(node: Node, name: str) -> Node:
+def _child(node: Schema, name: str) -> Schema:
     return node.fields.get(name) or node.values or ANYTHING
 
 

@@ -67,7 +67,7 @@ class Typed(ABC):
         return value
 
 
-class One(Typed):
+class Atomic(Typed):
     """A value with one owner."""
 
     one = True
@@ -89,7 +89,7 @@ class One(Typed):
         return applied
 
 
-ONE = One()
+ATOMIC = Atomic()
 
 
 def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, value: Any) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, render, spelt, to_keyed, to_value
-from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
+from apiserver_stub.patch.typed import ATOMIC, Changes, IndistinctError, Typed, note
 
 _KEYLESS = to_keyed({})
 
@@ -16,7 +16,7 @@ Elements = dict[str, list[Any]]
 """The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
 
 
-class Elementwise(Typed):
+class AssociativeList(Typed):
     """A list with owners per element. Elements that can't be told apart count as one, with nothing below it."""
 
     @property
@@ -116,10 +116,10 @@ class Elementwise(Typed):
             raise IndistinctError(f"duplicate entries for key {render((step,))}")
 
 
-class Keyed(Elementwise):
+class ListMap(AssociativeList):
     """A list of objects told apart by the values of some fields."""
 
-    def __init__(self, node: Node, keys: Iterable[str], typed: Callable[[Node], Typed]) -> None:
+    def __init__(self, node: Schema, keys: Iterable[str], typed: Callable[[Schema], Typed]) -> None:
         self._node = node
         self._typed = typed
         self._keys = tuple((name, None if (field := node.fields.get(name)) is None else field.default) for name in keys)
@@ -131,7 +131,7 @@ class Keyed(Elementwise):
         return self._typed(self._node)
 
     def step(self, element: Any) -> str:
-        """See `Elementwise`."""
+        """See `AssociativeList`."""
         if self._only and type(name := element.get(self._only)) is str:
             return f"{self._begin}{spelt(name)}}}"
         found = ((name, element.get(name, default)) for name, default in self._keys)
@@ -143,15 +143,15 @@ class Keyed(Elementwise):
         super()._check(step, again=again)
 
 
-class Distinct(Elementwise):
+class Set(AssociativeList):
     """A set of scalars."""
 
     @property
     def _element(self) -> Typed:
-        return ONE
+        return ATOMIC
 
     def step(self, element: Any) -> str:
-        """See `Elementwise`."""
+        """See `AssociativeList`."""
         return to_value(element)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
-from apiserver_stub.patch.typed import ONE, Changes, IndistinctError, Typed, note
+from apiserver_stub.patch.typed import ATOMIC, Changes, IndistinctError, Typed, note
 
 _MISSING: Any = object()
 _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used
@@ -104,7 +104,7 @@ class Members(Typed):
 class Struct(Members):
     """An object with named fields."""
 
-    def __init__(self, node: Node, typed: Callable[[Node], Typed]) -> None:
+    def __init__(self, node: Schema, typed: Callable[[Schema], Typed]) -> None:
         self._node = node
         self._typed = typed
         self._layouts: dict[tuple[str, ...], _Layout] = {}
@@ -186,7 +186,7 @@ class Struct(Members):
         return layout
 
 
-class Entries(Members):
+class Map(Members):
     """A map whose entries have owners of their own."""
 
     def __init__(self, values: Typed) -> None:
@@ -238,8 +238,8 @@ class Deduced(Typed):
 
     @staticmethod
     def _of(value: Any) -> Typed:
-        return _DEDUCED_ENTRIES if type(value) is dict else ONE
+        return _DEDUCED_ENTRIES if type(value) is dict else ATOMIC
 
 
 DEDUCED = Deduced()
-_DEDUCED_ENTRIES = Entries(DEDUCED)
+_DEDUCED_ENTRIES = Map(DEDUCED)

@@ -2,8 +2,8 @@
 
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.kind import Convert, Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.patch.of_schema import typed
 from apiserver_stub.patch.typed import Changes, Typed
 
@@ -27,7 +27,7 @@ class Version(NamedTuple):
 class Versions:
     """The versions of a kind, seen from the one a call speaks of."""
 
-    def __init__(self, kinds: Kinds, kind: Kind) -> None:
+    def __init__(self, kinds: Kinds, kind: ResourceInfo) -> None:
         self._kinds = kinds
         self._kind = kind
         self.own = Version(typed(kind.schema), _same, _same)
@@ -76,7 +76,7 @@ def _same(tree: Tree) -> Tree:
     return tree
 
 
-def _conversion(one: Kind, other: Kind) -> Convert:
+def _conversion(one: ResourceInfo, other: ResourceInfo) -> Convert:
     def convert(tree: Tree) -> Tree:
         stored = one.to_storage(tree) if one.to_storage else tree
         return other.from_storage(stored) if other.from_storage else stored

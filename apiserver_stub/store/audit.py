@@ -105,4 +105,4 @@ class Audit:
         self.written = self.written.plus(one)
         if self.seen.said is None or revision <= self.seen.said.revision:
             self.seen.present = self.seen.present.plus(one)
-        return record if found is Damage.NONE else record._replace(flaw=_FLAW)
+        return record if found is Damage.NONE else record._replace(decode_error=_FLAW)

@@ -15,7 +15,7 @@ _PAUSE = 1.0  # seconds between two looks when nothing is overdue
 Remove = Callable[[str, str, int], None]
 
 
-class Ages:
+class TTLIndex:
     """The rows of each resource that has a lifetime (in seconds, 0: without end), the longest unwritten first; pure."""
 
     __slots__ = ("_lifetimes", "_rows")
@@ -53,7 +53,7 @@ class Ages:
 class Expiry:
     """Removes rows within seconds after their time is over. What could not be removed is tried again."""
 
-    def __init__(self, ages: Ages, remove: Remove, clock: Callable[[], float]) -> None:
+    def __init__(self, ages: TTLIndex, remove: Remove, clock: Callable[[], float]) -> None:
         self._ages = ages
         self._clock = clock
         self._remove = remove

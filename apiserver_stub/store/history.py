@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from apiserver_stub.store.refusals import TooOld
+from apiserver_stub.store.errors import TooOld
 from apiserver_stub.store.row import Change
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from apiserver_stub.store.errors import TooNew
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.ordered import OrderedMap, View
-from apiserver_stub.store.refusals import TooNew
 from apiserver_stub.store.row import Change, Record, Row
 
 _PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page

@@ -9,7 +9,7 @@ import msgspec
 from apiserver_stub.store import schema
 from apiserver_stub.store.audit import Audit
 from apiserver_stub.store.schema import State
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 _PORTION = 1000
 _ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?)"
@@ -21,7 +21,7 @@ def rebuild(path: Path, state: State) -> State:
     """
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)
-    store = state.store or chance().uid().replace("-", "")
+    store = state.store or random_source().uid().replace("-", "")
     state = msgspec.structs.replace(state, store=store, epoch=max(state.epoch, 1))
     audit = Audit(path, salvage=True)
     with closing(sqlite3.connect(part, isolation_level=None)) as made:

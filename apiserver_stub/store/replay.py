@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 
-from apiserver_stub.store.expiry import Ages
+from apiserver_stub.store.expiry import TTLIndex
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.index import Collection, garbage
 from apiserver_stub.store.ordered import OrderedMap
@@ -34,7 +34,7 @@ class Replay:
     Records that `inspect` finds fault with become rows that refuse to be read; history begins behind them.
     """
 
-    def __init__(self, marks: Mapping[str, int], retention: Retention, inspect: Inspect, ages: Ages) -> None:
+    def __init__(self, marks: Mapping[str, int], retention: Retention, inspect: Inspect, ages: TTLIndex) -> None:
         self._retention = retention
         self._inspect = inspect
         self._ages = ages
@@ -77,13 +77,15 @@ class Replay:
             self.garbage.append(record.revision)
 
     def _row(self, resource: str, record: Record) -> Row:
-        flaw = record.flaw or self._inspect(record.data)
-        if not flaw:
+        decode_error = record.decode_error or self._inspect(record.data)
+        if not decode_error:
             self._ages.note(record)
             return Row(resource, record.key, record.revision, record.data)
         self._ages.note(record._replace(deleted=True))
         self._suspects[resource, record.key] = None
-        return CorruptRow(resource, record.key, record.revision, record.data, flaw=flaw, uid=uid_of(record.data))
+        return CorruptRow(
+            resource, record.key, record.revision, record.data, decode_error=decode_error, uid=uid_of(record.data)
+        )
 
     def _collection(self, shelf: _Shelf, floor: int) -> Collection:
         start = bisect_right(shelf.changes, floor, key=attrgetter("revision"))

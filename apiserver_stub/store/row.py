@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.store.errors import Corrupt
 
 
 class Record(NamedTuple):
-    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch; `flaw`
-    says why a record that was read holds no object that can be believed.
+    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch;
+    `decode_error` says why a record that was read holds no object that can be believed.
     """
 
     revision: int
@@ -21,7 +21,7 @@ class Record(NamedTuple):
     data: bytes
     deleted: bool
     at: float
-    flaw: str = ""
+    decode_error: str = ""
 
 
 class Row(msgspec.Struct, gc=False, eq=False):
@@ -84,11 +84,11 @@ class Row(msgspec.Struct, gc=False, eq=False):
 
 
 class CorruptRow(Row, gc=False, eq=False):
-    """A row whose bytes are no object: `flaw` says why, `uid` is `metadata.uid` if that much can be read. Whoever wants
-    to read the bytes is refused.
+    """A row whose bytes are no object: `decode_error` says why, `uid` is `metadata.uid` if that much can be read.
+    Whoever wants to read the bytes is refused.
     """
 
-    flaw: str = ""
+    decode_error: str = ""
     uid: str = ""
 
     @property
@@ -124,7 +124,7 @@ def as_of(data: bytes, revision: int) -> bytes:
     return msgspec.json.encode({**parts, "metadata": metadata})
 
 
-def flaw_of(data: bytes) -> str:
+def decode_error_of(data: bytes) -> str:
     """Why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
     try:
         _SOUND.decode(data)

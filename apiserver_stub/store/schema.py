@@ -9,7 +9,7 @@ from zlib import crc32
 import msgspec
 
 from apiserver_stub.store.checksum import Tally, checksum
-from apiserver_stub.store.refusals import Unusable
+from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.row import Record
 
 APPLICATION = 0x6B737462  # marks our files (PRAGMA application_id)

@@ -12,8 +12,8 @@ import msgspec
 
 from apiserver_stub.store import schema
 from apiserver_stub.store.audit import Audit
+from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.integrity import losses
-from apiserver_stub.store.refusals import Unusable
 from apiserver_stub.store.witness import Acknowledged, Witness, parse, witness_path
 
 Tell = Callable[[str], None]  # how far it has come, for somebody who waits
@@ -105,7 +105,7 @@ def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tu
             raise Unusable(f"the store {named} is of an earlier version; start the server once to bring it up")
         while records := audit.read(_PORTION):
             resources.update(record.resource for record in records)
-            damaged += [f"{record.resource} {record.key}" for record in records if record.flaw]
+            damaged += [f"{record.resource} {record.key}" for record in records if record.decode_error]
             tell(f"{audit.written.records} records read")
         audit.close()
     found = losses(audit.seen) if said is not None else _losses(audit)

@@ -18,14 +18,14 @@ from apiserver_stub.store.audit import Audit
 from apiserver_stub.store.backend import Done
 from apiserver_stub.store.checkpoints import Checkpoints, Folded
 from apiserver_stub.store.checksum import Tally, checksum
+from apiserver_stub.store.errors import Unknown, Unusable
 from apiserver_stub.store.integrity import JUMP, in_doubt, losses
 from apiserver_stub.store.rebuild import rebuild
-from apiserver_stub.store.refusals import Unknown, Unusable
 from apiserver_stub.store.row import Record
 from apiserver_stub.store.schema import State
 from apiserver_stub.store.witness import Acknowledged, Witness, boot_id
-from controller_manager.base.chance import chance
 from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.random import random_source
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -374,7 +374,7 @@ class SqliteBackend:
 
 
 def _new_name() -> str:
-    return chance().uid().replace("-", "")
+    return random_source().uid().replace("-", "")
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,14 +8,14 @@ from functools import partial
 
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.clock import SteadyClock, Written
-from apiserver_stub.store.expiry import Ages, Expiry
+from apiserver_stub.store.compactor import Compactor
+from apiserver_stub.store.errors import RevisionConflict, Unknown, Unusable
+from apiserver_stub.store.expiry import Expiry, TTLIndex
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
 from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
-from apiserver_stub.store.refusals import Stale, Unknown, Unusable
 from apiserver_stub.store.replay import Inspect, Replay
 from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
-from apiserver_stub.store.upkeep import Upkeep
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 
@@ -66,9 +66,9 @@ class Store:
         self._pending: dict[tuple[str, str], Write] = {}
         self._subscribers: list[Subscriber] = []
         self._awaited: dict[asyncio.Future[None], int] = {}  # revisions that readers wait for
-        self._upkeep = Upkeep(backend, self._collections, self.retention, self.now, self._log)
+        self._upkeep = Compactor(backend, self._collections, self.retention, self.now, self._log)
         self._rules = rules or Rules()
-        self._ages = Ages(self._rules.lifetimes)
+        self._ages = TTLIndex(self._rules.lifetimes)
         self._expiry = Expiry(self._ages, self._expire, self.now)
 
     async def start(self) -> None:
@@ -167,21 +167,21 @@ class Store:
         """Write a row, and return it once it is durable and visible.
 
         `expected` is the revision of the row the caller saw, 0 if there must be none. `encode` is called at once with
-        the new revision and returns the bytes to keep (of a deletion the final state). Raises `Stale` with the
-        current row if that is another one, but only after every earlier write of the key is settled, so that trying
+        the new revision and returns the bytes to keep (of a deletion the final state). Raises `RevisionConflict` with
+        the current row if that is another one, but only after every earlier write of the key is settled, so that trying
         again makes progress; `ServiceUnavailable` if the log cannot be written, `Timeout` if it failed in such a way
         that nobody knows whether the write was made. A cancelled caller's write may still happen.
         """
         await self.turn(resource, key)
         current = self.get(resource, key)
         if (current.revision if current else 0) != expected or (deleted and current is None):
-            raise Stale(current)
+            raise RevisionConflict(current)
         return await self._submit(resource, key, encode, deleted).row
 
     async def advance(self) -> None:
         """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
         row = self.get(*_NOTHING)
-        with suppress(Stale, ServiceUnavailable):
+        with suppress(RevisionConflict, ServiceUnavailable):
             await self.commit(*_NOTHING, row.revision if row else 0, lambda _: _EMPTY)
 
     def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> Write:
@@ -201,7 +201,7 @@ class Store:
 
     def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
         if rows:
-            named = [f"{row.resource} {row.key}: {row.flaw}" for row in rows[:_NAMED]]
+            named = [f"{row.resource} {row.key}: {row.decode_error}" for row in rows[:_NAMED]]
             self._log.error("the store holds objects that cannot be read", objects=len(rows), first=named)
 
     async def _replay(self) -> Replay:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from apiserver_stub.store.checksum import Tally
-from apiserver_stub.store.refusals import Unusable
+from apiserver_stub.store.errors import Unusable
 
 _FORM = struct.Struct("<8s16sqqqq?36s")
 _MAGIC = b"witness1"

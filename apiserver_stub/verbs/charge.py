@@ -11,30 +11,30 @@ from msgspec.structs import replace
 
 from apiserver_stub.admission.chain import AdmissionRequest
 from apiserver_stub.admission.quotas import QUOTAS, charged, concerns
-from apiserver_stub.call import Call
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.call import APIRequest
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import put_in
-from apiserver_stub.verbs.modify import Fresh, Write, modify
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
+from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import NotFound
 
 
-async def charge(tools: Tools, call: Call, request: AdmissionRequest) -> None:
+async def charge(scope: RequestScope, call: APIRequest, request: AdmissionRequest) -> None:
     """Note what a create or an update adds. Raises `Forbidden` for what does not fit."""
-    if not tools.store.count(QUOTAS) or not concerns(request):
+    if not scope.store.count(QUOTAS) or not concerns(request):
         return
-    rows = tools.store.snapshot(QUOTAS).items(prefix=f"{call.namespace}/")
+    rows = scope.store.snapshot(QUOTAS).items(prefix=f"{call.namespace}/")
     names = [row.name for row in rows if charged(orjson.loads(row.data), request) is not None]
     if request.dry_run:
         return
     for name in names:
-        await _charge(tools, call, request, name)
+        await _charge(scope, call, request, name)
 
 
-async def _charge(tools: Tools, call: Call, request: AdmissionRequest, name: str) -> None:
-    kind = cast("Kind", tools.kinds.find("", "v1", QUOTAS))
+async def _charge(scope: RequestScope, call: APIRequest, request: AdmissionRequest, name: str) -> None:
+    kind = cast("ResourceInfo", scope.kinds.find("", "v1", QUOTAS))
     try:
-        await modify(tools, replace(call, kind=kind, name=name, subresource=None), partial(_decide, request))
+        await guaranteed_update(scope, replace(call, kind=kind, name=name, subresource=None), partial(_decide, request))
     except NotFound:
         return  # and limits nothing any more
 

@@ -3,37 +3,37 @@
 from functools import partial
 
 from apiserver_stub.admission.namespaces import namespace_row
-from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Offload
 from apiserver_stub.patch.managed_fields import Entries
-from apiserver_stub.store.refusals import Stale
+from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.charge import charge
-from apiserver_stub.verbs.incoming import Warnings, read_object
+from apiserver_stub.verbs.decode import Warnings, read_object
+from apiserver_stub.verbs.field_management import manage_new_fields, now, put_managed_fields
 from apiserver_stub.verbs.options import check_write
-from apiserver_stub.verbs.rows import at_rest, key_of, served
-from apiserver_stub.verbs.tools import Tools, about
-from apiserver_stub.verbs.tracking import now, put_record, sign_new
+from apiserver_stub.verbs.scope import RequestScope, about
+from apiserver_stub.verbs.storage import for_storage, from_storage, key_of
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a label
 
 
-async def create(tools: Tools, call: Call) -> Reply:
+async def create(scope: RequestScope, call: APIRequest) -> Reply:
     """The object as written. A name drawn from `generateName` that is taken is drawn again, a few times."""
-    run = tools.run_of(call.request)
-    for _ in range(tools.limits.names):
+    run = scope.run_of(call.request)
+    for _ in range(scope.limits.names):
         tree, warnings = await run(partial(read_object, call))
         generated = _draw_name(tree)
         try:
-            return await insert(tools, call, tree, warnings)
+            return await insert(scope, call, tree, warnings)
         except AlreadyExists as refusal:
             if not generated:
                 raise
@@ -41,7 +41,9 @@ async def create(tools: Tools, call: Call) -> Reply:
     raise taken
 
 
-async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owners: Entries | None = None) -> Reply:
+async def insert(
+    scope: RequestScope, call: APIRequest, tree: Tree, warnings: Warnings, owners: Entries | None = None
+) -> Reply:
     """Write a named object that is new; it belongs to the caller, or to the given owners.
 
     Raises `AlreadyExists`, and what the steps on the way refuse.
@@ -51,44 +53,44 @@ async def insert(tools: Tools, call: Call, tree: Tree, warnings: Warnings, owner
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
     kind.strategy.forget(metadata)
-    run, name, above = tools.run_of(call.request), metadata.get("name", ""), namespace_row(call.namespace)
+    run, name, above = scope.run_of(call.request), metadata.get("name", ""), namespace_row(call.namespace)
     key = key_of(kind, call.namespace, name)
-    await tools.store.turn(kind.storage, key, *above)
+    await scope.store.turn(kind.storage, key, *above)
     time = now()
-    await run(partial(_begin, tools, call, tree, owners, time))
+    await run(partial(_begin, scope, call, tree, owners, time))
     request = about(call, "create", tree, None)
-    tools.admission.admit(request)
+    scope.admission.admit(request)
     warnings = (*warnings, *await run(partial(_complete, kind, tree, time)))
-    if tools.store.get(kind.storage, key) is None:
-        await charge(tools, call, request)
-    await tools.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
-    if (taken := tools.store.get(kind.storage, key)) is not None:
+    if scope.store.get(kind.storage, key) is None:
+        await charge(scope, call, request)
+    await scope.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
+    if (taken := scope.store.get(kind.storage, key)) is not None:
         raise _taken(kind, name, taken)
-    tools.admission.settle(request)
+    scope.admission.allocate(request)
     if request.dry_run:
         return Reply(Item(await run(partial(encode, in_order(tree)))), 201, warnings)
     try:
-        row = await tools.store.commit(kind.storage, key, 0, at_rest(kind, tree))
-    except Stale:
+        row = await scope.store.commit(kind.storage, key, 0, for_storage(kind, tree))
+    except RevisionConflict:
         raise already_exists(kind.group, kind.plural, name) from None
-    await tools.committed(kind.storage, None, row.data)
-    return Reply(Item(served(kind, row.data)), 201, warnings)
+    await scope.committed(kind.storage, None, row.data)
+    return Reply(Item(from_storage(kind, row.data)), 201, warnings)
 
 
-def _begin(tools: Tools, call: Call, tree: Tree, owners: Entries | None, time: str) -> None:
+def _begin(scope: RequestScope, call: APIRequest, tree: Tree, owners: Entries | None, time: str) -> None:
     """Complete an object as admission sees it."""
     apply_defaults(tree, call.kind)
     if owners is None:
-        sign_new(tools, call, tree, time)
+        manage_new_fields(scope, call, tree, time)
     else:
-        put_record(tree, owners)
+        put_managed_fields(tree, owners)
 
 
-def _complete(kind: Kind, tree: Tree, time: str) -> Warnings:
+def _complete(kind: ResourceInfo, tree: Tree, time: str) -> Warnings:
     """Make an admitted object one that can be stored. Raises `Invalid`."""
     warnings = tuple(warnings_of(kind, tree, None))
     metadata = tree["metadata"]  # which defaults and admission may have replaced
-    metadata["uid"] = chance().uid()
+    metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = time
     kind.strategy.prepare_create(tree)
     kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
@@ -98,7 +100,7 @@ def _complete(kind: Kind, tree: Tree, time: str) -> Warnings:
     return warnings
 
 
-async def read_new(offload: Offload, call: Call) -> tuple[Tree, Warnings]:
+async def read_new(offload: Offload, call: APIRequest) -> tuple[Tree, Warnings]:
     """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
     check_write(call)
     tree, warnings = await run_of(offload, call.request)(partial(read_object, call))
@@ -106,7 +108,7 @@ async def read_new(offload: Offload, call: Call) -> tuple[Tree, Warnings]:
     return tree, warnings
 
 
-def check_namespace(call: Call, metadata: Tree) -> None:
+def check_namespace(call: APIRequest, metadata: Tree) -> None:
     """An object is in the namespace of its URL, whether it says so or not; one of a cluster is in none whatever it
     says.
     """
@@ -118,7 +120,7 @@ def check_namespace(call: Call, metadata: Tree) -> None:
     metadata["namespace"] = call.namespace
 
 
-def _taken(kind: Kind, name: str, row: Row) -> AlreadyExists:
+def _taken(kind: ResourceInfo, name: str, row: Row) -> AlreadyExists:
     """The refusal tells whether waiting would help."""
     refusal = already_exists(kind.group, kind.plural, name)
     if not isinstance(row, CorruptRow) and row.field("metadata.deletionTimestamp"):
@@ -131,5 +133,5 @@ def _draw_name(tree: Tree) -> bool:
     prefix = metadata.get("generateName")
     if metadata.get("name") or not prefix:
         return False
-    metadata["name"] = prefix[:_LONGEST_PREFIX] + chance().suffix()
+    metadata["name"] = prefix[:_LONGEST_PREFIX] + random_source().suffix()
     return True

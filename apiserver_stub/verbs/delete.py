@@ -1,51 +1,51 @@
-"""An object removed, or marked to be once its finalizers and its grace allow (document 1, States and transitions)."""
+"""An object removed, or marked to be once its finalizers and its grace allow (API concepts, States and transitions)."""
 
 from functools import partial
 
-from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.verbs.delete_corrupt import remove_unread
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
-from apiserver_stub.verbs.marking import mark
-from apiserver_stub.verbs.modify import Fresh, Outcome, Write, modify
-from apiserver_stub.verbs.rows import success
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.deletion import begin_deletion
+from apiserver_stub.verbs.guaranteed_update import Fresh, Outcome, Write, guaranteed_update
+from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.storage import success
 from controller_manager.api.errors import conflict
 from controller_manager.base.clock import utc_now
 
 
-async def delete(tools: Tools, call: Call) -> Reply:
+async def delete(scope: RequestScope, call: APIRequest) -> Reply:
     """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then.
 
     The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
     (`orphanDependents: false`); clients take every other delete for done at 200.
     """
-    call, options = await read_options(tools, call)
+    call, options = await read_options(scope, call)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
-        await remove_unread(tools, call)
+        await remove_unread(scope, call)
         return Reply(success(call))
-    outcome = await remove(tools, call, options)
+    outcome = await remove(scope, call, options)
     code = 202 if not outcome.removed and options.orphan_dependents is False else 200
     shown = not outcome.removed or call.kind.strategy.shows_deleted
     return Reply(Item(outcome.data) if shown else success(call, outcome.data), code, warnings(call, options))
 
 
-async def remove(tools: Tools, call: Call, options: DeleteOptions) -> Outcome:
+async def remove(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> Outcome:
     """Delete the object of the call as far as can be done now. Raises `NotFound`, `Conflict` or a refusal."""
 
     async def decide(fresh: Fresh) -> Write | None:
         tree, old = await fresh.run(fresh.twice)
         if options.preconditions is not None:
             _check(call, old["metadata"], options.preconditions)
-        tools.admit(call, "delete", old, None)
-        removes = mark(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
+        scope.admit(call, "delete", old, None)
+        removes = begin_deletion(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
         if not removes and await fresh.run(lambda: tree == old):
             return None
-        return Write(tree, removes, partial(tools.settle, call, "delete", tree, old))
+        return Write(tree, removes, partial(scope.allocate, call, "delete", tree, old))
 
-    return await modify(tools, call, decide)
+    return await guaranteed_update(scope, call, decide)
 
 
-def warnings(call: Call, options: DeleteOptions) -> tuple[str, ...]:
+def warnings(call: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
     """What a caller may not expect who says nothing of dependents."""
     if options.policy is not None or call.kind.strategy.dependents != "Orphan":
         return ()
@@ -56,7 +56,7 @@ def warnings(call: Call, options: DeleteOptions) -> tuple[str, ...]:
     return (kept,)
 
 
-def _check(call: Call, metadata: Tree, presumed: Preconditions) -> None:
+def _check(call: APIRequest, metadata: Tree, presumed: Preconditions) -> None:
     """Raises `Conflict`, which names the kind of the object where others name its resource."""
     for what, wanted, found in (
         ("UID", presumed.uid, metadata["uid"]),

@@ -4,45 +4,45 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Items, Reply
+from apiserver_stub.call import APIRequest, Items, Reply
 from apiserver_stub.store.row import CorruptRow, Row
-from apiserver_stub.verbs.cut import cut
 from apiserver_stub.verbs.delete import remove, warnings
 from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
 from apiserver_stub.verbs.list import Page, Reading, read_page
-from apiserver_stub.verbs.rows import all_served, success
+from apiserver_stub.verbs.list_semantics import list_semantics
+from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.storage import all_from_storage, success
 from controller_manager.api.errors import ApiError, Cause, NotFound
 from controller_manager.base.tasks import all_of
 
 _BATCH = 4 << 20  # bytes of objects
 
 
-async def delete_collection(tools: Tools, call: Call) -> Reply:
+async def delete_collection(scope: RequestScope, call: APIRequest) -> Reply:
     """The list of what was found, as it was before; with `limit`, it has the `continue` token with which to delete the
     next ones. Kinds that do not list what they delete answer a `Status` with the same token.
 
     When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
     """
-    call, options = await read_options(tools, call)
+    call, options = await read_options(scope, call)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
         raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
-    reading, page = await read_page(tools, call, cut(call.query), select(call))
+    reading, page = await read_page(scope, call, list_semantics(call.query), select(call))
     refusals: list[ApiError] = []
-    for rows in batches(page.rows, tools.limits.deletes):
-        refusals += await _delete(tools, call, rows, options)
+    for rows in batches(page.rows, scope.limits.deletes):
+        refusals += await _delete(scope, call, rows, options)
     if refusals:
         raise refusals[0]
     told = warnings(call, options)
     if not call.kind.strategy.lists_deleted:
         return Reply(success(call, token=reading.token(page)), 200, told)
-    return Reply(await _found(tools, call, reading, page), 200, told)
+    return Reply(await _found(scope, call, reading, page), 200, told)
 
 
-async def _found(tools: Tools, call: Call, reading: Reading, page: Page) -> Items:
-    objects = await all_served(call.kind, page.rows, tools.offload)
+async def _found(scope: RequestScope, call: APIRequest, reading: Reading, page: Page) -> Items:
+    objects = await all_from_storage(call.kind, page.rows, scope.offload)
     return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
 
 
@@ -60,10 +60,10 @@ def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
         yield batch
 
 
-async def _delete(tools: Tools, call: Call, rows: Sequence[Row], options: DeleteOptions) -> list[ApiError]:
+async def _delete(scope: RequestScope, call: APIRequest, rows: Sequence[Row], options: DeleteOptions) -> list[ApiError]:
     async def one(row: Row) -> ApiError | None:
         try:
-            await remove(tools, replace(call, namespace=row.namespace, name=row.name), options)
+            await remove(scope, replace(call, namespace=row.namespace, name=row.name), options)
         except NotFound:
             return None
         except ApiError as refusal:

@@ -1,4 +1,4 @@
-"""How to delete, from the body of a request or, when it has none, from its query (document 1, Delete options)."""
+"""How to delete, from the body of a request or, when it has none, from its query (API concepts, Delete options)."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -6,11 +6,11 @@ from typing import Annotated, Any
 
 import msgspec
 
-from apiserver_stub.call import Call
+from apiserver_stub.call import APIRequest
 from apiserver_stub.encode.body import decode_options
-from apiserver_stub.verbs.marking import HOLDS
+from apiserver_stub.verbs.deletion import HOLDS
 from apiserver_stub.verbs.query import flag, number
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -48,26 +48,26 @@ class DeleteOptions(Model):
         return self.propagation_policy
 
 
-async def read_options(tools: Tools, call: Call) -> tuple[Call, DeleteOptions]:
+async def read_options(scope: RequestScope, call: APIRequest) -> tuple[APIRequest, DeleteOptions]:
     """The options of a delete, and the call as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
 
     A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
     asked for, since the other way round something would be lost.
     """
     if not call.request.body:
-        return as_options(tools, call, _in_query(call.query))
-    said = await tools.run_of(call.request)(partial(decode_options, call.request))
-    return as_options(tools, call, said | _dry(call.query))
+        return as_options(scope, call, _in_query(call.query))
+    said = await scope.run_of(call.request)(partial(decode_options, call.request))
+    return as_options(scope, call, said | _dry(call.query))
 
 
-def as_options(tools: Tools, call: Call, tree: Mapping[str, Any]) -> tuple[Call, DeleteOptions]:
+def as_options(scope: RequestScope, call: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
     """The same with the options as a tree."""
     try:
         options = msgspec.convert(tree, DeleteOptions)
     except msgspec.ValidationError as error:
         raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
     _check_version(call, options.api_version)
-    if not tools.features.unsafe_deletion:
+    if not scope.features.unsafe_deletion:
         options = msgspec.structs.replace(options, ignore_store_read_error_with_cluster_breaking_potential=None)
     causes = list(_causes(options, tree))
     if causes:
@@ -97,7 +97,7 @@ def _dry(query: Mapping[str, str]) -> dict[str, Any]:
     return {"dryRun": [query["dryRun"] or _ALL]} if "dryRun" in query else {}
 
 
-def _check_version(call: Call, version: str) -> None:
+def _check_version(call: APIRequest, version: str) -> None:
     """Clients send these options in the core group, in `meta`, or in the group of what they delete."""
     if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", call.kind.group):
         raise BadRequest(f"the apiVersion in the data ({version}) is none that has DeleteOptions for {call.kind.name}")

@@ -1,18 +1,18 @@
-"""One object, as its bytes lie in the store (document 1, Resource version semantics, get)."""
+"""One object, as its bytes lie in the store (API concepts, Resource version semantics, get)."""
 
-from apiserver_stub.call import Call, Item, Reply
-from apiserver_stub.verbs.fresh import not_older_than
+from apiserver_stub.call import APIRequest, Item, Reply
+from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.query import revision
-from apiserver_stub.verbs.rows import key_of, missing, served
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.storage import from_storage, key_of, object_not_found
 
 
-async def get(tools: Tools, call: Call) -> Reply:
+async def get(scope: RequestScope, call: APIRequest) -> Reply:
     """The newest state, which is also not older than any resource version that exists."""
     wanted = revision(call.query)
     if wanted:
-        await not_older_than(tools, wanted)
-    row = tools.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+        await wait_until_fresh(scope, wanted)
+    row = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
     if row is None:
-        raise missing(call)
-    return Reply(Item(served(call.kind, row.data)))
+        raise object_not_found(call)
+    return Reply(Item(from_storage(call.kind, row.data)))

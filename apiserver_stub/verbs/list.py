@@ -1,4 +1,4 @@
-"""A collection, whole or piece by piece, from one state of the store (document 1, Chunked listing)."""
+"""A collection, whole or piece by piece, from one state of the store (API concepts, Chunked listing)."""
 
 import asyncio
 from contextlib import suppress
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from apiserver_stub.call import Call, Items, Reply
+from apiserver_stub.call import APIRequest, Items, Reply
+from apiserver_stub.store.errors import TooOld
 from apiserver_stub.store.index import Snapshot
-from apiserver_stub.store.refusals import TooOld
 from apiserver_stub.store.row import Row
-from apiserver_stub.verbs import tokens
-from apiserver_stub.verbs.cut import Cut, Semantic, cut
-from apiserver_stub.verbs.fresh import not_older_than
-from apiserver_stub.verbs.rows import all_served
+from apiserver_stub.verbs import continue_token
+from apiserver_stub.verbs.freshness import wait_until_fresh
+from apiserver_stub.verbs.list_semantics import ListSemantics, VersionMatch, list_semantics
+from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import Selection, select
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.storage import all_from_storage
 from controller_manager.api.errors import Expired
 
 _BREATH = 2000  # conditions looked at, or pages of 4 KB, before others may run
@@ -43,22 +43,30 @@ class Reading(NamedTuple):
 
     def token(self, page: Page) -> str:
         """What to go on with behind this piece; empty if it is the last."""
-        return tokens.write(tokens.Token(self.snapshot.revision, page.rows[-1].key, self.began)) if page.more else ""
+        return (
+            continue_token.write(continue_token.ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began))
+            if page.more
+            else ""
+        )
 
 
-async def list_(tools: Tools, call: Call) -> Reply:
+async def list_(scope: RequestScope, call: APIRequest) -> Reply:
     """The collection; `Items.continue_token` is empty when it is complete."""
-    asked, chosen = cut(call.query), select(call)
-    reading, page = await read_page(tools, call, asked, chosen)
-    objects = await all_served(call.kind, page.rows, tools.offload, named=tools.features.unsafe_deletion)
+    asked, chosen = list_semantics(call.query), select(call)
+    reading, page = await read_page(scope, call, asked, chosen)
+    objects = await all_from_storage(call.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
     return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
 
 
-async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> tuple[Reading, Page]:
+async def read_page(
+    scope: RequestScope, call: APIRequest, asked: ListSemantics, chosen: Selection
+) -> tuple[Reading, Page]:
     """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
-    token = tokens.read(asked.token, prefix) if asked.token else tokens.Token(asked.revision, "")
-    reading = await _read(tools, call.kind.storage, asked.semantic, token)
+    token = (
+        continue_token.read(asked.token, prefix) if asked.token else continue_token.ContinueToken(asked.revision, "")
+    )
+    reading = await _read(scope, call.kind.storage, asked.semantic, token)
     snapshot = reading.snapshot
     if chosen.name and (chosen.namespace or not call.kind.namespaced):
         row = snapshot.get(prefix + chosen.name)
@@ -68,34 +76,36 @@ async def read_page(tools: Tools, call: Call, asked: Cut, chosen: Selection) -> 
     return reading, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
 
 
-async def _read(tools: Tools, resource: str, semantic: Semantic, token: tokens.Token) -> Reading:
-    now = int(tools.store.now())
-    if semantic is Semantic.LATEST or not token.revision:
-        return Reading(tools.store.snapshot(resource), now)
-    if semantic is Semantic.CONTINUE and token.revision > tools.store.revision:
-        raise tokens.refused()  # to wait for what never was would be long
-    await not_older_than(tools, token.revision)
-    if semantic is Semantic.NOT_OLDER:
-        return Reading(tools.store.snapshot(resource), now)
-    if semantic is Semantic.CONTINUE:
-        return Reading(await _continued(tools, resource, token, now), token.began)
+async def _read(
+    scope: RequestScope, resource: str, semantic: VersionMatch, token: continue_token.ContinueToken
+) -> Reading:
+    now = int(scope.store.now())
+    if semantic is VersionMatch.LATEST or not token.revision:
+        return Reading(scope.store.snapshot(resource), now)
+    if semantic is VersionMatch.CONTINUE and token.revision > scope.store.revision:
+        raise continue_token.refused()  # to wait for what never was would be long
+    await wait_until_fresh(scope, token.revision)
+    if semantic is VersionMatch.NOT_OLDER:
+        return Reading(scope.store.snapshot(resource), now)
+    if semantic is VersionMatch.CONTINUE:
+        return Reading(await _continued(scope, resource, token, now), token.began)
     try:
-        return Reading(tools.store.snapshot_at(resource, token.revision), now)
+        return Reading(scope.store.snapshot_at(resource, token.revision), now)
     except TooOld as refusal:
         raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
 
 
-async def _continued(tools: Tools, resource: str, token: tokens.Token, now: int) -> Snapshot:
+async def _continued(scope: RequestScope, resource: str, token: continue_token.ContinueToken, now: int) -> Snapshot:
     """The state a token was given for, as long as history lasts: whether anything has changed since makes no difference
     to a client that is too slow, so that it learns of it every time.
     """
-    store = tools.store
+    store = scope.store
     if 0 <= now - token.began <= store.retention.seconds:
         with suppress(TooOld):
             return store.snapshot_at(resource, token.revision)
     if token.revision == store.revision:
         await store.advance()
-    raise Expired(_GONE, continue_token=tokens.write(token._replace(revision=0)))
+    raise Expired(_GONE, continue_token=continue_token.write(token._replace(revision=0)))
 
 
 def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from apiserver_stub.call import Call
+from apiserver_stub.call import APIRequest
 from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, media_type
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.verbs.query import FIELD_VALIDATION, Query, flag
@@ -17,12 +17,12 @@ _APPLY = (APPLY_YAML, APPLY_CBOR)
 _NOT_OLDER, _EXACT = "NotOlderThan", "Exact"
 
 
-def is_apply(call: Call) -> bool:
+def is_apply(call: APIRequest) -> bool:
     """Whether the body of a patch is a configuration to apply."""
     return media_type(call.request) in _APPLY
 
 
-def check_write(call: Call) -> None:
+def check_write(call: APIRequest) -> None:
     """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
     causes = [*_manager(call), *_dry_run(call), *_field_validation(call.query)]
     if causes:
@@ -80,7 +80,7 @@ def _versions(query: Query) -> tuple[str, str, str]:
     return query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""), query.get("continue", "")
 
 
-def _manager(call: Call) -> Iterator[Cause]:
+def _manager(call: APIRequest) -> Iterator[Cause]:
     manager = call.query.get("fieldManager", "")
     if call.verb == "patch":
         if not is_apply(call):
@@ -98,7 +98,7 @@ def _manager(call: Call) -> Iterator[Cause]:
             yield Cause(reason="FieldValueInvalid", message=message, field="fieldManager")
 
 
-def _dry_run(call: Call) -> Iterator[Cause]:
+def _dry_run(call: APIRequest) -> Iterator[Cause]:
     values = [value for name, value in call.request.query if name == "dryRun"]
     for value in values:
         if value not in ("", "All"):

@@ -1,11 +1,11 @@
-"""An object changed by a patch document (document 1, Update operations)."""
+"""An object changed by a patch document (API concepts, Update operations)."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.call import Call, Reply, Tree
+from apiserver_stub.call import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import (
     JSON_PATCH,
     MERGE_PATCH,
@@ -16,25 +16,25 @@ from apiserver_stub.encode.body import (
     unsupported,
 )
 from apiserver_stub.encode.json import check_depth, decode_noting
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch import json_patch, merge, strategic
 from apiserver_stub.verbs.apply import apply
-from apiserver_stub.verbs.incoming import Warnings, fit
-from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.decode import Warnings, fit
+from apiserver_stub.verbs.guaranteed_update import Fresh
 from apiserver_stub.verbs.options import is_apply
 from apiserver_stub.verbs.revise import revise
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import check_name, keep_uid
 from controller_manager.api.errors import BadRequest, Cause, Details, Invalid
 
 
-def _apply_operations(tree: Tree, document: Any, _node: Node) -> Tree:
+def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:
     patched = json_patch.apply(tree, document)
     check_depth(patched)  # the others can't get deeper than the tree or the patch is
     return patched
 
 
-_APPLY: Mapping[str, Callable[[Tree, Any, Node], Tree]] = MappingProxyType({
+_APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     JSON_PATCH: _apply_operations,
     MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
     STRATEGIC_MERGE_PATCH: strategic.apply,
@@ -44,14 +44,14 @@ _APPLY: Mapping[str, Callable[[Tree, Any, Node], Tree]] = MappingProxyType({
 class Patch:
     """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: APIRequest) -> None:
         found = _APPLY.get(media_type(call.request))
         if found is None:
             raise unsupported(PATCHES)
         self._apply = found
         self._document, self.duplicates = decode_noting(call.request.body)
 
-    def apply(self, tree: Tree, node: Node) -> Tree:
+    def apply(self, tree: Tree, node: Schema) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
         return self._apply(tree, self._document, node)
 
@@ -71,11 +71,11 @@ class Patch:
             raise unfit("metadata must be an object")
 
 
-async def patch(tools: Tools, call: Call) -> Reply:
+async def patch(scope: RequestScope, call: APIRequest) -> Reply:
     """The patched object; unchanged, with the version it had, when the patch changes nothing."""
     if is_apply(call):
-        return await apply(tools, call)
-    kind, document = call.kind, await tools.run_of(call.request)(partial(Patch, call))
+        return await apply(scope, call)
+    kind, document = call.kind, await scope.run_of(call.request)(partial(Patch, call))
 
     def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
         live = fresh()
@@ -86,7 +86,7 @@ async def patch(tools: Tools, call: Call) -> Reply:
         keep_uid(call, metadata, live["metadata"])
         return tree, fit(call, Body(tree, document.duplicates), kind.schema, kind.kind, unfit)
 
-    return await revise(tools, call, edit)
+    return await revise(scope, call, edit)
 
 
 def unfit(why: str) -> Invalid:

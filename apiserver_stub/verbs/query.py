@@ -1,4 +1,4 @@
-"""Query parameters as values (document 1, Query parameters); each reader raises `BadRequest` for what it can't read."""
+"""Query parameters as values (API concepts); each reader raises `BadRequest` for what it can't read."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

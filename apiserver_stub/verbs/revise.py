@@ -3,17 +3,17 @@
 from collections.abc import Callable
 from functools import partial
 
-from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.create import check_namespace
-from apiserver_stub.verbs.incoming import Warnings
-from apiserver_stub.verbs.modify import Fresh, Write, modify
-from apiserver_stub.verbs.rows import mismatch, stale
-from apiserver_stub.verbs.tools import Tools, about
-from apiserver_stub.verbs.tracking import Sign, sign_change
+from apiserver_stub.verbs.decode import Warnings
+from apiserver_stub.verbs.field_management import ManageFields, manage_changed_fields
+from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
+from apiserver_stub.verbs.scope import RequestScope, about
+from apiserver_stub.verbs.storage import mismatch, stale
 from controller_manager.api.errors import Cause, invalid
 
 # From the current state to the wanted one, fitted to its schema.
@@ -21,42 +21,47 @@ Edit = Callable[[Fresh], tuple[Tree, Warnings]]
 
 
 async def revise(
-    tools: Tools, call: Call, edit: Edit, shown: Callable[[bytes], bytes] | None = None, sign: Sign | None = None
+    scope: RequestScope,
+    call: APIRequest,
+    edit: Edit,
+    shown: Callable[[bytes], bytes] | None = None,
+    manage_fields: ManageFields | None = None,
 ) -> Reply:
     """Change the object of the call, and answer with it or with what `shown` makes of it.
 
-    `sign` records who owns what in the changed object; without it the caller owns what the edit changed.
+    `manage_fields` records who owns what in the changed object; without it the caller owns what the edit changed.
     """
-    revision = Revision(tools, call, edit, sign or partial(sign_change, tools, call))
-    outcome = await modify(tools, call, revision)
+    revision = Revision(scope, call, edit, manage_fields or partial(manage_changed_fields, scope, call))
+    outcome = await guaranteed_update(scope, call, revision)
     if shown is None:
         return Reply(Item(outcome.data), 200, revision.warnings)
     return Reply(Item(shown(outcome.data)), 200, revision.warnings)
 
 
 class Revision:
-    """Decides for `modify`: edit, hold to what the caller presumed, default, admit, prepare, sign, validate, settle.
+    """Decides for `guaranteed_update`: edit, hold to what the caller presumed, default, admit, prepare, manage fields,
+    validate, allocate.
 
     The change that takes away the last hold of an object under deletion removes it.
     """
 
-    def __init__(self, tools: Tools, call: Call, edit: Edit, sign: Sign) -> None:
-        self._tools = tools
+    def __init__(self, scope: RequestScope, call: APIRequest, edit: Edit, manage_fields: ManageFields) -> None:
+        self._scope = scope
         self._call = call
         self._edit = edit
-        self._sign = sign
+        self._manage_fields = manage_fields
         self.warnings: Warnings = ()
 
     async def __call__(self, fresh: Fresh) -> Write | None:
         """The state to write, or None when nothing changes."""
-        call, tools = self._call, self._tools
+        call, scope = self._call, self._scope
         new, old = await fresh.run(partial(self._edited, fresh))
         request = about(call, "update", new, old)
-        tools.admission.admit(request)
+        scope.admission.admit(request)
         if not await fresh.run(partial(self._completed, new, old)):
             return None
-        await charge(tools, call, request)
-        return Write(new, self._ends(new, old), partial(tools.admission.settle, request))
+        await charge(scope, call, request)
+        return Write(new, self._ends(new, old), partial(scope.admission.allocate, request))
 
     def _edited(self, fresh: Fresh) -> tuple[Tree, Tree]:
         """The new state as admission sees it, and the old one."""
@@ -71,7 +76,7 @@ class Revision:
         """Whether the new state is another one; then it keeps all rules."""
         call, kind = self._call, self._call.kind
         self._prepare(new, old)
-        self._sign(new, old)
+        self._manage_fields(new, old)
         if new == old:
             return False
         problems = validate(kind, new, old, call.part)

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from apiserver_stub.call import Call
+from apiserver_stub.call import APIRequest
 from apiserver_stub.kinds.fields import ABSENT, INSTEAD
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.store.refusals import Corrupt
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.store.errors import Corrupt
 from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
@@ -65,7 +65,7 @@ def _otherwise(path: str, value_of: Callable[[str], str]) -> str:
     return value_of(INSTEAD[path]) if path in INSTEAD else ABSENT.get(path, "")
 
 
-def select(call: Call) -> Selection:
+def select(call: APIRequest) -> Selection:
     """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
     of_labels, of_fields = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
     if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
@@ -84,7 +84,7 @@ def _conditions(selector: str) -> int:
     return selector.count(",") + bool(selector)
 
 
-def _as_stored(kind: Kind, term: Term) -> Term:
+def _as_stored(kind: ResourceInfo, term: Term) -> Term:
     if term.path in (_NAME, _NAMESPACE):
         return term
     path = kind.fields.get(term.path)

@@ -1,29 +1,29 @@
-"""Changes as they happen (document 1, Watching and Streaming lists)."""
+"""Changes as they happen (API concepts, Watching and Streaming lists)."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from apiserver_stub.call import Call, Reply, Stream
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.verbs.fresh import not_older_than
+from apiserver_stub.call import APIRequest, Reply, Stream
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.options import check_watch
 from apiserver_stub.verbs.query import flag, number, revision
-from apiserver_stub.verbs.rows import served
+from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
-from apiserver_stub.verbs.tools import Limits, Tools
-from apiserver_stub.watch.lines import Represent
+from apiserver_stub.verbs.storage import from_storage
+from apiserver_stub.watch.event_encoder import EventEncoder
 from apiserver_stub.watch.options import WatchOptions
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 
-async def watch(tools: Tools, call: Call) -> Reply:
+async def watch(scope: RequestScope, call: APIRequest) -> Reply:
     """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
-    kind, store = call.kind, tools.store
-    check_watch(call.query, streaming_lists=tools.features.streaming_lists)
+    kind, store = call.kind, scope.store
+    check_watch(call.query, streaming_lists=scope.features.streaming_lists)
     initial = flag(call.query, "sendInitialEvents")  # None leaves it to the resource version
     asked = revision(call.query)
     if asked:
-        await not_older_than(tools, asked)
+        await wait_until_fresh(scope, asked)
     start = (asked or store.revision) if initial is False or (asked and not initial) else None
     if start is not None:
         store.history(kind.storage).position(start)
@@ -36,29 +36,29 @@ async def watch(tools: Tools, call: Call) -> Reply:
         start=start,
         bookmarks=bool(flag(call.query, "allowWatchBookmarks")),
         initial_end=bool(initial) and bool(flag(call.query, "allowWatchBookmarks")),
-        timeout=_seconds(number(call.query, "timeoutSeconds"), tools.limits),
+        timeout=_seconds(number(call.query, "timeoutSeconds"), scope.limits),
     )
 
-    def open_stream(represent: Represent) -> AsyncIterator[bytes]:
-        return tools.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
+    def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
+        return scope.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
 
     return Reply(Stream(open_stream))
 
 
 def _seconds(asked: int | None, limits: Limits) -> float:
     if not asked or asked < 0:
-        return chance().uniform(limits.watch, 2 * limits.watch)
+        return random_source().uniform(limits.watch, 2 * limits.watch)
     return min(float(asked), limits.longest_watch)
 
 
-def _in_version(kind: Kind, represent: Represent) -> Represent:
+def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
     """The representation of rows that another version of the kind has stored."""
     if kind.from_storage is None:
         return represent
     convert, rest = represent.convert, represent.rest
 
     def convert_served(data: bytes) -> bytes:
-        return served(kind, data) if convert is None else convert(served(kind, data))
+        return from_storage(kind, data) if convert is None else convert(from_storage(kind, data))
 
     name = f"{kind.api_version} {represent.name}"
     rest = None if rest is None else _in_version(kind, rest)

@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 from apiserver_stub.offload import Offload
 from apiserver_stub.store.row import Change
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.lines import PLAIN, Lines, Represent
+from apiserver_stub.watch.event_encoder import PLAIN, EventCache, EventEncoder
 from apiserver_stub.watch.options import WatchOptions
 from apiserver_stub.watch.stream import Stream
 from apiserver_stub.watch.watcher import Target, Watcher
@@ -20,7 +20,7 @@ class Hub:
     def __init__(self, store: Store, offload: Offload | None = None) -> None:
         self._offload = offload or Offload()
         self._store = store
-        self._lines = Lines()
+        self._lines = EventCache()
         self._waiting: dict[str, dict[Stream, None]] = {}
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._numbers = count()
@@ -28,7 +28,7 @@ class Hub:
         store.subscribe(self._publish)
 
     def open(
-        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: Represent = PLAIN
+        self, resource: str, api_version: str, kind: str, options: WatchOptions, represent: EventEncoder = PLAIN
     ) -> Stream:
         """Watch `resource` from now on; `api_version` and `kind` are those of the objects of bookmarks.
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from apiserver_stub.offload import is_large
-from apiserver_stub.store.refusals import Corrupt, TooNew, TooOld
+from apiserver_stub.store.errors import Corrupt, TooNew, TooOld
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.lines import Lines, Represent, bookmark, made
+from apiserver_stub.watch.event_encoder import EventCache, EventEncoder, bookmark, made
 from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
 from controller_manager.api.errors import ApiError
 
@@ -25,13 +25,13 @@ class Target:
 
     __slots__ = ("api_version", "kind", "represent", "resource")
 
-    def __init__(self, resource: str, api_version: str, kind: str, represent: Represent) -> None:
+    def __init__(self, resource: str, api_version: str, kind: str, represent: EventEncoder) -> None:
         self.resource = resource
         self.api_version = api_version
         self.kind = kind
         self.represent = represent
 
-    def next(self) -> Represent:
+    def next(self) -> EventEncoder:
         """How the next event of the stream is told."""
         represent = self.represent
         self.represent = represent.rest or represent
@@ -52,7 +52,7 @@ class Watcher:
     has left behind ends with 410, one that comes upon an object that cannot be read with the refusal that names it.
     """
 
-    def __init__(self, store: Store, lines: Lines, target: Target, options: WatchOptions, now: float) -> None:
+    def __init__(self, store: Store, lines: EventCache, target: Target, options: WatchOptions, now: float) -> None:
         self._store = store
         self._history = store.history(target.resource)
         self._lines = lines

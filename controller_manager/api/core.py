@@ -157,7 +157,7 @@ class EventSeries(Model):
 
 
 class Event(Object):
-    """Something that happened, in its core form (document 1, Event resource: the deprecated fields' names)."""
+    """Something that happened, in its core form (API concepts, Event resource: the deprecated fields' names)."""
 
     involved_object: ObjectReference = ObjectReference()
     type: str = ""

@@ -40,7 +40,7 @@ class Resource(Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path (document 1, Resource URI shapes); segments are escaped by the transport, not here."""
+        """The URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (name, subresource) if part)

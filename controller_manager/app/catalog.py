@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 from controller_manager.app.builtins import builtin_package
 from controller_manager.app.known import KNOWN, Known, known_names
-from controller_manager.controller import Spec
+from controller_manager.controller import ControllerSpec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
 from controller_manager.options.closest import did_you_mean
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
 _OURS = "cluster-controller-manager"
 
-AnySpec = Spec[Any]
+AnySpec = ControllerSpec[Any]
 
 
 class CatalogOptions(Options):

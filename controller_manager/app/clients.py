@@ -6,7 +6,7 @@ from typing import ClassVar
 from controller_manager.app.network import Network
 from controller_manager.app.service_accounts import Account
 from controller_manager.base.runtime import Runtime
-from controller_manager.client import JSON, PROTOBUF, Bodies, Client, ClientMetrics, Throttle, Transport
+from controller_manager.client import JSON, PROTOBUF, Client, ClientMetrics, RequestEncoder, Throttle, Transport
 from controller_manager.leader import FencedTransport
 from controller_manager.options import Int32, Options, flag
 
@@ -64,7 +64,7 @@ class Clients:
         self._log = runtime.log("service-accounts")
         self._transport = network.connect(options.clusterconfig, options.master)
         self.metrics = ClientMetrics(runtime.registry)
-        self._bodies = Bodies(options.cluster_api_content_type)
+        self._bodies = RequestEncoder(options.cluster_api_content_type)
         self.unlimited = Client(
             self._transport, metrics=self.metrics, user_agent=f"{runtime.name}/process", bodies=self._bodies
         )

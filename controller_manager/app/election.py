@@ -8,7 +8,7 @@ from controller_manager.api.platform import SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client
-from controller_manager.leader import Elector, LeaderMetrics, Terms
+from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
 from controller_manager.options import Duration, Options, flag
 
 _LEASES = "leases"
@@ -70,7 +70,7 @@ class Election:
         if not options.leader_elect:
             return None
         key = Key(options.leader_elect_resource_namespace, lock or options.leader_elect_resource_name)
-        terms = Terms(
+        terms = LeaseTimings(
             lease=options.leader_elect_lease_duration,
             renew=options.leader_elect_renew_deadline,
             retry=options.leader_elect_retry_period,

@@ -5,8 +5,6 @@ from typing import Any
 
 from controller_manager.app.access.authentication import AuthenticationOptions, check_uid_headers
 from controller_manager.app.access.authorization import AuthorizationOptions
-from controller_manager.app.awaited import AWAITED
-from controller_manager.app.awaited import CHECKS as AWAITED_CHECKS
 from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
@@ -18,6 +16,8 @@ from controller_manager.app.migration import MigrationOptions
 from controller_manager.app.pages.metrics import MetricsOptions
 from controller_manager.app.pages.profiling import ProfilingOptions
 from controller_manager.app.secure import ServingOptions
+from controller_manager.app.unimplemented import AWAITED
+from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
 from controller_manager.options import Check, FlagSet, Options
 
 _PROCESS: tuple[type[Options], ...] = (

@@ -8,11 +8,12 @@ from typing import ClassVar
 
 from controller_manager.api.timestamps import format_time
 from controller_manager.app.about import tell_about
-from controller_manager.app.access.guard import Guard
+from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
 from controller_manager.app.election import Election, ElectionOptions
 from controller_manager.app.features import WATCH_LIST, FeatureOptions
+from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
@@ -23,7 +24,6 @@ from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
 from controller_manager.app.pages.routes import Handler, Pages
 from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.app.state import ManagerState, standing_by
-from controller_manager.app.team import Team
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.runtime import Runtime
@@ -95,7 +95,7 @@ class Manager:
         self._controllers = [controller for team in self._teams for controller in team.controllers]
         runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
-        self._guard = Guard(parsed, network, trust, runtime, self._clients.metrics)
+        self._guard = DelegatedAuth(parsed, network, trust, runtime, self._clients.metrics)
         self.profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         health = self._health(runtime)
         self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
@@ -189,7 +189,7 @@ class Manager:
         losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
-    async def _part_of(self, team: Team) -> str:
+    async def _part_of(self, team: LeaderGroup) -> str:
         """How the lead was lost; empty if it ended because somebody asked for that."""
         if team is not self._teams[0]:
             await self._teams[0].leading.wait()
@@ -199,7 +199,7 @@ class Manager:
             return str(loss)
         return ""
 
-    def _make_teams(self, parsed: Parsed, runtime: Runtime) -> list[Team]:
+    def _make_teams(self, parsed: Parsed, runtime: Runtime) -> list[LeaderGroup]:
         election = Election(parsed[ElectionOptions], self._clients.unlimited, self._me, runtime)
         metrics = WorkMetrics(runtime.registry)
         interval = parsed[ManagerOptions].controller_start_interval
@@ -211,7 +211,7 @@ class Manager:
                 Controller(spec, self._context(spec, may_write, parsed, runtime), parsed[spec.options], metrics)
                 for spec in specs
             ]
-            teams.append(Team(elector, controllers, self._events, interval, runtime))
+            teams.append(LeaderGroup(elector, controllers, self._events, interval, runtime))
         return teams
 
     def _context(self, spec: AnySpec, may_write: Callable[[], bool], parsed: Parsed, runtime: Runtime) -> Context:

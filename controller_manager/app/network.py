@@ -36,8 +36,8 @@ class HttpNetwork:
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
-            return first.acting_as(obtain)
+            return first.with_credentials(obtain)
         config = from_flags(clusterconfig, master)
-        made = HttpTransport(config, obtain=obtain, lent=Connections(config, Limits(), self._metrics))
+        made = HttpTransport(config, obtain=obtain, shared=Connections(config, Limits(), self._metrics))
         self._made.setdefault((clusterconfig, master), made)
         return made

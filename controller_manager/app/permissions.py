@@ -8,14 +8,14 @@ from typing import Any
 import yaml
 
 from controller_manager.app import catalog
-from controller_manager.controller import Rule
+from controller_manager.controller import PolicyRule
 
 Tree = dict[str, Any]
 
 _HEAD = "# Written by `python -m controller_manager.app.permissions{}`: what the controllers declare.\n"
 
 # What the process does by itself, besides seeking its lease and asking who its callers are: recording events.
-EVENTS = (Rule(("",), ("events",), ("create", "patch", "update")),)
+EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
 
 def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
@@ -29,19 +29,19 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
     return head + yaml.safe_dump({"rbac": rbac}, sort_keys=False, width=120)
 
 
-def reads(specs: Sequence[catalog.AnySpec]) -> list[Rule]:
+def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
     """What the informers of these controllers list and watch: by group, or whatever there is."""
-    everything = Rule(("*",), ("*",), ("get", "list", "watch"))
+    everything = PolicyRule(("*",), ("*",), ("get", "list", "watch"))
     if any(set(rule.groups) == {"*"} and "watch" in rule.verbs for spec in specs for rule in spec.rbac):
         return [everything]
     found: dict[str, dict[str, None]] = {}
     for spec in specs:
         for watch in spec.watches:
             found.setdefault(watch.resource.group, {})[watch.resource.plural] = None
-    return [Rule((group,), tuple(plurals), everything.verbs) for group, plurals in found.items()]
+    return [PolicyRule((group,), tuple(plurals), everything.verbs) for group, plurals in found.items()]
 
 
-def _rule(rule: Rule) -> Tree:
+def _rule(rule: PolicyRule) -> Tree:
     named = {"resourceNames": list(rule.names)} if rule.names else {}
     return {"apiGroups": list(rule.groups), "resources": list(rule.resources), "verbs": list(rule.verbs), **named}
 

@@ -21,7 +21,7 @@ from controller_manager.serving.listening import ALL_INTERFACES
 from controller_manager.serving.trust import Trust
 
 if TYPE_CHECKING:
-    from controller_manager.serving import Site
+    from controller_manager.serving import HTTPServer
     from controller_manager.serving.contexts import Contexts
     from controller_manager.serving.pairs import PairSource
     from controller_manager.serving.tls import Policy
@@ -158,19 +158,19 @@ class ServingOptions(Options):
 
 def secure_site(
     handle: Callable[[Request], Awaitable[Response]], serving: ServingOptions, trust: Trust, name: str
-) -> Site | None:
+) -> HTTPServer | None:
     """The site of the program `name`, or None with --secure-port=0; raises ConfigError naming the flags whose files
     cannot be used.
     """
     if serving.secure_port == 0:
         return None
-    from controller_manager.serving.site import Limits, Site  # --help does without its HTTP library
+    from controller_manager.serving.http_server import HTTPServer, Limits  # --help does without its HTTP library
 
     if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
         get_logger("serving").warning(
             "--http2-max-streams-per-connection has no effect: this server speaks HTTP/1.1 only"
         )
-    return Site(
+    return HTTPServer(
         handle,
         serving.bind_address,
         serving.secure_port or 0,

@@ -19,9 +19,9 @@ from controller_manager.api.errors import AlreadyExists, ApiError, NotFound
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
+from controller_manager.base.random import random_source
 from controller_manager.client import Client, ConfigError, TransportError
 from controller_manager.client.client import Call
 from controller_manager.client.credentials import Credential
@@ -77,7 +77,7 @@ class Account:
             self._log.info("there are credentials again")
         self._patience = Patience()
         life = max(granted.spec.expiration_seconds, SHORTEST)
-        renew_at = now + life * chance().uniform(*RENEW)
+        renew_at = now + life * random_source().uniform(*RENEW)
         made = Credential(token=granted.status.token, renew_at=renew_at, expires=now + float(life))
         self._newest = moment, made
         return made
@@ -119,6 +119,6 @@ class Account:
 
     def _failure(self, error: str) -> ConfigError:
         why = f"there are no credentials of the service account {self._key}: {error}"
-        pause = self._patience.failed(monotonic(), why, chance().uniform(0.8, 1.0))
+        pause = self._patience.failed(monotonic(), why, random_source().uniform(0.8, 1.0))
         self._log.warning("no credentials of a service account", again_after=pause, error=error)
         return ConfigError(why)

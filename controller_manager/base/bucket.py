@@ -28,7 +28,7 @@ class TokenBucket:
         self._tokens -= 1.0
         return True
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Return a token that was taken and not used."""
         self._tokens = min(self._tokens + 1.0, self._burst)
 

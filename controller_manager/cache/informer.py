@@ -10,10 +10,10 @@ from controller_manager.api.model import Object
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Key, key_of
 from controller_manager.base import clock
-from controller_manager.base.chance import chance
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
+from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache.change import Change, Selection, Subscriber
 from controller_manager.cache.metrics import PROCESSING
@@ -49,7 +49,7 @@ class Informer(Generic[T]):
         self._resync = resync
         self._store: Store[T] = Store()
         self.unreadable = UnreadableObjects(self._log)
-        self._reflector = Reflector(lambda low, high: chance().uniform(low, high), streams)
+        self._reflector = Reflector(lambda low, high: random_source().uniform(low, high), streams)
         self._progress = Progress()
         self._subscribers: tuple[Subscriber[T], ...] = ()
         self._synced = asyncio.Event()
@@ -291,7 +291,7 @@ class Informer(Generic[T]):
 
     async def _resync_now_and_then(self) -> None:
         while True:
-            await asyncio.sleep(chance().uniform(self._resync, 2 * self._resync))
+            await asyncio.sleep(random_source().uniform(self._resync, 2 * self._resync))
             for obj in self._store.list():
                 self._tell(Change(obj, obj, initial=True))
 

@@ -45,8 +45,8 @@ class Informers:
         informer = self._informers.get(selection)
         return self._make(selection) if informer is None else informer
 
-    def borrow(self, resource: Resource[Any]) -> Informer[Any]:
-        """An informer of all objects of a resource, until `give_back`: one that is there anyway, whatever version and
+    def acquire(self, resource: Resource[Any]) -> Informer[Any]:
+        """An informer of all objects of a resource, until `release`: one that is there anyway, whatever version and
         form it reads, or else one of its own, which nobody's health depends on.
         """
         for informer in self._of(resource):
@@ -59,7 +59,7 @@ class Informers:
             self._lent[informer.selection] += 1
         return informer
 
-    def give_back(self, informer: Informer[Any]) -> None:
+    def release(self, informer: Informer[Any]) -> None:
         """Borrow an informer no longer; one that was there for borrowers alone ends with the last of them."""
         chosen = informer.selection
         if chosen not in self._lent or self._informers.get(chosen) is not informer:

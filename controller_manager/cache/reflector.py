@@ -1,7 +1,7 @@
 """What to ask the API next so that a local copy stays true: list, stream, watch or wait; pure, no input or output.
 
     revision unknown   -> Stream, the state and then the changes, in one request;
-                          or List, if the server does not offer that (document 1, Streaming lists, Chunked listing)
+                          or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing)
     revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
     revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
     anything failing   -> Pause first, longer each time until a watch makes progress

@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Any
 
-from controller_manager.client.bodies import JSON, PROTOBUF, Bodies
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
 from controller_manager.client.config import ClientConfig, ConfigError
 from controller_manager.client.inprocess import InProcessTransport
 from controller_manager.client.metrics import ClientMetrics
+from controller_manager.client.request_encoder import JSON, PROTOBUF, RequestEncoder
 from controller_manager.client.throttle import Throttle
 from controller_manager.client.transport import Transport, TransportError
 
@@ -19,7 +19,6 @@ __all__ = [
     "MERGE_PATCH",
     "PROTOBUF",
     "STRATEGIC_MERGE_PATCH",
-    "Bodies",
     "Client",
     "ClientConfig",
     "ClientMetrics",
@@ -27,6 +26,7 @@ __all__ = [
     "HttpTransport",
     "InProcessTransport",
     "Listing",
+    "RequestEncoder",
     "Throttle",
     "Transport",
     "TransportError",

@@ -14,7 +14,6 @@ from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
-from controller_manager.client.bodies import JSON, Bodies
 from controller_manager.client.codec import (
     Codec,
     Lines,
@@ -27,8 +26,9 @@ from controller_manager.client.codec import (
     deletion,
 )
 from controller_manager.client.metrics import ClientMetrics
+from controller_manager.client.request_encoder import JSON, RequestEncoder
+from controller_manager.client.request_log import tell_of_answer
 from controller_manager.client.throttle import Throttle
-from controller_manager.client.told import tell_of_answer
 from controller_manager.client.transport import Transport, TransportError, close_body, whole_body
 
 T = TypeVar("T", bound=Object)
@@ -73,14 +73,14 @@ class Client:
         metrics: ClientMetrics | None = None,
         user_agent: str = USER_AGENT,
         on_write: OnWrite | None = None,
-        bodies: Bodies | None = None,
+        bodies: RequestEncoder | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle or Throttle(0, 0)
         self._metrics = metrics or ClientMetrics(None)
         self._user_agent = user_agent
         self._on_write = on_write
-        self._bodies = bodies or Bodies()
+        self._bodies = bodies or RequestEncoder()
         self._log = get_logger("client")
         self._codecs: dict[Resource[Any], Codec[Any]] = {}
 

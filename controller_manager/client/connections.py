@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import aiohttp
 
 from controller_manager.client.config import ClientConfig
+from controller_manager.client.connection_pool import ConnectionPool
 from controller_manager.client.tls import client_context
 from controller_manager.client.transport_metrics import TransportMetrics
-from controller_manager.client.wires import Wires
 
 _READ_BUFFER = 1 << 20
 _MOST_CONTEXTS = 4
@@ -21,7 +21,7 @@ class Limits:
 
     connections: int = 64
     connect: float = 10.0
-    silence: float = 60.0
+    read_timeout: float = 60.0
 
 
 class Connections:
@@ -36,7 +36,7 @@ class Connections:
         self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[Pair, ssl.SSLContext] = {}
-        self.wires = Wires(limits.connections, limits.connect, limits.silence)
+        self.wires = ConnectionPool(limits.connections, limits.connect, limits.read_timeout)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -63,7 +63,7 @@ class Connections:
         """The session for what is answered soon, where a proxy stands between."""
         if self._requests is None:
             limits = self.limits
-            timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.silence)
+            timeout = aiohttp.ClientTimeout(sock_connect=limits.connect, sock_read=limits.read_timeout)
             self._requests = _session(limits.connections, timeout)
         return self._requests
 

@@ -11,10 +11,10 @@ from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_micro, format_time
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.base.metrics import Counters, Family
+from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.correlate import Correlator, Occurrence, Record
@@ -182,7 +182,7 @@ def _namespace(it: Occurrence) -> str:
 
 
 def _new_name(regarding: str) -> str:
-    unique = chance().token(8)
+    unique = random_source().token(8)
     return f"{regarding[: _LONGEST_NAME - len(unique) - 1].rstrip('.-')}.{unique}"
 
 

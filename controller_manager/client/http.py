@@ -11,12 +11,12 @@ from yarl import URL
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.client.config import ClientConfig
+from controller_manager.client.connection_pool import Origin
 from controller_manager.client.connections import Connections, Limits
 from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
 from controller_manager.client.plugin import from_plugin
 from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
 from controller_manager.client.transport_metrics import TransportMetrics
-from controller_manager.client.wires import Place
 
 _MOST_WORDS = 500  # characters of a reason
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
@@ -27,9 +27,9 @@ _IDEMPOTENT = ("GET", "PUT", "DELETE")
 class HttpTransport:
     """Sends requests to one server; watches have connections of their own, so they never hold up a request.
 
-    A request fails after `connect` seconds without a connection or `silence` seconds without a byte; of a watch
+    A request fails after `connect` seconds without a connection or `read_timeout` seconds without a byte; of a watch
     that holds until it has begun. `obtain` gives credentials in place of those of `config`; connections that are
-    `lent` are used in place of its own. Raises `ConfigError` when authorities or certificate are unusable.
+    `shared` are used in place of its own. Raises `ConfigError` when authorities or certificate are unusable.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class HttpTransport:
         obtain: Obtain | None = None,
         connections: int = 64,
         connect: float = 10.0,
-        silence: float = 60.0,
-        lent: Connections | None = None,
+        read_timeout: float = 60.0,
+        shared: Connections | None = None,
     ) -> None:
         url = urlsplit(config.server)
         self.host = url.netloc.rpartition("@")[2]
@@ -50,15 +50,15 @@ class HttpTransport:
         self._root = f"{url.scheme}://{self.host}{self._path}"
         self._address = url.hostname or "", url.port or _PORTS[url.scheme]
         self._secure = url.scheme == "https"
-        self._shared = lent or Connections(config, Limits(connections, connect, silence))
+        self._shared = shared or Connections(config, Limits(connections, connect, read_timeout))
         self._credentials = Credentials(_usable(obtain or _obtain(config, self._shared.metrics), self._shared))
         self._shared.context((b"", b"") if obtain else (config.identity.certificate, config.identity.key))
         self._shared.join()
         self._closed = False
 
-    def acting_as(self, obtain: Obtain) -> "HttpTransport":
+    def with_credentials(self, obtain: Obtain) -> "HttpTransport":
         """A transport over the same connections, with the credentials that `obtain` gives; each is to be closed."""
-        return HttpTransport(self._config, obtain=obtain, lent=self._shared)
+        return HttpTransport(self._config, obtain=obtain, shared=self._shared)
 
     async def send(self, request: Request) -> Response:
         """The answer; one of 401 is asked for again with renewed credentials. Raises `TransportError`, also when there
@@ -84,21 +84,21 @@ class HttpTransport:
     async def _ask(self, request: Request, credential: Credential) -> Response:
         if not self._config.proxy_url:
             wires, place = self._shared.wires, self._place(credential)
-            return await wires.ask(place, self._written(request, credential), twice=request.method in _IDEMPOTENT)
+            return await wires.ask(place, self._written(request, credential), idempotent=request.method in _IDEMPOTENT)
         async with self._shared.for_requests().request(**self._arguments(request, credential)) as answer:
             return Response(answer.status, _lower(answer), await _body(answer))
 
     async def _open(self, request: Request, credential: Credential, origin: str) -> Response:
-        async with asyncio.timeout(self._shared.limits.silence):
+        async with asyncio.timeout(self._shared.limits.read_timeout):
             answer = await self._shared.for_watches().request(**self._arguments(request, credential))
             if answer.status == 200:
                 return Response(200, _lower(answer), _Chunks(answer, origin))
             async with answer:
                 return Response(answer.status, _lower(answer), await _body(answer))
 
-    def _place(self, credential: Credential) -> Place:
+    def _place(self, credential: Credential) -> Origin:
         tls = self._shared.context((credential.certificate, credential.key)) if self._secure else None
-        return Place(*self._address, tls, self._config.tls_server_name or None)
+        return Origin(*self._address, tls, self._config.tls_server_name or None)
 
     def _written(self, request: Request, credential: Credential) -> bytes:
         """The request as it is sent (RFC 9112)."""

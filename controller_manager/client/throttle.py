@@ -26,11 +26,11 @@ class Throttle:
         if seconds <= 0.0:
             return 0.0
         if seconds > self._longest:
-            self._bucket.give_back()
+            self._bucket.release()
             raise TooManyRequests(f"more requests wait than {self._qps:g} per second clear in {self._longest:g} s")
         try:
             await asyncio.sleep(seconds)
         except asyncio.CancelledError:
-            self._bucket.give_back()
+            self._bucket.release()
             raise
         return seconds

@@ -3,6 +3,9 @@
 `controller_manager.framework` offers the same, and `main` for a program of one's own.
 """
 
+from typing import Any
+from warnings import warn
+
 from controller_manager.api import errors
 from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
@@ -36,17 +39,17 @@ from controller_manager.client.events import Recorder
 from controller_manager.controller.spec import (
     Add,
     Context,
+    ControllerSpec,
     For,
     Mapped,
     Owned,
+    PolicyRule,
     Reconciler,
-    Rule,
     Source,
-    Spec,
     Watch,
 )
 from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
-from controller_manager.work import GiveUp, Priority, Requeue
+from controller_manager.work import Priority, Requeue, TerminalError
 
 __all__ = [
     "CERTIFICATE_SIGNING_REQUESTS",
@@ -68,6 +71,7 @@ __all__ = [
     "ConfigError",
     "ConfigMap",
     "Context",
+    "ControllerSpec",
     "Counters",
     "Duration",
     "EndpointSlice",
@@ -76,7 +80,6 @@ __all__ = [
     "Family",
     "For",
     "Gauges",
-    "GiveUp",
     "Histograms",
     "HorizontalPodAutoscaler",
     "Informer",
@@ -97,21 +100,32 @@ __all__ = [
     "OwnerReference",
     "PartialObject",
     "Pod",
+    "PolicyRule",
     "Priority",
     "Quantity",
     "Reconciler",
     "Recorder",
     "Requeue",
     "Resource",
-    "Rule",
     "Service",
     "ServiceAccount",
     "Source",
-    "Spec",
     "StringList",
     "StringMap",
+    "TerminalError",
     "Watch",
     "errors",
     "flag",
     "key_of",
 ]
+
+# What was called otherwise, until the next release.
+_RENAMED: dict[str, Any] = {"GiveUp": TerminalError, "Rule": PolicyRule, "Spec": ControllerSpec}
+
+
+def __getattr__(name: str) -> Any:
+    found = _RENAMED.get(name)
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warn(f"{name} is now called {found.__name__}", DeprecationWarning, stacklevel=2)
+    return found

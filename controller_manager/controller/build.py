@@ -10,11 +10,11 @@ from typing import Any
 from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks, keep_running
 from controller_manager.client import Write
-from controller_manager.controller.consistency import Echoes, note_write, noting_writes, when_seen
-from controller_manager.controller.life import LONGEST_PAUSE, Life
-from controller_manager.controller.spec import Context, Mapped, Reconciler, Source, Spec
+from controller_manager.controller.consistency import OwnWrites, note_write, noting_writes, when_seen
+from controller_manager.controller.lifecycle import LONGEST_PAUSE, Lifecycle
+from controller_manager.controller.spec import Context, ControllerSpec, Mapped, Reconciler, Source
 from controller_manager.controller.state import ControllerState, Phase
-from controller_manager.controller.watches import Feed
+from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
 from controller_manager.work import ControlLoop, Requeue, WorkMetrics
 
@@ -28,19 +28,19 @@ class Controller:
     `metrics` are those of all controllers of the process.
     """
 
-    def __init__(self, spec: Spec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
+    def __init__(self, spec: ControllerSpec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
         self.spec = spec
         unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
-        self._echoes = Echoes(frozenset(unechoed))
+        self._echoes = OwnWrites(frozenset(unechoed))
         self._context = replace(context, client=context.client.derive(on_write=self._note))
         self._options = options
         self._metrics = metrics
         self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
         with contextlib.suppress(ValueError):  # a clash of names is a failure of this controller alone, once it runs
             self._add_indexes()
-        self._life = Life(clock.monotonic())
+        self._life = Lifecycle(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
-        self._feed: Feed | None = None
+        self._feed: EventHandler | None = None
         self._stop = asyncio.Event()
         # What the last run of a key wrote, from the end of the run until its loop asks for it.
         self._written: dict[Hashable, list[Write]] = {}
@@ -97,7 +97,7 @@ class Controller:
             settle=self._settle,
             queue=self.spec.queue,
         )
-        self._feed = feed = Feed(
+        self._feed = feed = EventHandler(
             self.spec.watches, self._context.informers, self._options, loop.add, self._echoes.is_one
         )
         self._life.enter(Phase.RUNNING, clock.monotonic())

@@ -62,7 +62,7 @@ def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None
         informer.when_seen(write, seen)
 
 
-class Echoes:
+class OwnWrites:
     """The writes of a controller to some resources, until its watches tell of them.
 
     A change that comes so late that the key may have run again without it is no echo: that run did not know of it.

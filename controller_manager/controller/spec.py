@@ -4,7 +4,7 @@ class Greeter:
     def __init__(self, context: Context, options: GreeterOptions) -> None: ...
     async def reconcile(self, key: Key) -> Requeue | None: ...
 
-SPECS = (Spec(name="greeter-controller", reconciler=Greeter, options=GreeterOptions, watches=(For(PODS),)),)
+SPECS = (ControllerSpec(name="greeter-controller", reconciler=Greeter, options=GreeterOptions, watches=(For(PODS),)),)
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -38,7 +38,7 @@ class Reconciler(Protocol[K_contra]):
     """
 
     async def reconcile(self, key: K_contra) -> Requeue | None:
-        """Return None when done, or `Requeue`; raise `GiveUp` when only a change helps, anything else to try again."""
+        """Return None when done, or `Requeue`; raise `TerminalError` if only a change helps, others to try again."""
 
 
 class Add(Protocol):
@@ -124,7 +124,7 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class PolicyRule:
     """What a controller may do: verbs on resources of API groups, as in a Role; an empty group is the core.
 
     With `names` that is so for objects of these names alone.
@@ -145,7 +145,7 @@ def _fine(_: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec(Generic[O]):
+class ControllerSpec(Generic[O]):
     """A controller, declared: a module's `SPECS` is a tuple of these.
 
     `options` is the class of its flags; `workers(options)` says how many keys are worked on at once. `check(options)`
@@ -168,7 +168,7 @@ class Spec(Generic[O]):
     qps_factor: int = 1
     service_account: str = ""
     reporter: str = ""
-    rbac: tuple[Rule, ...] = ()
+    rbac: tuple[PolicyRule, ...] = ()
 
     @property
     def account(self) -> str:

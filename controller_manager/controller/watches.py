@@ -57,7 +57,7 @@ def _controller(owner: Resource[Any], obj: Object) -> Key | None:
     return None
 
 
-class Feed:
+class EventHandler:
     """The watches of one controller as a source of work for its loop.
 
     Subscribers only take note; what a change means is found out in `run`. So an error of an author's `keys` ends that

@@ -1,8 +1,8 @@
 """Floor 4: leader election on a Lease, so that of several replicas only one acts."""
 
-from controller_manager.leader.decide import Terms
+from controller_manager.leader.decide import LeaseTimings
 from controller_manager.leader.elector import Elector, LeadershipLost, identity
 from controller_manager.leader.fence import FencedTransport
 from controller_manager.leader.metrics import LeaderMetrics
 
-__all__ = ["Elector", "FencedTransport", "LeaderMetrics", "LeadershipLost", "Terms", "identity"]
+__all__ = ["Elector", "FencedTransport", "LeaderMetrics", "LeadershipLost", "LeaseTimings", "identity"]

@@ -22,7 +22,7 @@ _SLACK = 1.2
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LeaseTimings:
     """Seconds: how long a lease lasts, how long its holder tries to renew it, and the time between two tries.
 
     Raises ValueError unless `lease` > `renew` > 1.2 * `retry` > 0.
@@ -55,7 +55,7 @@ class Seen:
     until: float = 0.0
 
 
-class Move(Enum):
+class Action(Enum):
     """What to do next about the lease."""
 
     CREATE = "create"
@@ -73,11 +73,11 @@ def observe(seen: Seen, record: Record | None, now: float) -> Seen:
     return Seen(record, record.holder, now + record.seconds if record.holder else now)
 
 
-def decide(me: str, seen: Seen, now: float) -> Move:
+def decide(me: str, seen: Seen, now: float) -> Action:
     """See the table above."""
     mine, over = seen.holder == me, now >= seen.until
     if seen.record is None:
-        return Move.CREATE if mine or over else Move.WAIT
+        return Action.CREATE if mine or over else Action.WAIT
     if mine:
-        return Move.RENEW
-    return Move.TAKE if over else Move.WAIT
+        return Action.RENEW
+    return Action.TAKE if over else Action.WAIT

@@ -10,11 +10,11 @@ from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.base import clock
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
-from controller_manager.leader.decide import Move, Seen, Terms, decide, observe
+from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
 from controller_manager.leader.metrics import LeaderMetrics
 from controller_manager.leader.record import Record, held, read, released
 
@@ -27,7 +27,7 @@ class LeadershipLost(Exception):
 
 def identity() -> str:
     """A name for this process that no other has: `hostname_uuid`."""
-    return f"{socket.gethostname()}_{chance().uid()}"
+    return f"{socket.gethostname()}_{random_source().uid()}"
 
 
 class Elector:
@@ -38,7 +38,7 @@ class Elector:
     """
 
     def __init__(
-        self, client: Client, key: Key, me: str, terms: Terms, runtime: Runtime, metrics: LeaderMetrics
+        self, client: Client, key: Key, me: str, terms: LeaseTimings, runtime: Runtime, metrics: LeaderMetrics
     ) -> None:
         self.key = key
         self.me = me
@@ -94,7 +94,7 @@ class Elector:
         while True:
             if await self._try():
                 return
-            await asyncio.sleep(chance().uniform(self._terms.retry / 2, self._terms.retry))
+            await asyncio.sleep(random_source().uniform(self._terms.retry / 2, self._terms.retry))
 
     async def _lead(self, work: Work) -> None:
         self._log.info("leading")
@@ -153,7 +153,7 @@ class Elector:
         lease = lease or await self._read()
         self._observe(lease)
         move = decide(self.me, self._seen, clock.monotonic())
-        if move is Move.WAIT:
+        if move is Action.WAIT:
             self._stand_by()
             return False
         sent, self._may_hold = clock.monotonic(), True

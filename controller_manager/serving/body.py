@@ -47,14 +47,14 @@ class Body:
         if _waits_for_leave(incoming) and incoming.transport is not None:
             incoming.transport.write(http.CONTINUE)
         body = await self._arrival()
-        self._budget.give_back(caller, size - len(body))
+        self._budget.release(caller, size - len(body))
         self._held = (caller, len(body))
         return body
 
     def release(self) -> None:
         """Count it no more: its request has been answered."""
         if self._held is not None:
-            self._budget.give_back(*self._held)
+            self._budget.release(*self._held)
             self._held = None
 
     async def _arrival(self) -> bytes:

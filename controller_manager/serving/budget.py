@@ -49,12 +49,12 @@ class Budget:
                 self._waiting.remove(waiting)
                 self._admit()
             else:  # it was let in just as it left
-                self.give_back(caller, size)
+                self.release(caller, size)
             if isinstance(error, TimeoutError):
                 raise _busy() from None
             raise
 
-    def give_back(self, caller: str, size: int) -> None:
+    def release(self, caller: str, size: int) -> None:
         """Give back room that was taken, or a part of it."""
         self.held -= size
         self._by_caller[caller] -= size

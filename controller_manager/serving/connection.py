@@ -17,7 +17,7 @@ from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
 from controller_manager.serving import http
 from controller_manager.serving.backlog import Backlog
-from controller_manager.serving.crowd import Crowd
+from controller_manager.serving.connection_limiter import ConnectionLimiter
 from controller_manager.serving.trust import digest
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
@@ -90,7 +90,7 @@ class Connection(RequestHandler):
         self,
         manager: web.Server,
         roots: Roots,
-        crowd: Crowd,
+        crowd: ConnectionLimiter,
         backlog: Backlog,
         heads: Backlog,
         head_limit: int,

@@ -8,7 +8,7 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.serving import names
 from controller_manager.serving.pairs import PairSource
-from controller_manager.serving.tls import DEFAULT_POLICY, Pair, Policy, context_of
+from controller_manager.serving.tls import DEFAULT_POLICY, KeyPair, Policy, context_of
 
 _LOOK_EVERY = 5.0  # seconds between two looks at the sources
 _MOST_WORDS = 200  # characters of a refusal
@@ -114,7 +114,7 @@ class Contexts:
             self._log.error("a certificate cannot be used; the one before it stays", source=source, problem=problem)
 
 
-def _first(source: PairSource) -> Pair:
+def _first(source: PairSource) -> KeyPair:
     try:
         pair = source.read()
         _check(pair)
@@ -132,7 +132,7 @@ def _why(error: OSError | ValueError) -> str:
     return str(error)[:_MOST_WORDS]
 
 
-def _check(pair: Pair) -> None:
+def _check(pair: KeyPair) -> None:
     """Raise OSError or ValueError unless the pair can be shown."""
     context_of(pair)
     names.names_of(pair.certificate)

@@ -1,4 +1,4 @@
-"""Health endpoints: named checks answered at /healthz, /livez and /readyz (document 1, Health endpoints)."""
+"""Health endpoints: named checks answered at /healthz, /livez and /readyz (API concepts, Health endpoints)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
 from controller_manager.base.clock import utc_now
-from controller_manager.serving.tls import Pair, alternative_name, issue, make_ca
+from controller_manager.serving.tls import KeyPair, alternative_name, issue, make_ca
 
 _RENEW_BEFORE = timedelta(days=7)
 
@@ -24,7 +24,7 @@ class PairSource(Protocol):
     def name(self) -> str:
         """What to call it in a sentence."""
 
-    def read(self) -> Pair:
+    def read(self) -> KeyPair:
         """The pair as it should be shown now; raises OSError or ValueError."""
 
 
@@ -35,10 +35,10 @@ class FilePair:
         self._files = cert_file, key_file
         self.name = f"{flags}: {cert_file} and {key_file}" if flags else f"{cert_file} and {key_file}"
 
-    def read(self) -> Pair:
+    def read(self) -> KeyPair:
         """What is in the files now; raises OSError."""
         cert_file, key_file = self._files
-        return Pair(cert_file.read_bytes(), key_file.read_bytes())
+        return KeyPair(cert_file.read_bytes(), key_file.read_bytes())
 
 
 class SelfSigned:
@@ -54,9 +54,9 @@ class SelfSigned:
         self._common_name = name
         self._hosts = tuple(hosts)
         self._files = (folder / f"{name}.crt", folder / f"{name}.key") if folder else None
-        self._pair: Pair | None = None
+        self._pair: KeyPair | None = None
 
-    def read(self) -> Pair:
+    def read(self) -> KeyPair:
         """The pair, made anew where need be; raises OSError when it cannot be written."""
         if self._files is not None:
             self._pair = _read(*self._files)
@@ -66,12 +66,12 @@ class SelfSigned:
                 self._pair.write(*self._files)
         return self._pair
 
-    def _make(self) -> Pair:
+    def _make(self) -> KeyPair:
         ca = make_ca(self._authority, days=365)
         leaf = issue(ca, self._common_name, hosts=self._hosts)
-        return Pair(leaf.certificate + ca.certificate, leaf.key)
+        return KeyPair(leaf.certificate + ca.certificate, leaf.key)
 
-    def _serves(self, pair: Pair) -> bool:
+    def _serves(self, pair: KeyPair) -> bool:
         """Whether the pair fits together and, if it is our own, lasts a while and names every host."""
         try:
             certificate = x509.load_pem_x509_certificate(pair.certificate)
@@ -91,8 +91,8 @@ class SelfSigned:
         return f"{self._common_name}-ca"
 
 
-def _read(cert_file: Path, key_file: Path) -> Pair | None:
+def _read(cert_file: Path, key_file: Path) -> KeyPair | None:
     try:
-        return Pair(cert_file.read_bytes(), key_file.read_bytes())
+        return KeyPair(cert_file.read_bytes(), key_file.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
 from controller_manager.base.memory_file import memory_file
-from controller_manager.serving.candid import CandidSSLObject
+from controller_manager.serving.alerting_ssl import AlertingSSLObject
 from controller_manager.serving.files import write_atomically
 
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
@@ -25,7 +25,7 @@ _EXTENDED_USE = {True: ExtendedKeyUsageOID.CLIENT_AUTH, False: ExtendedKeyUsageO
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate (or chain) and its private key, both PEM."""
 
     certificate: bytes
@@ -48,7 +48,7 @@ class Policy:
 DEFAULT_POLICY = Policy()
 
 
-def make_ca(common_name: str, days: int = 3650) -> Pair:
+def make_ca(common_name: str, days: int = 3650) -> KeyPair:
     """A certificate authority with an ECDSA P-256 key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
@@ -58,7 +58,7 @@ def make_ca(common_name: str, days: int = 3650) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def check_authority(pair: Pair) -> None:
+def check_authority(pair: KeyPair) -> None:
     """Raise ValueError unless `pair` is the certificate of an authority and its key."""
     certificate, key = x509.load_pem_x509_certificate(pair.certificate), _load_key(pair.key)
     if certificate.public_key() != key.public_key():
@@ -72,14 +72,14 @@ def check_authority(pair: Pair) -> None:
 
 
 def issue(
-    ca: Pair,
+    ca: KeyPair,
     common_name: str,
     organizations: Sequence[str] = (),
     hosts: Sequence[str] = (),
     *,
     client: bool = False,
     days: float = 365,
-) -> Pair:
+) -> KeyPair:
     """A leaf signed by `ca`: for a client (identity: common name and organizations), or for a server at `hosts`."""
     authority = x509.load_pem_x509_certificate(ca.certificate)
     ca_key = _load_key(ca.key)
@@ -97,7 +97,7 @@ def issue(
     return _pair(builder.sign(ca_key, hashes.SHA256()), key)
 
 
-def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEFAULT_POLICY) -> ssl.SSLContext:
+def context_of(pair: KeyPair, client_authorities: bytes = b"", policy: Policy = DEFAULT_POLICY) -> ssl.SSLContext:
     """How a server shows `pair`. Client certificates are optional, and verified against the authorities (PEM).
 
     A certificate that cannot be verified ends the handshake: Python offers no way to go on and find out afterwards.
@@ -105,7 +105,7 @@ def context_of(pair: Pair, client_authorities: bytes = b"", policy: Policy = DEF
     Raises ssl.SSLError for what is no certificate and its key, ValueError for authorities that are none.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.sslobject_class = CandidSSLObject
+    context.sslobject_class = AlertingSSLObject
     _agree(context, policy)
     context.set_alpn_protocols(["http/1.1"])
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
@@ -187,10 +187,10 @@ def alternative_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Pair(certificate.public_bytes(pem), private)
+    return KeyPair(certificate.public_bytes(pem), private)
 
 
 def _load_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:

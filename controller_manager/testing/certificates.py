@@ -15,7 +15,7 @@ from cryptography.x509.oid import NameOID
 from controller_manager.api.certificates import NODE_CLIENT, CertificateSigningRequest, RequestSpec
 from controller_manager.api.model import ObjectMeta
 from controller_manager.base.clock import utc_now
-from controller_manager.serving.tls import Pair
+from controller_manager.serving.tls import KeyPair
 
 Key = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 
@@ -62,7 +62,7 @@ def _made(kind: str, _: int) -> Key:
 
 def authority(
     kind: str = "p-256", *, number: int = 0, end: datetime | None = None, ca: bool = True, name: str = "cluster"
-) -> Pair:
+) -> KeyPair:
     """A self-signed authority, valid since a day ago and for a year, or until `end`."""
     key, now = key_of_kind(kind, number), utc_now()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -74,10 +74,10 @@ def authority(
         .add_extension(_SIGNS, critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return Pair(builder.sign(key, _digest(key)).public_bytes(Encoding.PEM), private_pem(key))
+    return KeyPair(builder.sign(key, _digest(key)).public_bytes(Encoding.PEM), private_pem(key))
 
 
-def write_authority(folder: Path, pair: Pair) -> tuple[str, str]:
+def write_authority(folder: Path, pair: KeyPair) -> tuple[str, str]:
     """The pair as files of a folder, and the flags that name them for all signers."""
     certificate, key = folder / "ca.crt", folder / "ca.key"
     pair.write(certificate, key)

@@ -25,9 +25,9 @@ from controller_manager.client.credentials import Obtain
 from controller_manager.controller.state import Phase
 from controller_manager.testing import first_start
 from controller_manager.testing.blocking import LoopWatch
-from controller_manager.testing.cable import Cable
 from controller_manager.testing.faults import FaultyNetwork
-from controller_manager.testing.permits import Permits, PermittedTransport
+from controller_manager.testing.link import Link
+from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
 from controller_manager.testing.virtual import VirtualLoop
 from controller_manager.work import Failing
 
@@ -56,7 +56,7 @@ class Replica:
         self,
         manager: Manager,
         network: FaultyNetwork,
-        permits: Permits,
+        permits: RBACEnforcer,
         task: "asyncio.Task[Ending]",
         *,
         strict: bool = True,
@@ -126,7 +126,7 @@ class Cluster:
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()
-        self._cable = Cable()
+        self._cable = Link()
         self.api = build(self._options, Runtime("apiserver"), self._log)
         self.client = self.connect()
         self._tasks = Tasks()
@@ -189,7 +189,7 @@ class Cluster:
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
-        permits = Permits(chosen)
+        permits = RBACEnforcer(chosen)
         network = FaultyNetwork(
             lambda obtain: PermittedTransport(self._reach(obtain), permits), faults, election=may_lose_lead
         )
@@ -227,7 +227,7 @@ class Cluster:
         self.api = build(self._options, Runtime("apiserver"), self._log)
         self.api.store.subscribe(self._count)
         await self.api.start()
-        self._cable = Cable()
+        self._cable = Link()
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""

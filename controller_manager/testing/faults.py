@@ -14,11 +14,11 @@ from controller_manager.api.errors import (
     TooManyRequests,
 )
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import Transport, TransportError
 from controller_manager.client.credentials import Obtain
 from controller_manager.client.transport import close_body, is_watch
-from controller_manager.testing.cable import Cable
+from controller_manager.testing.link import Link
 
 F = TypeVar("F", bound=Enum)
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class WatchFault(Enum):
     SLOW = "the watch is late"
 
 
-class FaultyNetwork(Cable):
+class FaultyNetwork(Link):
     """The network of one process: each request fails with probability `rate`, all fail while it is cut.
 
     Requests for leases of the process itself fail only if the `election` may: a manager that loses its lead ends.
@@ -90,7 +90,7 @@ class FaultyNetwork(Cable):
             case Fault.REFUSED:
                 return _refusal(request)
             case Fault.SLOW:
-                await asyncio.sleep(chance().uniform(0, LONGEST_DELAY))
+                await asyncio.sleep(random_source().uniform(0, LONGEST_DELAY))
         forged = self._intercept(request) if self._intercept else None
         self.disturbed = self.disturbed or forged is not None or fault is not None
         response = forged or await inner.send(request)
@@ -116,7 +116,7 @@ class FaultyNetwork(Cable):
                     case WatchFault.SILENT:
                         await self.carry(asyncio.Event().wait)
                     case WatchFault.SLOW:
-                        await self.carry(lambda: asyncio.sleep(chance().uniform(0, LONGEST_DELAY)))
+                        await self.carry(lambda: asyncio.sleep(random_source().uniform(0, LONGEST_DELAY)))
                 yield chunk
         finally:
             await close_body(Response(200, {}, body))
@@ -146,7 +146,7 @@ def _is_of_election(request: Request) -> bool:
 
 def _draw(faults: type[F], rate: float) -> F | None:
     """One of the faults, with probability `rate`."""
-    return _one_of(*faults) if chance().uniform(0, 1) < rate else None
+    return _one_of(*faults) if random_source().uniform(0, 1) < rate else None
 
 
 def _refusal(request: Request) -> Response:
@@ -162,4 +162,4 @@ def _refusal(request: Request) -> Response:
 
 
 def _one_of(*choices: T) -> T:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]

@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from controller_manager.base.chance import Chance
+from controller_manager.base.random import Random
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self._clock_resolution = math.ulp(self._now)
         self._source = random.Random(seed)  # noqa: S311 - reproducible on purpose
-        self.chance = Chance(self._source)
+        self.chance = Random(self._source)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -29,7 +29,7 @@ class Requeue:
     after: float
 
 
-class GiveUp(Exception):
+class TerminalError(Exception):
     """Outcome of a reconcile: trying again is of no use before something changes; says why."""
 
     def __init__(self, reason: str) -> None:
@@ -39,7 +39,7 @@ class GiveUp(Exception):
 
 Handle = Callable[[K], Awaitable[Requeue | None]]
 # Called with a key after each run of it; calls its second argument once what the run did is known.
-Settle = Callable[[K, Callable[[], None]], None]
+CacheBarrier = Callable[[K, Callable[[], None]], None]
 # A key is held back for that knowledge at most so many seconds.
 LONGEST_SETTLE = 10.0
 # So many of the keys that are due later are told to people.
@@ -51,8 +51,9 @@ _FAILING = 100
 class ControlLoop(Generic[K]):
     """Calls `handle(key)` for every added key, for at most `workers` keys at once and never twice at once for one key.
 
-    Outcomes of `handle`: `None` done; `Requeue(after)`; raised `GiveUp`; raised `errors.Conflict`, which is normal and
-    tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the queue's limits.
+    Outcomes of `handle`: `None` done; `Requeue(after)`; raised `TerminalError`; raised `errors.Conflict`, which is
+    normal and tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the
+    queue's limits.
 
     With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed; then
     it runs once more when that is known.
@@ -67,7 +68,7 @@ class ControlLoop(Generic[K]):
         log: Logger,
         *,
         workers: int = 1,
-        settle: Settle[K] | None = None,
+        settle: CacheBarrier[K] | None = None,
         queue: str = "",
     ) -> None:
         self.name = name
@@ -203,7 +204,7 @@ class ControlLoop(Generic[K]):
         else:
             self._wait_for(entry, self._settle)
 
-    def _wait_for(self, entry: Entry[K], settle: Settle[K]) -> None:
+    def _wait_for(self, entry: Entry[K], settle: CacheBarrier[K]) -> None:
         """Hold the key back until what its run did is known: mostly at once, since most runs do nothing."""
         key = entry.key
         self._settling[key] = entry
@@ -255,7 +256,7 @@ class ControlLoop(Generic[K]):
                 self._queue.add_after(key, now, seconds, "requeued")
                 self._count("requeue")
                 log.debug("reconciled", **about, again_after=seconds)
-            case GiveUp(reason=reason):
+            case TerminalError(reason=reason):
                 self._failures.note(key, outcome, now, entry.causes)
                 self._queue.forget(key)
                 self._count("give_up")

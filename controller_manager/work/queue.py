@@ -48,7 +48,7 @@ class Entry(Generic[K]):
 
 
 @dataclass(frozen=True, slots=True)
-class Promise(Generic[K]):
+class DelayedItem(Generic[K]):
     """A key that is due at a time, why, and after how many failures in a row."""
 
     key: K
@@ -91,8 +91,8 @@ class WorkQueue(Generic[K]):
         # and never in a lane while it is in _running.
         self._low: OrderedDict[K, _Waiting] = OrderedDict()
         self._normal: OrderedDict[K, _Waiting] = OrderedDict()
-        self._again: dict[K, _Waiting] = {}
-        self._running: dict[K, Priority] = {}
+        self._dirty: dict[K, _Waiting] = {}
+        self._processing: dict[K, Priority] = {}
         # _later holds one promise per key; _heap has an item for each, and stale ones whose number is no longer there.
         self._later: dict[K, tuple[float, int, _Waiting]] = {}
         self._heap: list[tuple[float, int, K]] = []
@@ -138,7 +138,7 @@ class WorkQueue(Generic[K]):
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         self.retries += 1
         seconds = max(self._backoff.delay(failures), self._bucket.take(now))
-        self.add_after(key, now, seconds, cause, self._running.get(key, Priority.NORMAL))
+        self.add_after(key, now, seconds, cause, self._processing.get(key, Priority.NORMAL))
         return seconds
 
     def forget(self, key: K) -> None:
@@ -152,20 +152,22 @@ class WorkQueue(Generic[K]):
         if self._closed or not lane:
             return None
         key, waiting = lane.popitem(last=False)
-        self._running[key] = waiting.priority
+        self._processing[key] = waiting.priority
         return Entry(key, waiting.described(), waiting.priority, max(0.0, now - waiting.since))
 
     def done(self, key: K) -> None:
         """The work on `key` is over; it is ready at once if it was added meanwhile."""
-        del self._running[key]
-        again = self._again.pop(key, None)
+        del self._processing[key]
+        again = self._dirty.pop(key, None)
         if again is not None:
             self._lane(again.priority)[key] = again
 
-    def upcoming(self, count: int) -> list[Promise[K]]:
+    def upcoming(self, count: int) -> list[DelayedItem[K]]:
         """The first `count` of the keys that are due later, in order."""
         first = heapq.nsmallest(count, self._later.items(), key=lambda item: item[1][:2])
-        return [Promise(key, due, self._failures.get(key, 0), waiting.described()) for key, (due, _, waiting) in first]
+        return [
+            DelayedItem(key, due, self._failures.get(key, 0), waiting.described()) for key, (due, _, waiting) in first
+        ]
 
     def next_deadline(self) -> float | None:
         """When the next delayed key becomes due."""
@@ -191,12 +193,12 @@ class WorkQueue(Generic[K]):
         """The record of `key`, which waits from now on if it did not before; None if the queue is closed."""
         if self._closed:
             return None
-        running = key in self._running
-        waiting = self._again.get(key) if running else self._normal.get(key) or self._low.get(key)
+        running = key in self._processing
+        waiting = self._dirty.get(key) if running else self._normal.get(key) or self._low.get(key)
         if waiting is None:
             self.adds += 1
             waiting = _Waiting(now, priority)
-            place = self._again if running else self._lane(priority)
+            place = self._dirty if running else self._lane(priority)
             place[key] = waiting
         elif priority > waiting.priority:
             waiting.priority = priority

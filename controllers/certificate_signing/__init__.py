@@ -27,7 +27,7 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.client import ConfigError
-from controller_manager.controller import Context, For, Key, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 from controller_manager.options import Duration, Options, flag
 
 from .._certificate_requests import CHECKS, UnusableRequest, asked_for, read_request
@@ -220,7 +220,7 @@ def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuth
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="certificatesigningrequest-signing-controller",
         queue="certificate",
         aliases=("csrsigning",),
@@ -231,9 +231,9 @@ SPECS = (
         workers=lambda _: _WORKERS,
         watches=(For(REQUESTS),),
         rbac=(
-            Rule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch")),
-            Rule(groups=(GROUP,), resources=("certificatesigningrequests/status",), verbs=("update",)),
-            Rule(groups=(GROUP,), resources=("signers",), verbs=("sign",), names=tuple(_FLAGS)),
+            PolicyRule(groups=(GROUP,), resources=("certificatesigningrequests",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=(GROUP,), resources=("certificatesigningrequests/status",), verbs=("update",)),
+            PolicyRule(groups=(GROUP,), resources=("signers",), verbs=("sign",), names=tuple(_FLAGS)),
         ),
     ),
 )

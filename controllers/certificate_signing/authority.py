@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from controller_manager.base.log import Logger
 from controller_manager.serving.pairs import FilePair
-from controller_manager.serving.tls import Pair
+from controller_manager.serving.tls import KeyPair
 
 from .._certificate_requests import CURVES, UnusableRequest, alternative_names
 from .validity import Validity
@@ -101,7 +101,7 @@ class Authority:
         return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
-def read_authority(pair: Pair) -> Authority:
+def read_authority(pair: KeyPair) -> Authority:
     """The authority of a certificate and a key; raises ValueError saying what is wrong, and nothing of the key."""
     try:
         certificates = x509.load_pem_x509_certificates(pair.certificate)

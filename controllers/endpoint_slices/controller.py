@@ -16,12 +16,12 @@ from controller_manager.controller import (
     Add,
     Change,
     Context,
+    ControllerSpec,
     For,
     Informers,
     Key,
     Mapped,
-    Rule,
-    Spec,
+    PolicyRule,
     key_of,
 )
 from controller_manager.options import Duration, Int32, Options, flag
@@ -270,7 +270,7 @@ def _follows_zones(service: Service) -> tuple[str, ...]:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="endpointslice-controller",
         queue="endpoint_slice",
         aliases=("endpointslice",),
@@ -297,8 +297,8 @@ SPECS = (
             ),
         ),
         rbac=(
-            Rule(groups=("",), resources=("services", "pods", "nodes"), verbs=("get", "list", "watch")),
-            Rule(groups=("",), resources=("services/finalizers",), verbs=("update",)),
+            PolicyRule(groups=("",), resources=("services", "pods", "nodes"), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("services/finalizers",), verbs=("update",)),
             *RULES,
         ),
     ),

@@ -10,7 +10,17 @@ from controller_manager.api.core import (
     Endpoints,
 )
 from controller_manager.api.errors import ApiError, Forbidden, NotFound
-from controller_manager.controller import Change, Context, For, Informers, Key, Mapped, Rule, Spec, key_of
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    key_of,
+)
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
@@ -102,7 +112,7 @@ def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Ite
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="endpoints-controller",
         queue="endpoint",
         aliases=("endpoint",),
@@ -122,9 +132,11 @@ SPECS = (
             Mapped(ENDPOINTS, service_of_endpoints, echoes=False),
         ),
         rbac=(
-            Rule(groups=("",), resources=("services", "pods"), verbs=("get", "list", "watch")),
-            Rule(groups=("",), resources=("endpoints",), verbs=("get", "list", "watch", "create", "update", "delete")),
-            Rule(groups=("",), resources=("endpoints/restricted",), verbs=("create",)),
+            PolicyRule(groups=("",), resources=("services", "pods"), verbs=("get", "list", "watch")),
+            PolicyRule(
+                groups=("",), resources=("endpoints",), verbs=("get", "list", "watch", "create", "update", "delete")
+            ),
+            PolicyRule(groups=("",), resources=("endpoints/restricted",), verbs=("create",)),
         ),
     ),
 )

@@ -11,7 +11,7 @@ from controller_manager.api.model import ObjectMeta, OwnerReference
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family
 from controller_manager.base.tasks import all_of
-from controller_manager.controller import Add, Context, GiveUp, Requeue, Rule, Spec
+from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Int32, Options, flag
 
 from .graph import (
@@ -25,11 +25,11 @@ from .graph import (
     is_orphaning,
     is_waiting,
 )
+from .graph_builder import GraphBuilder
 from .identity import Identity
-from .intake import Intake
 from .lookup import Lookup, Unclear, UnknownKind
 from .monitors import Monitors
-from .verdict import Delete, Rename, Standing, verdict
+from .verdict import Delete, OwnerState, Rename, verdict
 from .writes import Writes
 
 # Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
@@ -90,7 +90,7 @@ class GarbageCollector:
         self._errors = Counters(_SYNC_ERRORS, context.runtime.registry)
         self._graph = Graph()
         self._monitors = Monitors(context.client, context.informers, context.log)
-        self._intake = Intake(self._graph, self._monitors, context.events)
+        self._intake = GraphBuilder(self._graph, self._monitors, context.events)
         self._lookup = Lookup(context.client, lambda: self._monitors.known, self._graph.absent)
         self._writes = Writes(context.client, self._lookup)
         # What could not be looked at because of a kind nobody knows, and whether discovery was asked since.
@@ -120,7 +120,7 @@ class GarbageCollector:
             outcome = await self._look(task, node)
         except UnknownKind as error:
             if self._puzzles.setdefault(task, False):
-                raise GiveUp(str(error)) from None
+                raise TerminalError(str(error)) from None
             self._puzzled.set()  # the kind may be newer than what is known
             return None
         self._puzzles.pop(task, None)
@@ -149,9 +149,9 @@ class GarbageCollector:
                 # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
                 trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
                 continue
-            if standing is Standing.GONE:
+            if standing is OwnerState.GONE:
                 self._intake.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
-            is_there = is_there or standing in (Standing.SOLID, Standing.WAITING)
+            is_there = is_there or standing in (OwnerState.SOLID, OwnerState.WAITING)
         if trouble is not None and not (is_there and isinstance(trouble, UnknownKind)):
             raise trouble
         return Requeue(UNOBSERVED) if is_there else None
@@ -171,12 +171,14 @@ class GarbageCollector:
 
         await self._writes.on_latest(identity, seen, judge)
 
-    async def _standing(self, identity: Identity, reference: OwnerReference) -> Standing:
+    async def _standing(self, identity: Identity, reference: OwnerReference) -> OwnerState:
         if reference.uid == identity.uid:
-            return Standing.SOLID
+            return OwnerState.SOLID
         standing = await self._lookup.owner(claim_of(identity, reference))
         if standing is None:
-            raise GiveUp(f"{reference.kind} {reference.name}, an owner, is in a namespace, and the object is not")
+            raise TerminalError(
+                f"{reference.kind} {reference.name}, an owner, is in a namespace, and the object is not"
+            )
         return standing
 
     async def _let_go(self, node: Node, identity: Identity, seen: ObjectMeta) -> Requeue | None:
@@ -306,7 +308,7 @@ class GarbageCollector:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="garbage-collector-controller",
         queue="garbage_collector_attempt_to_delete",
         aliases=("garbagecollector",),
@@ -316,7 +318,7 @@ SPECS = (
         workers=lambda options: options.concurrent_gc_syncs,
         watches=(),
         qps_factor=20,  # each object is a request
-        rbac=(Rule(groups=("*",), resources=("*",), verbs=("get", "list", "watch", "patch", "delete")),),
+        rbac=(PolicyRule(groups=("*",), resources=("*",), verbs=("get", "list", "watch", "patch", "delete")),),
     ),
 )
 

@@ -11,7 +11,7 @@ from controller_manager.client import Client
 from .graph import is_waiting
 from .identity import Absent, Identity
 from .resources import Known
-from .verdict import Standing
+from .verdict import OwnerState
 
 
 class UnknownKind(Exception):
@@ -30,7 +30,7 @@ class Lookup:
         self._known = known
         self._absent = absent
         # The claims being looked up, and who else waits for the answer: None if there was none.
-        self._asking: dict[Identity, asyncio.Future[Standing | None]] = {}
+        self._asking: dict[Identity, asyncio.Future[OwnerState | None]] = {}
 
     def resource(self, identity: Identity) -> Resource[PartialObject]:
         """The resource of an object. Raises `UnknownKind`."""
@@ -54,14 +54,14 @@ class Lookup:
             raise Unclear(f"the server was asked for {resource.name} {identity.name} and answered with something else")
         return found.metadata if found.metadata.uid == identity.uid else None
 
-    async def owner(self, claim: Identity) -> Standing | None:
+    async def owner(self, claim: Identity) -> OwnerState | None:
         """How the owner is that a dependent claims; None where there can be no such owner: a cluster-wide object has
         none in a namespace. Raises `UnknownKind`, `Unclear`, and what the client does.
 
         Several that ask for the same at once share one answer.
         """
         if self._absent.has(claim):
-            return Standing.GONE
+            return OwnerState.GONE
         resource = self.resource(claim)
         if resource.namespaced and not claim.namespace:
             return None
@@ -77,7 +77,7 @@ class Lookup:
         finally:
             del self._asking[owner]
             answer.set_result(standing)
-        if standing is Standing.GONE:
+        if standing is OwnerState.GONE:
             self._absent.add(owner)
         return standing
 
@@ -90,7 +90,7 @@ def confirm_gone(identity: Identity, error: NotFound) -> None:
         raise Unclear(f"the server does not know where a {identity.kind} is found: {error}") from None
 
 
-def _standing(owner: ObjectMeta | None) -> Standing:
+def _standing(owner: ObjectMeta | None) -> OwnerState:
     if owner is None:
-        return Standing.GONE
-    return Standing.WAITING if is_waiting(owner) else Standing.SOLID
+        return OwnerState.GONE
+    return OwnerState.WAITING if is_waiting(owner) else OwnerState.SOLID

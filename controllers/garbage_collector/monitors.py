@@ -90,7 +90,7 @@ class Monitors:
         return tuple(seconds for seconds in found if seconds is not None)
 
     def _start(self, name: Name, resource: Resource[PartialObject]) -> None:
-        informer = self._informers.borrow(replace(resource, type=BareObject))
+        informer = self._informers.acquire(replace(resource, type=BareObject))
         group, kind, seen, wake = resource.group, resource.kind, self.seen, self._wake
 
         def note(change: Change[Any]) -> None:
@@ -116,4 +116,4 @@ class Monitors:
 
     def _end(self, monitor: _Monitor) -> None:
         monitor.end()
-        self._informers.give_back(monitor.informer)
+        self._informers.release(monitor.informer)

@@ -16,7 +16,7 @@ from .graph import FOREGROUND, ORPHAN
 # | none there                                  | is deleted, its dependents as its own finalizers say, or after it |
 
 
-class Standing(Enum):
+class OwnerState(Enum):
     """How an owner is, as looked up."""
 
     SOLID = auto()
@@ -47,15 +47,15 @@ class Delete:
 Verdict = Stay | Rename | Delete
 
 
-def verdict(meta: ObjectMeta, standings: Sequence[Standing], has_dependents: bool) -> Verdict:
+def verdict(meta: ObjectMeta, standings: Sequence[OwnerState], has_dependents: bool) -> Verdict:
     """What becomes of an object; `standings` are those of its owner references, in order."""
     owners = tuple(zip(meta.owner_references, standings, strict=True))
-    solid = tuple(reference for reference, standing in owners if standing is Standing.SOLID)
+    solid = tuple(reference for reference, standing in owners if standing is OwnerState.SOLID)
     if len(solid) == len(owners):
         return Stay()
     if solid:
         return Rename(solid)
-    if has_dependents and Standing.WAITING in standings:
+    if has_dependents and OwnerState.WAITING in standings:
         return Delete("Foreground")
     return Delete(policy_of(meta))
 

@@ -11,7 +11,7 @@ SCALING_LIMITED = "ScalingLimited"
 SCALED_TO_ZERO = "ScaledToZero"
 
 
-class Told(NamedTuple):
+class ConditionUpdate(NamedTuple):
     """What a condition says from now on."""
 
     type: str
@@ -20,7 +20,7 @@ class Told(NamedTuple):
     message: str
 
 
-def with_told(conditions: Sequence[Condition], told: Iterable[Told], now: str) -> tuple[Condition, ...]:
+def with_told(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], now: str) -> tuple[Condition, ...]:
     """The conditions with all that is told, the last word of a type counting; `now` is the time of what turns."""
     changed = tuple(conditions)
     for one in {one.type: one for one in told}.values():

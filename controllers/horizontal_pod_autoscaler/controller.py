@@ -19,11 +19,21 @@ from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RES
 from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
 from controller_manager.base import clock
-from controller_manager.base.chance import chance
-from controller_manager.controller import Add, Change, Context, Informers, Key, Mapped, Requeue, Rule, Spec
+from controller_manager.base.random import random_source
+from controller_manager.controller import (
+    Add,
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Key,
+    Mapped,
+    PolicyRule,
+    Requeue,
+)
 
 from .._selection import PODS_BY_LABEL
-from .conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, Told, with_told
+from .conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, with_told
 from .decision import (
     Decision,
     Rules,
@@ -92,7 +102,7 @@ class AutoscalerController:
     async def run(self, add: Add) -> None:
         """Order the first look at each autoscaler there is, so that their periods end one after the other."""
         for autoscaler in self._autoscalers.list():
-            add(key_of(autoscaler), "first look", after=chance().uniform(0.0, self._period))
+            add(key_of(autoscaler), "first look", after=random_source().uniform(0.0, self._period))
         await asyncio.Event().wait()
 
     async def reconcile(self, key: Key) -> Requeue | None:
@@ -157,7 +167,10 @@ class AutoscalerController:
             self._events.warning(autoscaler, one.event or one.reason, one.message)
         if decision.problem and not decision.agreed:
             self._events.warning(autoscaler, "FailedComputeMetricsReplicas", decision.problem)
-        told = (Told(ABLE_TO_SCALE, True, "SucceededGetScale", "the scale of the target was read"), *decision.told)
+        told = (
+            ConditionUpdate(ABLE_TO_SCALE, True, "SucceededGetScale", "the scale of the target was read"),
+            *decision.told,
+        )
         if decision.replicas == current:
             desired = current if decision.agreed else autoscaler.status.desired_replicas
             told += told_of_zero(autoscaler, current, current, self._rules)
@@ -165,11 +178,15 @@ class AutoscalerController:
             return None
         refusal = await self._scale(seen, decision, history)
         if refusal:
-            told += (Told(ABLE_TO_SCALE, False, "FailedUpdateScale", f"the target could not be scaled: {refusal}"),)
+            told += (
+                ConditionUpdate(
+                    ABLE_TO_SCALE, False, "FailedUpdateScale", f"the target could not be scaled: {refusal}"
+                ),
+            )
             await self._tell(autoscaler, current, autoscaler.status.desired_replicas, decision, told)
             return False
         done = f"the target was scaled to {decision.replicas}"
-        told += (Told(ABLE_TO_SCALE, True, "SucceededRescale", done),)
+        told += (ConditionUpdate(ABLE_TO_SCALE, True, "SucceededRescale", done),)
         told += told_of_zero(autoscaler, current, decision.replicas, self._rules)
         await self._tell(autoscaler, current, decision.replicas, decision, told, scaled=True)
         return True
@@ -193,7 +210,7 @@ class AutoscalerController:
 
     async def _tell_of_no_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
         self._events.warning(autoscaler, "FailedGetScale", why)
-        told = Told(ABLE_TO_SCALE, False, "FailedGetScale", f"the scale of the target can't be read: {why}")
+        told = ConditionUpdate(ABLE_TO_SCALE, False, "FailedGetScale", f"the scale of the target can't be read: {why}")
         conditions = with_told(autoscaler.status.conditions, (told,), format_time(clock.utc_now()))
         async with self._syncs:
             await self._write(autoscaler, msgspec.structs.replace(autoscaler.status, conditions=conditions))
@@ -204,7 +221,7 @@ class AutoscalerController:
         current: int,
         desired: int,
         decision: Decision,
-        told: tuple[Told, ...],
+        told: tuple[ConditionUpdate, ...],
         *,
         scaled: bool = False,
     ) -> None:
@@ -248,7 +265,7 @@ def autoscaler_to_look_at(_: Informers, change: Change[HorizontalPodAutoscaler])
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="horizontal-pod-autoscaler-controller",
         queue="horizontalpodautoscaler",
         aliases=("horizontalpodautoscaling",),
@@ -264,12 +281,14 @@ SPECS = (
         ),
         qps_factor=_QPS_FACTOR,
         rbac=(
-            Rule(groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("get", "list", "watch")),
-            Rule(groups=("autoscaling",), resources=("horizontalpodautoscalers/status",), verbs=("update",)),
-            Rule(groups=("*",), resources=("*/scale",), verbs=("get", "update")),
-            Rule(groups=("",), resources=("pods",), verbs=("list", "watch")),
-            Rule(groups=(RESOURCE_METRICS,), resources=("pods",), verbs=("list",)),
-            Rule(groups=(CUSTOM_METRICS, EXTERNAL_METRICS), resources=("*",), verbs=("get", "list")),
+            PolicyRule(
+                groups=("autoscaling",), resources=("horizontalpodautoscalers",), verbs=("get", "list", "watch")
+            ),
+            PolicyRule(groups=("autoscaling",), resources=("horizontalpodautoscalers/status",), verbs=("update",)),
+            PolicyRule(groups=("*",), resources=("*/scale",), verbs=("get", "update")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch")),
+            PolicyRule(groups=(RESOURCE_METRICS,), resources=("pods",), verbs=("list",)),
+            PolicyRule(groups=(CUSTOM_METRICS, EXTERNAL_METRICS), resources=("*",), verbs=("get", "list")),
         ),
     ),
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
 
 from .amounts import approximate
-from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, Told, holds
+from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, ConditionUpdate, holds
 from .history import History
 from .limits import Bounds, as_told, plainly
 from .proposals import (
@@ -47,7 +47,7 @@ class Decision:
 
     replicas: int
     reason: str = ""
-    told: tuple[Told, ...] = ()
+    told: tuple[ConditionUpdate, ...] = ()
     metrics: tuple[MetricStatus, ...] = ()
     failures: tuple[Failure, ...] = ()
     problem: str = ""
@@ -75,7 +75,9 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Ru
     spec = autoscaler.spec
     low, high = bounds_of(spec, rules)
     if current == 0 and not _wakes(autoscaler, rules):
-        told = Told(SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling")
+        told = ConditionUpdate(
+            SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling"
+        )
         return Decision(0, told=(told,))
     if current > high:
         return Decision(high, "more replicas than there may be, above Spec.MaxReplicas")
@@ -101,7 +103,7 @@ def _sees_from_outside(spec: AutoscalerSpec) -> bool:
 
 def undecided(failure: Failure, current: int) -> Decision:
     """Nothing is changed, since metrics can't even be asked for."""
-    told = Told(SCALING_ACTIVE, False, failure.reason, failure.message)
+    told = ConditionUpdate(SCALING_ACTIVE, False, failure.reason, failure.message)
     return Decision(current, told=(told,), failures=(failure,), problem=failure.message, agreed=False)
 
 
@@ -120,7 +122,7 @@ def by_metrics(
     problem = complaint(failures, len(proposals)) if failures or isinstance(agreed, Failure) else ""
     if isinstance(agreed, Failure):
         message = f"the number of replicas can't be computed: {agreed.message}"
-        told = Told(SCALING_ACTIVE, False, agreed.reason, message)
+        told = ConditionUpdate(SCALING_ACTIVE, False, agreed.reason, message)
         return Decision(current, "", (told,), measured, failures, problem, agreed=False)
     bounds, window = bounds_of(spec, rules), rules.stabilization
     recommended = max(0, agreed.replicas)
@@ -128,7 +130,9 @@ def by_metrics(
         limited = plainly(recommended, current, bounds, history, window, now)
     else:
         limited = as_told(spec.behavior, recommended, current, bounds, history, window, now)
-    active = Told(SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}")
+    active = ConditionUpdate(
+        SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}"
+    )
     reason = f"{agreed.metric} is above its target" if recommended > current else "no metric is above its target"
     return Decision(
         limited.replicas,
@@ -140,7 +144,9 @@ def by_metrics(
     )
 
 
-def told_of_zero(autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: Rules) -> tuple[Told, ...]:
+def told_of_zero(
+    autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: Rules
+) -> tuple[ConditionUpdate, ...]:
     """Whether there are no replicas because we took them: what tells that apart from a person who did."""
     if not rules.to_zero:
         return ()
@@ -148,9 +154,15 @@ def told_of_zero(autoscaler: HorizontalPodAutoscaler, current: int, desired: int
         stands = current == 0 or not holds(autoscaler.status.conditions, SCALED_TO_ZERO)
         return () if stands else (_not_by_us(),)
     if desired == 0 and _sees_from_outside(autoscaler.spec):
-        return (Told(SCALED_TO_ZERO, True, SCALED_TO_ZERO, "the autoscaler took the last replicas of the target"),)
+        return (
+            ConditionUpdate(
+                SCALED_TO_ZERO, True, SCALED_TO_ZERO, "the autoscaler took the last replicas of the target"
+            ),
+        )
     return (_not_by_us(),)
 
 
-def _not_by_us() -> Told:
-    return Told(SCALED_TO_ZERO, False, "NotScaledToZero", "the autoscaler did not take the last replicas of the target")
+def _not_by_us() -> ConditionUpdate:
+    return ConditionUpdate(
+        SCALED_TO_ZERO, False, "NotScaledToZero", "the autoscaler did not take the last replicas of the target"
+    )

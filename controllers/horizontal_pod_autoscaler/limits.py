@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
 
-from .conditions import ABLE_TO_SCALE, SCALING_LIMITED, Told
+from .conditions import ABLE_TO_SCALE, SCALING_LIMITED, ConditionUpdate
 from .history import History
 
 _PERIOD = 15
@@ -29,7 +29,7 @@ class Limited(NamedTuple):
     """What is left of a recommendation, and what is told of it."""
 
     replicas: int
-    told: tuple[Told, ...]
+    told: tuple[ConditionUpdate, ...]
 
 
 class _Limit(NamedTuple):
@@ -135,9 +135,9 @@ def _selected(rules: ScalingRules, limits: list[int], current: int, *, more: boo
     return max(limits) if widest is more else min(limits)
 
 
-def _stability(recommended: int, stable: int, held: tuple[str, str]) -> Told:
-    return Told(ABLE_TO_SCALE, True, *(_READY if stable == recommended else held))
+def _stability(recommended: int, stable: int, held: tuple[str, str]) -> ConditionUpdate:
+    return ConditionUpdate(ABLE_TO_SCALE, True, *(_READY if stable == recommended else held))
 
 
-def _limitation(stable: int, limit: _Limit) -> Told:
-    return Told(SCALING_LIMITED, limit.replicas != stable, limit.reason, limit.message)
+def _limitation(stable: int, limit: _Limit) -> ConditionUpdate:
+    return ConditionUpdate(SCALING_LIMITED, limit.replicas != stable, limit.reason, limit.message)

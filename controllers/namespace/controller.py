@@ -10,12 +10,12 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.client.discovery import ServedResource
-from controller_manager.controller import Change, Context, Informers, Mapped, Requeue, Rule, Spec
+from controller_manager.controller import Change, Context, ControllerSpec, Informers, Mapped, PolicyRule, Requeue
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .catalogue import Catalogue
-from .emptying import Emptier
+from .discovery_cache import DiscoveryCache
 from .outcome import Outcome, addressable, next_look, with_outcome
+from .resources_deleter import NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
 # How long, once a deletion is seen, other API servers may not know of it yet and let something in. Pods are deleted
@@ -53,8 +53,8 @@ class NamespaceController:
     def __init__(self, context: Context, options: NamespaceOptions) -> None:
         self._client = context.client
         self._period = options.namespace_sync_period
-        self._catalogue = Catalogue(context.client)
-        self._emptier = Emptier(context.client, context.log)
+        self._catalogue = DiscoveryCache(context.client)
+        self._emptier = NamespacedResourcesDeleter(context.client, context.log)
         # The uid of each namespace that is being deleted, and when that was seen first.
         self._seen: dict[Key, tuple[str, float]] = {}
 
@@ -126,7 +126,7 @@ def deletions(_: Informers, change: Change[Namespace]) -> Iterator[Key]:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="namespace-controller",
         queue="namespace",
         aliases=("namespace",),
@@ -136,9 +136,9 @@ SPECS = (
         watches=(Mapped(NAMESPACES, deletions),),
         qps_factor=20,  # it asks for everything of each resource there is
         rbac=(
-            Rule(groups=("",), resources=("namespaces",), verbs=("get", "list", "watch")),
-            Rule(groups=("",), resources=("namespaces/finalize", "namespaces/status"), verbs=("update",)),
-            Rule(groups=("*",), resources=("*",), verbs=("get", "list", "delete", "deletecollection")),
+            PolicyRule(groups=("",), resources=("namespaces",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("namespaces/finalize", "namespaces/status"), verbs=("update",)),
+            PolicyRule(groups=("*",), resources=("*",), verbs=("get", "list", "delete", "deletecollection")),
         ),
     ),
 )

@@ -14,23 +14,23 @@ from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import monotonic, utc_now
-from controller_manager.controller import Add, Change, Context, For, Informers, Mapped, Rule, Spec
+from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .._placement import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
+    desired_taints,
     is_ready,
     is_troubled,
     silenced,
     status_of,
-    tended,
     unready,
     zone_of,
 )
-from .fleet import LEASES_NAMESPACE, Findings, Fleet, Grace
-from .hearing import Hearing, Verdict
+from .heartbeat_monitor import HeartbeatMonitor, Verdict
 from .metrics import NodeMetrics
+from .node_health import LEASES_NAMESPACE, Findings, Grace, NodeHealth
 from .zones import Terms
 
 WORKERS = 8
@@ -99,8 +99,8 @@ class NodeLifecycleController:
         self._pods = context.informers.get(PODS)
         self._metrics = NodeMetrics(context.runtime.registry)
         self._period = options.node_monitor_period
-        self._hearing = Hearing(options.node_monitor_grace_period / 2)
-        self._fleet = Fleet(
+        self._hearing = HeartbeatMonitor(options.node_monitor_grace_period / 2)
+        self._fleet = NodeHealth(
             Grace(startup=options.node_startup_grace_period, running=options.node_monitor_grace_period),
             Terms(
                 rate=options.node_eviction_rate,
@@ -148,7 +148,7 @@ class NodeLifecycleController:
             self._fleet.hear_all(began)
         was_disrupted = self._fleet.disrupted
         found = self._fleet.look(self._nodes.list(), self._leases.get, began, judge=verdict is Verdict.SILENCE)
-        for name in found.restless:
+        for name in found.pending:
             add(Key("", name), "a look at all nodes")
         self._tell(found, was_disrupted)
         self._metrics.all.observe(monotonic() - began)
@@ -214,7 +214,7 @@ class NodeLifecycleController:
             self._evicted.set()
 
     async def _write(self, node: Node, evict: Evict) -> None:
-        wanted = tended(node, evict, _now())
+        wanted = desired_taints(node, evict, _now())
         if wanted is not node:
             await self._client.update(NODES, wanted)
 
@@ -254,7 +254,7 @@ def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="node-lifecycle-controller",
         queue="node_lifecycle_controller",
         aliases=("nodelifecycle",),
@@ -266,8 +266,8 @@ SPECS = (
         # A renewal wakes nobody: leases are looked at with all nodes.
         watches=(For(NODES), Mapped(LEASES), Mapped(PODS, newcomers, indexes=PODS_BY_NODE)),
         rbac=(
-            Rule(groups=("",), resources=("nodes",), verbs=("update",)),
-            Rule(groups=("",), resources=("nodes/status", "pods/status"), verbs=("update",)),
+            PolicyRule(groups=("",), resources=("nodes",), verbs=("update",)),
+            PolicyRule(groups=("",), resources=("nodes/status", "pods/status"), verbs=("update",)),
         ),
     ),
 )

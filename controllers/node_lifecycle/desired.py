@@ -112,7 +112,7 @@ def silenced(node: Node, now: str) -> Node:
     return replace(node, status=replace(node.status, conditions=conditions))
 
 
-def tended(node: Node, evict: Evict, now: str) -> Node:
+def desired_taints(node: Node, evict: Evict, now: str) -> Node:
     """The node with the taints and labels that follow from what it says; the same object if it has them already."""
     taints = _taints(node, evict, now)
     labels = _labels(node.metadata.labels or {})

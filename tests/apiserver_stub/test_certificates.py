@@ -22,7 +22,7 @@ from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now, wall_seconds
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
-from controller_manager.serving.tls import Pair, make_ca
+from controller_manager.serving.tls import KeyPair, make_ca
 from controller_manager.serving.trust import Trust, digest
 from controller_manager.testing.virtual import VirtualLoop
 
@@ -33,7 +33,7 @@ DAY = 86400.0
 FOREIGN = "--client-ca-file={}/clients.crt"
 
 
-def root(ca: Pair | bytes) -> str:
+def root(ca: KeyPair | bytes) -> str:
     pem = ca if isinstance(ca, bytes) else ca.certificate
     return digest(x509.load_pem_x509_certificate(pem).public_bytes(Encoding.DER))
 
@@ -78,7 +78,7 @@ async def serving(folder: Path, *flags: str, lifetime: timedelta = timedelta(day
     await api.stop()
 
 
-def client(folder: Path, *, lasts: float = DAY, ca: Pair | None = None) -> Certificate:
+def client(folder: Path, *, lasts: float = DAY, ca: KeyPair | None = None) -> Certificate:
     signer = ca.certificate if ca else (folder / "client-ca.crt").read_bytes()
     return Certificate("jane", ("dev",), root(signer), wall_seconds() + lasts)
 

@@ -19,7 +19,7 @@ from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.flags import FLAGS
 from controller_manager.api.protobuf.wire import fields
 from controller_manager.base.runtime import Runtime
-from controller_manager.serving.site import Site
+from controller_manager.serving.http_server import HTTPServer
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 PROTOBUF, CBOR, JSON, YAML = protobuf.MEDIA_TYPE, "application/cbor", "application/json", "application/yaml"
@@ -39,7 +39,7 @@ class Answer:
 class Wire:
     """A server behind a socket, asked with bytes."""
 
-    def __init__(self, api: ApiServer, site: Site) -> None:
+    def __init__(self, api: ApiServer, site: HTTPServer) -> None:
         self.api = api
         self._site = site
         self._writers: list[asyncio.StreamWriter] = []
@@ -78,12 +78,12 @@ async def chunks(reader: asyncio.StreamReader) -> AsyncIterator[bytes]:
         await reader.readexactly(2)
 
 
-async def start(folder: Path, *flags: str) -> tuple[ApiServer, Site]:
+async def start(folder: Path, *flags: str) -> tuple[ApiServer, HTTPServer]:
     tokens = folder / "tokens.csv"
     tokens.write_text("s3cret,jane,42,system:masters\n")
     given = ("--storage-backend=memory", "--advertise-address=192.0.2.1", f"--token-auth-file={tokens}", *flags)
     api = build(FLAGS.parse(given), Runtime("test"))
-    site = Site(api.handle, "127.0.0.1", 0, None)
+    site = HTTPServer(api.handle, "127.0.0.1", 0, None)
     await api.start()
     await site.start()
     return api, site
@@ -161,7 +161,7 @@ MARKS = "allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlder
 
 
 async def test_a_watch_tells_the_same_in_every_medium(wire: Wire) -> None:
-    """Document 1, Headers and media types, and Watching, rule 2."""
+    """API concepts, Headers and media types, and Watching, rule 2."""
     await wire.config("a")
     accepts = (JSON, f"{PROTOBUF};stream=watch", CBOR)
     readers = [await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=a) for a in accepts]
@@ -208,7 +208,7 @@ async def test_only_the_first_table_of_a_stream_has_columns(wire: Wire) -> None:
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR, AS_TABLE])
 async def test_long_lists_come_compressed_and_are_the_same(wire: Wire, accept: str) -> None:
-    """Document 1, Response compression."""
+    """API concepts, Response compression."""
     for number in range(60):
         await wire.config(str(number), "x" * 20_000)
     target = f"{CONFIGS}?includeObject=Object"
@@ -253,7 +253,7 @@ async def test_what_is_small_or_has_no_end_is_not_compressed(wire: Wire) -> None
 async def test_an_answer_may_be_in_another_medium_than_the_body(
     wire: Wire, media: str, write: Callable[[Any], bytes], accept: str
 ) -> None:
-    """Document 1, Headers and media types: a response type may differ from the request type."""
+    """API concepts, Headers and media types: a response type may differ from the request type."""
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "ü", "no": "1"}}
     made = await wire.ask("POST", CONFIGS, write(tree), content_type=media, accept=accept)
     assert (made.status, made.headers["content-type"]) == (201, accept)
@@ -291,7 +291,7 @@ async def test_what_is_applied_may_be_cbor(wire: Wire) -> None:
     ],
 )
 async def test_bodies_that_are_not_read_are_refused(plain: Wire, method: str, target: str, media: str) -> None:
-    """Document 1, Versioning: CBOR is off until its feature is on."""
+    """API concepts, Versioning: CBOR is off until its feature is on."""
     found = await plain.ask(method, target, b"\xa0", content_type=media)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (415, "UnsupportedMediaType")

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.parse import Route, is_on, last_values, parse, resolve
+from apiserver_stub.parse import RequestInfo, is_on, last_values, parse, resolve
 from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
 
 KINDS = built_in()
@@ -58,7 +58,7 @@ def _query(text: str) -> dict[str, str]:
 def test_a_resource_path_becomes_a_route(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
     verb, *rest = expected
     route = parse(method, path, _query(query))
-    assert route == Route(verb, path, *rest)
+    assert route == RequestInfo(verb, path, *rest)
     kind, part = resolve(route, KINDS)
     assert kind.plural == route.resource
     assert (part.name if part else "") == route.subresource
@@ -68,7 +68,7 @@ def test_a_resource_path_becomes_a_route(method: str, path: str, query: str, exp
     "path", ["/", "/api", "/api/", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1/", "/version", "/metrics", "/x/y/z"]
 )
 def test_other_paths_address_no_resource(path: str) -> None:
-    assert parse("GET", path, {}) == Route("get", path)
+    assert parse("GET", path, {}) == RequestInfo("get", path)
 
 
 @pytest.mark.parametrize(

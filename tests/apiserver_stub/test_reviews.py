@@ -9,12 +9,12 @@ import pytest
 
 from apiserver_stub.authn.reviews import authentication_reviews
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
-from apiserver_stub.authz.chain import May, Opinion, Verdict
+from apiserver_stub.authz.chain import Authorization, AuthorizerChain, Decision
 from apiserver_stub.authz.reviews import AccessReviews
-from apiserver_stub.call import Call, Item, User
+from apiserver_stub.call import APIRequest, Item, User
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.verbs.create import read_new
 from controller_manager.api.errors import BadRequest, Invalid
@@ -25,12 +25,12 @@ JANE = User("jane", "42", ("dev",), {"scope": ("a", "b")})
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def judge(user: User, route: Route) -> Verdict:
+def authorize(user: User, route: RequestInfo) -> Authorization:
     """Jane may get pods in the namespace `a`; nobody may delete; about the rest there is no opinion."""
     if route.verb == "delete":
-        return Verdict(Opinion.DENY, "nobody deletes")
+        return Authorization(Decision.DENY, "nobody deletes")
     allowed = user.name == "jane" and route[:1] + route[2:6] == ("get", "", "", "pods", "") and route.namespace == "a"
-    return Verdict(Opinion.ALLOW if allowed or route.path == "/metrics" else Opinion.NONE)
+    return Authorization(Decision.ALLOW if allowed or route.path == "/metrics" else Decision.NONE)
 
 
 def find(token: str, audiences: Sequence[str]) -> Recognized | None:
@@ -39,7 +39,7 @@ def find(token: str, audiences: Sequence[str]) -> Recognized | None:
     return Recognized(JANE, tuple(audiences) or ("us",)) if token == "token" else None
 
 
-TABLE = {**authentication_reviews(find), **AccessReviews(May([judge])).table()}
+TABLE = {**authentication_reviews(find), **AccessReviews(AuthorizerChain([authorize])).table()}
 REVIEWS = Reviews(TABLE, partial(read_new, Offload()))
 
 
@@ -49,7 +49,7 @@ async def ask(group: str, plural: str, spec: Any, namespace: str = "", said: str
     assert kind is not None
     tree = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"namespace": said}, "spec": spec}
     request = Request("POST", "", tuple(query.items()), body=msgspec.json.encode(tree))
-    reply = await REVIEWS.answer(Call(request, JANE, "create", kind, namespace, "", None, query))
+    reply = await REVIEWS.answer(APIRequest(request, JANE, "create", kind, namespace, "", None, query))
     assert isinstance(reply.body, Item)
     tree = msgspec.json.decode(reply.body.data)
     assert (reply.status, tree["kind"], tree.get("spec")) == (201, kind.kind, spec)
@@ -106,11 +106,11 @@ async def test_may_somebody_in_a_namespace() -> None:
         await ask(AUTHZ, "localsubjectaccessreviews", spec, "a", said="b")
 
 
-def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> Call:
+def _metadata(plural: str, metadata: Any, spec: Any, namespace: str = "") -> APIRequest:
     kind = KINDS.find(AUTHZ, "v1", plural)
     assert kind is not None
     request = Request("POST", "", body=msgspec.json.encode({"metadata": metadata, "spec": spec}))
-    return Call(request, JANE, "create", kind, namespace, "", None, {})
+    return APIRequest(request, JANE, "create", kind, namespace, "", None, {})
 
 
 OTHER = {"nonResourceAttributes": {"path": "/", "verb": "get"}}
@@ -174,13 +174,13 @@ async def test_questions_that_make_no_sense(group: str, plural: str, spec: Any, 
 
 
 async def test_unknown_fields_are_dropped_and_told_of() -> None:
-    """Document 1, Field validation, rules 2 and 3."""
+    """API concepts, Field validation, rules 2 and 3."""
     kind = KINDS.find(AUTHN, "v1", "selfsubjectreviews")
     assert kind is not None
     request = Request("POST", "", body=b'{"bogus": 1}')
-    reply = await REVIEWS.answer(Call(request, JANE, "create", kind, "", "", None, {}))
+    reply = await REVIEWS.answer(APIRequest(request, JANE, "create", kind, "", "", None, {}))
     assert isinstance(reply.body, Item)
     assert msgspec.json.decode(reply.body.data).keys() == {"apiVersion", "kind", "metadata", "status"}
     assert reply.warnings == ('unknown field "bogus"',)
     with pytest.raises(BadRequest, match="bogus"):
-        await REVIEWS.answer(Call(request, JANE, "create", kind, "", "", None, {"fieldValidation": "Strict"}))
+        await REVIEWS.answer(APIRequest(request, JANE, "create", kind, "", "", None, {"fieldValidation": "Strict"}))

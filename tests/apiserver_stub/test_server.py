@@ -1,4 +1,4 @@
-"""The hall: refusals become a Status, failures tell nothing, strangers see health alone."""
+"""The handler chain: refusals become a Status, failures tell nothing, strangers see health alone."""
 
 import asyncio
 import io
@@ -12,9 +12,9 @@ import pytest
 import structlog
 
 from apiserver_stub.build import ApiServer, build
-from apiserver_stub.call import Call, Reply
+from apiserver_stub.call import APIRequest, Reply
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.server import Desks
+from apiserver_stub.server import Handlers
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.log import Levels, Streams, configure
 from controller_manager.base.runtime import Runtime
@@ -183,7 +183,7 @@ async def test_refusals_of_what_is_not_there_have_empty_details(api: ApiServer, 
 
 
 async def test_a_failure_tells_nothing(api: ApiServer) -> None:
-    async def fail(_call: Call) -> Reply:
+    async def fail(_call: APIRequest) -> Reply:
         raise RuntimeError("the secret of the house")
 
     _replace_answer(api, fail)
@@ -194,7 +194,7 @@ async def test_a_failure_tells_nothing(api: ApiServer) -> None:
 
 @pytest.mark.virtual
 async def test_a_write_takes_so_long_at_most() -> None:
-    async def dawdle(_call: Call) -> Reply:
+    async def dawdle(_call: APIRequest) -> Reply:
         await asyncio.sleep(3600)
         raise AssertionError
 
@@ -313,5 +313,5 @@ async def test_checks_are_service_level_indicators(api: ApiServer) -> None:
 
 
 def _replace_answer(api: ApiServer, answer: Any) -> None:
-    desks: Desks = api.server._desks
-    api.server._desks = replace(desks, answer=answer)
+    handlers: Handlers = api.server._handlers
+    api.server._handlers = replace(handlers, answer=answer)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from controller_manager.api.certificates import API_CLIENT, LEGACY_UNKNOWN, NODE_CLIENT, NODE_SERVING
-from controller_manager.serving.tls import Pair
+from controller_manager.serving.tls import KeyPair
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,
     SERVER_USAGES,
@@ -237,7 +237,7 @@ def forged() -> bytes:
     return x509.load_der_x509_csr(der.replace(b"system:node:n1", b"system:node:n2")).public_bytes(Encoding.PEM)
 
 
-def issued(pem: bytes, usages: tuple[str, ...] = CLIENT_USAGES, ca: Pair | None = None) -> x509.Certificate:
+def issued(pem: bytes, usages: tuple[str, ...] = CLIENT_USAGES, ca: KeyPair | None = None) -> x509.Certificate:
     made = validity(NOW, None, 24 * HOUR, FAR)
     assert made is not None
     found = read_authority(ca or authority()).issue(read_request(pem), usages, made)
@@ -350,11 +350,14 @@ def encrypted() -> bytes:
 @pytest.mark.parametrize(
     ("pair", "problem"),
     [
-        (lambda: Pair(b"", authority().key), "the first file holds no certificate in PEM"),
-        (lambda: Pair(authority().certificate * 2, authority().key), "must hold one certificate, and holds 2"),
-        (lambda: Pair(authority().certificate, b"x"), "the second file holds no private key in PEM"),
-        (lambda: Pair(authority().certificate, encrypted()), "the key is encrypted"),
-        (lambda: Pair(authority().certificate, authority(number=5).key), "the key is not the one of the certificate"),
+        (lambda: KeyPair(b"", authority().key), "the first file holds no certificate in PEM"),
+        (lambda: KeyPair(authority().certificate * 2, authority().key), "must hold one certificate, and holds 2"),
+        (lambda: KeyPair(authority().certificate, b"x"), "the second file holds no private key in PEM"),
+        (lambda: KeyPair(authority().certificate, encrypted()), "the key is encrypted"),
+        (
+            lambda: KeyPair(authority().certificate, authority(number=5).key),
+            "the key is not the one of the certificate",
+        ),
         (lambda: authority("secp256k1"), "curve secp256k1, which is not supported"),
         (lambda: authority("ed448"), "not RSA, ECDSA or Ed25519"),
         (lambda: authority(ca=False), "the certificate is not that of an authority"),
@@ -375,7 +378,7 @@ def test_keys_as_openssl_used_to_write_them_are_read() -> None:
 
         old = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
         assert old != private_pem(key)
-        assert read_authority(Pair(pair.certificate, old)).certificate
+        assert read_authority(KeyPair(pair.certificate, old)).certificate
 
 
 def test_an_authority_shows_nothing_of_its_key() -> None:

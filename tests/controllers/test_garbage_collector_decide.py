@@ -6,9 +6,9 @@ from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObje
 from controller_manager.api.resource import Resource
 from controller_manager.client.discovery import Discovery, ServedResource
 from controllers.garbage_collector.resources import Known
-from controllers.garbage_collector.verdict import Delete, Rename, Standing, Stay, Verdict, verdict
+from controllers.garbage_collector.verdict import Delete, OwnerState, Rename, Stay, Verdict, verdict
 
-SOLID, GONE, WAITING = Standing.SOLID, Standing.GONE, Standing.WAITING
+SOLID, GONE, WAITING = OwnerState.SOLID, OwnerState.GONE, OwnerState.WAITING
 FIRST, SECOND, THIRD = (
     OwnerReference(api_version="v1", kind="K", name=name, uid=name) for name in ("first", "second", "third")
 )
@@ -37,7 +37,7 @@ BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Del
     ],
 )
 def test_what_becomes_of_an_object(
-    standings: tuple[Standing, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Verdict
+    standings: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Verdict
 ) -> None:
     owners = (FIRST, SECOND, THIRD)[: len(standings)]
     assert verdict(ObjectMeta(owner_references=owners, finalizers=finalizers), standings, has_dependents) == expected

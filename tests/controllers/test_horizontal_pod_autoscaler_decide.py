@@ -30,7 +30,7 @@ from controllers.horizontal_pod_autoscaler.amounts import (
     replicas_of,
 )
 from controllers.horizontal_pod_autoscaler.claims import Claims
-from controllers.horizontal_pod_autoscaler.conditions import Told, with_told
+from controllers.horizontal_pod_autoscaler.conditions import ConditionUpdate, with_told
 from controllers.horizontal_pod_autoscaler.decision import (
     Rules,
     bounds_of,
@@ -554,9 +554,11 @@ def test_a_decision_says_why() -> None:
 
 
 def test_a_condition_turns_only_with_its_status() -> None:
-    first = with_told((), [Told("AbleToScale", True, "A", "a"), Told("AbleToScale", True, "B", "b")], "t1")
-    second = with_told(first, [Told("AbleToScale", True, "C", "c")], "t2")
-    third = with_told(second, [Told("AbleToScale", False, "D", "d")], "t3")
+    first = with_told(
+        (), [ConditionUpdate("AbleToScale", True, "A", "a"), ConditionUpdate("AbleToScale", True, "B", "b")], "t1"
+    )
+    second = with_told(first, [ConditionUpdate("AbleToScale", True, "C", "c")], "t2")
+    third = with_told(second, [ConditionUpdate("AbleToScale", False, "D", "d")], "t3")
     assert [(one.reason, one.status, one.last_transition_time) for (one,) in (first, second, third)] == [
         ("B", "True", "t1"), ("C", "True", "t1"), ("D", "False", "t3"),
     ]  # fmt: skip

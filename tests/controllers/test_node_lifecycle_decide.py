@@ -12,9 +12,9 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from controller_manager.api.resource import Key
 from controller_manager.testing import builders
-from controllers.node_lifecycle.desired import Evict, is_evicted, silenced, tended, unready, zone_of
-from controllers.node_lifecycle.fleet import Findings, Fleet, Grace
-from controllers.node_lifecycle.hearing import Hearing, Verdict
+from controllers.node_lifecycle.desired import Evict, desired_taints, is_evicted, silenced, unready, zone_of
+from controllers.node_lifecycle.heartbeat_monitor import HeartbeatMonitor, Verdict
+from controllers.node_lifecycle.node_health import Findings, Grace, NodeHealth
 from controllers.node_lifecycle.zones import Terms, Zone, ZoneState
 
 THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
@@ -67,10 +67,10 @@ def test_conditions_become_no_schedule_taints(
 ) -> None:
     found = node(**conditions)
     found = msgspec.structs.replace(found, spec=NodeSpec(unschedulable=unschedulable))
-    changed = tended(found, Evict.WAIT, NOW)
+    changed = desired_taints(found, Evict.WAIT, NOW)
     assert taints_of(changed) == [f"{key}:NoSchedule" for key in wanted]
     assert all(taint.time_added == NOW for taint in changed.spec.taints)
-    assert tended(changed, Evict.WAIT, "later") is changed
+    assert desired_taints(changed, Evict.WAIT, "later") is changed
 
 
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready:NoExecute", "node.kubernetes.io/unreachable:NoExecute"
@@ -94,7 +94,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready:NoExecute", "node.kuberne
 )
 def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> None:
     found = node(taints=(had,) if had else (), **dict[str, Any](Ready=ready) if ready else {})
-    changed = tended(found, evict, NOW)
+    changed = desired_taints(found, evict, NOW)
     assert [f"{t.key}:{t.effect}" for t in changed.spec.taints if t.effect == "NoExecute"] == (
         [wanted] if wanted else []
     )
@@ -106,12 +106,12 @@ def test_no_execute_taints(ready: str, had: str, evict: Evict, wanted: str) -> N
 def test_taints_of_others_stay_where_they_are() -> None:
     theirs = ("example.org/a:NoSchedule", "node.kubernetes.io/not-ready:PreferNoSchedule", "example.org/b:NoExecute")
     found = node(taints=(*theirs, UNREACHABLE), Ready="True")
-    assert [f"{t.key}:{t.effect}" for t in tended(found, Evict.WAIT, NOW).spec.taints] == list(theirs)
+    assert [f"{t.key}:{t.effect}" for t in desired_taints(found, Evict.WAIT, NOW).spec.taints] == list(theirs)
 
 
 def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
     found = node(taints=("node.kubernetes.io/not-ready:NoSchedule",))
-    assert tended(found, Evict.WAIT, NOW) is found
+    assert desired_taints(found, Evict.WAIT, NOW) is found
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_node_that_never_spoke_keeps_what_admission_gave_it() -> None:
 def test_old_labels_follow_the_new_ones(labels: dict[str, str], wanted: dict[str, str]) -> None:
     found = node(Ready="True")
     found = msgspec.structs.replace(found, metadata=ObjectMeta(name="n", labels=labels))
-    changed = tended(found, Evict.WAIT, NOW)
+    changed = desired_taints(found, Evict.WAIT, NOW)
     assert changed.metadata.labels == labels | wanted
     assert (changed is found) is (not wanted)
 
@@ -223,7 +223,7 @@ class World:
     """A fleet, and the nodes and leases it is shown."""
 
     def __init__(self, *nodes: Node) -> None:
-        self.fleet = Fleet(GRACE, TERMS)
+        self.fleet = NodeHealth(GRACE, TERMS)
         self.nodes = {n.metadata.name: n for n in nodes}
         self.leases: dict[str, Lease] = {}
 
@@ -244,12 +244,12 @@ class World:
 def test_a_node_is_silent_after_its_grace_period() -> None:
     world = World(node("new"), node("old", Ready="True"))
     assert [n.metadata.name for n in world.look(0).new] == ["new", "old"]
-    assert world.look(50).restless == []
-    assert world.look(50.1).restless == ["old"]
-    assert world.look(60.1).restless == ["new", "old"]
+    assert world.look(50).pending == []
+    assert world.look(50.1).pending == ["old"]
+    assert world.look(60.1).pending == ["new", "old"]
     world.renew("new", 61)
     assert not world.is_silent("new", 61)
-    assert world.look(65).restless == ["old"]
+    assert world.look(65).pending == ["old"]
 
 
 @pytest.mark.parametrize(
@@ -273,9 +273,9 @@ def test_signs_of_life(said: dict[str, Any], is_heard: bool) -> None:
 def test_what_is_told_already_is_not_told_again() -> None:
     world = World(node(Ready="True"))
     world.look(0)
-    assert world.look(51).restless == ["n"]
+    assert world.look(51).pending == ["n"]
     world.put(silenced(world.nodes["n"], NOW))
-    assert world.look(56).restless == []
+    assert world.look(56).pending == []
     assert world.is_silent("n", 56)
 
 
@@ -303,25 +303,25 @@ def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their
     world.look(0)
     names = list(world.nodes)
     for name in names[:-1]:
-        world.put(tended(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
+        world.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
     found = world.look(5)
     assert {z.state for z in world.fleet.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
     assert set(found.zones.values()) == {ZoneState.FULL, ZoneState.PARTIAL}
     assert dict(world.fleet.turns()) == {"a0": 10, "b0": 10}
-    world.put(tended(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
+    world.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
     world.put(node("c3", zone="c", Ready="False"))
     assert world.fleet.begin("b0", 10) is not None
     world.fleet.zones[":\0:b"].end("b0", 10, evicted=True)
     assert not world.is_silent("c3", 11)
     assert world.fleet.begin("a1", 20) is None, "what a node said since the last look counts"
-    assert world.look(15).restless == ["a0"]
+    assert world.look(15).pending == ["a0"]
     assert world.fleet.disrupted
     assert list(world.fleet.turns()) == []
     world.put(node("c3", zone="c", Ready="True", beat=NOW))
     world.look(100)
     assert not world.fleet.disrupted
     assert dict(world.fleet.turns()) == {"a1": 110, "b1": 110}
-    assert world.look(149).restless == []
+    assert world.look(149).pending == []
 
 
 def test_a_node_that_is_ready_again_has_no_turn() -> None:
@@ -360,10 +360,10 @@ def test_nodes_that_do_not_count_disrupt_nothing() -> None:
 def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     world = World(node(Ready="True"))
     world.look(0)
-    assert world.look(100, judge=False).restless == []
+    assert world.look(100, judge=False).pending == []
     world.fleet.hear_all(100)
-    assert world.look(150).restless == []
-    assert world.look(151).restless == ["n"]
+    assert world.look(150).pending == []
+    assert world.look(151).pending == ["n"]
 
 
 @pytest.mark.parametrize(
@@ -375,12 +375,12 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     ],
 )
 def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
-    hearing = Hearing(25)
+    hearing = HeartbeatMonitor(25)
     assert [hearing.judge(age, connection) for age, connection in heard] == [Verdict[v] for v in verdicts.split()]
 
 
 def test_who_slept_knows_nothing_of_silence() -> None:
-    hearing = Hearing(25)
+    hearing = HeartbeatMonitor(25)
     heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
     verdicts = [hearing.judge(age, connection, late).name for age, connection, late in heard]
     assert verdicts == ["SILENCE", "SILENCE", "ANEW", "SILENCE", "ANEW", "SILENCE"]

@@ -11,27 +11,27 @@ from pathlib import Path
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.controller import Rule
+from controller_manager.controller import PolicyRule
 
 ROLES = Path(__file__).with_name("roles.jsonl")
 SPECS = {spec.name: spec for spec in catalog.installed()}
 
 
-def granted(account: str) -> list[Rule]:
+def granted(account: str) -> list[PolicyRule]:
     rows = map(json.loads, ROLES.read_text().splitlines())
     return [
-        Rule(tuple(row["groups"]), tuple(row["resources"]), tuple(row["verbs"]), tuple(row["names"]))
+        PolicyRule(tuple(row["groups"]), tuple(row["resources"]), tuple(row["verbs"]), tuple(row["names"]))
         for row in rows
         if row["account"] == account
     ]
 
 
-def single(rule: Rule) -> Iterator[tuple[str, str, str, str]]:
+def single(rule: PolicyRule) -> Iterator[tuple[str, str, str, str]]:
     """What a rule allows, one by one; a rule without names is for every name."""
     return product(rule.groups, rule.resources, rule.verbs, rule.names or ("",))
 
 
-def covers(rule: Rule, group: str, resource: str, verb: str, name: str) -> bool:
+def covers(rule: PolicyRule, group: str, resource: str, verb: str, name: str) -> bool:
     below = f"*/{resource.partition('/')[2]}" if "/" in resource else ""
     return (
         not {"*", group}.isdisjoint(rule.groups)
@@ -41,7 +41,7 @@ def covers(rule: Rule, group: str, resource: str, verb: str, name: str) -> bool:
     )
 
 
-def reads_only(rule: Rule) -> bool:
+def reads_only(rule: PolicyRule) -> bool:
     return set(rule.verbs) <= {"list", "watch"}
 
 
@@ -61,7 +61,7 @@ def test_a_controller_needs_no_more_than_its_account_is_granted(name: str) -> No
 
 
 def test_a_rule_covers_no_more_than_it_says() -> None:
-    rule = Rule(("",), ("pods", "*/scale"), ("get",), ("a",))
+    rule = PolicyRule(("",), ("pods", "*/scale"), ("get",), ("a",))
     assert covers(rule, "", "pods", "get", "a")
     assert covers(rule, "", "deployments/scale", "get", "a")
     assert not covers(rule, "", "pods", "get", "")

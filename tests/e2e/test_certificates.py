@@ -23,7 +23,7 @@ from controller_manager.api.certificates import (
     RequestCondition,
 )
 from controller_manager.api.resource import Key
-from controller_manager.serving.tls import Pair, issue, make_ca
+from controller_manager.serving.tls import KeyPair, issue, make_ca
 from controller_manager.testing import Cluster
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,
@@ -53,7 +53,7 @@ def openssl(*arguments: str | Path) -> str:
     return subprocess.run([OPENSSL, *arguments], check=True, capture_output=True, text=True).stdout
 
 
-async def signed(folder: Path, ca: Pair, *kinds: str) -> None:
+async def signed(folder: Path, ca: KeyPair, *kinds: str) -> None:
     """For keys of each kind, in a folder of its name, a client's and a server's certificate as the controller writes
     them, with their keys.
     """
@@ -153,7 +153,7 @@ async def meet(ca: Path, folder: Path) -> str:
 class OldClient:
     """Connections that `jane` opened with a certificate which is believed no longer one day."""
 
-    def __init__(self, server: ApiProcess, folder: Path, pair: Pair) -> None:
+    def __init__(self, server: ApiProcess, folder: Path, pair: KeyPair) -> None:
         files = folder / "jane.crt", folder / "jane.key"
         pair.write(*files)
         context = ssl.create_default_context(cafile=str(server.folder / "ca.crt"))
@@ -194,7 +194,7 @@ def trusting_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiPro
     assert "a request failed" not in process.stop()
 
 
-def believed(folder: Path, *authorities: Pair) -> None:
+def believed(folder: Path, *authorities: KeyPair) -> None:
     """Have the server believe these."""
     (folder / "clients.crt").write_bytes(b"".join(one.certificate for one in authorities))
 

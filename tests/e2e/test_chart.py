@@ -21,10 +21,11 @@ CHART = HERE.parents[1] / "charts" / "cluster-controller-manager"
 OPERATOR = ("servicemonitor.yaml", "prometheusrule.yaml")
 DIGEST = f"sha256:{'ab' * 32}"
 OWN = """
-from controller_manager.framework import PODS, For, Options, Rule, Spec
+from controller_manager.framework import PODS, For, Options, PolicyRule, ControllerSpec
 
-RULES = (Rule(groups=("",), resources=("pods",), verbs=("patch",)),)
-SPECS = (Spec(name="greeter-controller", reconciler=print, options=Options, watches=(For(PODS),), rbac=RULES),)
+RULES = (PolicyRule(groups=("",), resources=("pods",), verbs=("patch",)),)
+GREETER = "greeter-controller"
+SPECS = (ControllerSpec(name=GREETER, reconciler=print, options=Options, watches=(For(PODS),), rbac=RULES),)
 """
 EVERYTHING = {
     "controllers": ["*", "-ttl-controller"],

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.serving.tls import Pair, issue
+from controller_manager.serving.tls import KeyPair, issue
 from tests.e2e.conftest import JOE, Up, free_port, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("kubectl")]
@@ -260,7 +260,9 @@ def test_no_authority_but_that_of_clients_lets_anybody_in(
     cluster: Up, as_joe: Kubectl, tmp_path: Path, authority: str
 ) -> None:
     issued = tmp_path / "eve.crt", tmp_path / "eve.key"
-    pair = Pair((cluster.folder / f"{authority}.crt").read_bytes(), (cluster.folder / f"{authority}.key").read_bytes())
+    pair = KeyPair(
+        (cluster.folder / f"{authority}.crt").read_bytes(), (cluster.folder / f"{authority}.key").read_bytes()
+    )
     issue(pair, "eve", ["system:masters"], client=True).write(*issued)
     shown = f"--client-certificate={issued[0]}", f"--client-key={issued[1]}"
     done = as_joe("get", "namespaces", *shown)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller_manager.serving.tls import Pair, issue, make_ca
+from controller_manager.serving.tls import KeyPair, issue, make_ca
 
 pytestmark = pytest.mark.e2e
 
@@ -31,7 +31,7 @@ def free_port() -> int:
 class Connection:
     """A TLS connection of its own, which stays open; `ask` gives the status of an answer, 0 if there is none."""
 
-    def __init__(self, port: int, folder: Path, pair: Pair | None = None) -> None:
+    def __init__(self, port: int, folder: Path, pair: KeyPair | None = None) -> None:
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if pair is not None:
@@ -63,7 +63,7 @@ class Control:
         data = folder / "data"
         tokens = f"--token-auth-file={folder / 'tokens'}"
         self._start("apiserver_stub", "ready", f"--data-dir={data}", f"--secure-port={self.port}", tokens)
-        self.authority = Pair((data / "client-ca.crt").read_bytes(), (data / "client-ca.key").read_bytes())
+        self.authority = KeyPair((data / "client-ca.crt").read_bytes(), (data / "client-ca.key").read_bytes())
         self.kubeconfig = data / "admin.kubeconfig"
 
     def manager(self, *flags: str) -> int:
@@ -120,13 +120,13 @@ def manager(control: Control) -> int:
 
 @pytest.fixture
 def connect(manager: int, tmp_path: Path) -> Callable[..., Connection]:
-    def to(pair: Pair | None = None, port: int = manager) -> Connection:
+    def to(pair: KeyPair | None = None, port: int = manager) -> Connection:
         return Connection(port, tmp_path, pair)
 
     return to
 
 
-def client(ca: Pair, name: str, *groups: str) -> Pair:
+def client(ca: KeyPair, name: str, *groups: str) -> KeyPair:
     return issue(ca, name, groups, client=True)
 
 
@@ -197,7 +197,7 @@ def test_certificates_of_clients(control: Control, connect: Callable[..., Connec
 
 
 @pytest.mark.parametrize("ca", [OTHERS, make_ca("client-ca")], ids=["unknown", "of the same name"])
-def test_certificates_of_others_open_no_connection(connect: Callable[..., Connection], ca: Pair) -> None:
+def test_certificates_of_others_open_no_connection(connect: Callable[..., Connection], ca: KeyPair) -> None:
     try:
         status = connect(client(ca, "kubernetes-admin", "system:masters")).ask()
     except OSError:

@@ -74,14 +74,14 @@ def test_explain_of_what_is_not_there(refused: Kubectl) -> None:
 @pytest.mark.parametrize("level", ["true", "strict"])
 @pytest.mark.parametrize("command", ["apply", "create"])
 def test_unknown_fields_are_refused(refused: Kubectl, namespace: str, command: str, level: str) -> None:
-    """Document 1, Field validation, rule 3."""
+    """API concepts, Field validation, rule 3."""
     said = refused(command, "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
     assert f"strict decoding error: {COMPLAINT}" in said
 
 
 @pytest.mark.parametrize(("level", "warned"), [("warn", True), ("ignore", False), ("false", False)])
 def test_unknown_fields_are_dropped(run: Any, namespace: str, level: str, warned: bool) -> None:
-    """Document 1, Field validation, rules 2 and 3."""
+    """API concepts, Field validation, rules 2 and 3."""
     code, out, err = run("create", "-n", namespace, f"--validate={level}", "-f", "-", stdin=POD)
     assert (code, out) == (0, "pod/odd created\n")
     assert (COMPLAINT in err) == warned

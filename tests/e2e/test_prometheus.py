@@ -195,7 +195,7 @@ class Setup:
             self.prometheus.wait(20)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def setup(tmp_path_factory: pytest.TempPathFactory, cluster: Up) -> Iterator[Setup]:
     for program in ("prometheus", "promtool", "kubectl"):
         assert shutil.which(program), f"these tests need {program}"

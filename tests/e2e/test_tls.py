@@ -10,7 +10,7 @@ import pytest
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.secure import ServingOptions, SniPair, secure_site
-from controller_manager.serving import Site, tls
+from controller_manager.serving import HTTPServer, tls
 from controller_manager.serving.trust import CLIENTS, Trust
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
@@ -29,7 +29,7 @@ def write(folder: Path, file: str, common_name: str, *, client: bool = False) ->
 
 
 @pytest.fixture
-async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServer]:
     cert, key = write(tmp_path, "main", "main")
     other = SniPair(*write(tmp_path, "other", "other"))
     trust = Trust()
@@ -48,7 +48,7 @@ async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[Site]:
     await made.stop(1)
 
 
-async def openssl(site: Site, *arguments: str) -> str:
+async def openssl(site: HTTPServer, *arguments: str) -> str:
     """What openssl s_client says of a connection on which it asks for a page."""
     program = shutil.which("openssl")
     assert program, "these tests need openssl"
@@ -64,7 +64,7 @@ def subject(said: str) -> str:
     return found[1] if found else ""
 
 
-async def test_names_choose_and_new_files_are_shown(site: Site, tmp_path: Path) -> None:
+async def test_names_choose_and_new_files_are_shown(site: HTTPServer, tmp_path: Path) -> None:
     assert subject(await openssl(site, "-noservername")) == "main"
     assert subject(await openssl(site, "-servername", "other.test")) == "other"
     write(tmp_path, "main", "renewed")
@@ -74,7 +74,7 @@ async def test_names_choose_and_new_files_are_shown(site: Site, tmp_path: Path) 
     assert subject(await openssl(site, "-servername", "other.test")) == "other"
 
 
-async def test_versions_and_protocols(site: Site) -> None:
+async def test_versions_and_protocols(site: HTTPServer) -> None:
     assert "TLSv1.3" in await openssl(site, "-tls1_3")
     assert "ALPN protocol: http/1.1" in await openssl(site, "-tls1_2", "-alpn", "h2,http/1.1")
     for old in ("-tls1", "-tls1_1"):
@@ -84,7 +84,7 @@ async def test_versions_and_protocols(site: Site) -> None:
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
-    site: Site, tmp_path: Path, version: str
+    site: HTTPServer, tmp_path: Path, version: str
 ) -> None:
     cert, key = write(tmp_path, "alice", "alice", client=True)
     kept = str(tmp_path / "session")
@@ -97,7 +97,9 @@ async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
         assert "alice" in again.rpartition("\r\n\r\n")[2]
 
 
-async def test_a_client_of_an_unknown_authority_is_turned_away_by_the_handshake(site: Site, tmp_path: Path) -> None:
+async def test_a_client_of_an_unknown_authority_is_turned_away_by_the_handshake(
+    site: HTTPServer, tmp_path: Path
+) -> None:
     files = tmp_path / "m.crt", tmp_path / "m.key"
     tls.issue(tls.make_ca("other"), "mallory", client=True).write(*files)
     said = await openssl(site, "-cert", str(files[0]), "-key", str(files[1]))

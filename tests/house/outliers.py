@@ -1,6 +1,7 @@
-"""Prints the longest files and functions: each is a question, not an error."""
+"""Prints the longest files and functions, and names that several types share: each is a question, not an error."""
 
 import ast
+from collections import defaultdict
 
 from conftest import ROOT, product_modules
 
@@ -10,7 +11,10 @@ NESTING = 4
 
 
 def main() -> None:
+    types: dict[str, list[str]] = defaultdict(list)
     for path, tree in product_modules():
+        for name in type_names(tree):
+            types[name].append(str(path))
         lines = len((ROOT / path).read_text().splitlines())
         if lines > FILE_LINES:
             print(f"{path}: {lines} lines")
@@ -20,6 +24,14 @@ def main() -> None:
                 depth = nesting(node)
                 if length > FUNCTION_LINES or depth > NESTING:
                     print(f"{path}:{node.lineno} {node.name}: {length} lines, nested {depth} deep")
+    for name, paths in sorted(types.items()):
+        if len(paths) > 1:
+            print(f"{name}: a type of {', '.join(paths)}")
+
+
+def type_names(tree: ast.Module) -> list[str]:
+    """The public classes of a module."""
+    return [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
 
 
 def nesting(node: ast.AST) -> int:

@@ -17,7 +17,7 @@ ADMIN = Certificate("admin", ("system:masters",))
 
 
 class Api:
-    """A started server; `ask` walks one request through the hall."""
+    """A started server; `ask` passes one request through the handler chain."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)

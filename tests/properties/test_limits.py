@@ -18,7 +18,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.client import Client, InProcessTransport
-from controller_manager.leader import Elector, LeaderMetrics, Terms
+from controller_manager.leader import Elector, LeaderMetrics, LeaseTimings
 
 SOMEBODY = Certificate("somebody", ())
 CONFIGS, PODS = "/api/v1/namespaces/default/configmaps", "/api/v1/namespaces/default/pods"
@@ -286,7 +286,7 @@ def test_no_description_holds_the_server_up_when_it_is_asked_for_first(path: str
 
 
 LEASE = Key("kube-system", "manager")
-SHORT = Terms(lease=2.0, renew=1.5, retry=0.1)
+SHORT = LeaseTimings(lease=2.0, renew=1.5, retry=0.1)
 
 
 async def test_a_leader_beside_the_server_keeps_its_lease_through_any_request() -> None:

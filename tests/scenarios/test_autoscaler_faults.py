@@ -16,8 +16,8 @@ from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
 from controller_manager.api.errors import ApiError
 from controller_manager.api.metrics import RESOURCE_METRICS
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
+from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.metering import Meter, Workload, autoscaler
@@ -85,7 +85,7 @@ class Storm:
     async def begin(self) -> None:
         for target in self.targets:
             target.load = self.some_load()
-            await target.create(int(chance().uniform(LOW, HIGH)))
+            await target.create(int(random_source().uniform(LOW, HIGH)))
             behavior = {"behavior": BEHAVIOR} if target.key.name == "slow" else {}
             made = autoscaler(target, low=LOW, high=HIGH, **behavior)
             await self.cluster.client.create(HORIZONTAL_POD_AUTOSCALERS, made)
@@ -96,13 +96,13 @@ class Storm:
         return await self.cluster.manage(*FLAGS, faults=0.2)
 
     def some_load(self) -> int:
-        return int(chance().uniform(0, 500))
+        return int(random_source().uniform(0, 500))
 
     async def blow(self) -> None:
         trouble = (self.change_load, self.change_load, self.hang, self.lose_manager, self.cut_off, self.slow_metrics)
-        await trouble[int(chance().uniform(0, len(trouble))) % len(trouble)]()
+        await trouble[int(random_source().uniform(0, len(trouble))) % len(trouble)]()
         for _ in range(2):
-            await self.cluster.sleep(chance().uniform(0, 25))
+            await self.cluster.sleep(random_source().uniform(0, 25))
             await self.follow()
 
     async def follow(self) -> None:
@@ -116,11 +116,11 @@ class Storm:
 
     async def hang(self) -> None:
         self.meter.hanging.add(RESOURCE_METRICS)
-        await self.cluster.sleep(chance().uniform(0, 30))
+        await self.cluster.sleep(random_source().uniform(0, 30))
         self.meter.hanging.clear()
 
     async def slow_metrics(self) -> None:
-        self.meter.latency = chance().uniform(0, 12)
+        self.meter.latency = random_source().uniform(0, 12)
 
     async def lose_manager(self) -> None:
         await self.manager.kill()
@@ -128,7 +128,7 @@ class Storm:
 
     async def cut_off(self) -> None:
         self.manager.network.cut()
-        await self.cluster.sleep(chance().uniform(0, 30))
+        await self.cluster.sleep(random_source().uniform(0, 30))
         self.manager.network.mend()
 
     async def calm(self) -> None:

@@ -28,7 +28,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import utc_now
 from controller_manager.client import Client, ConfigError
-from controller_manager.serving.tls import Pair
+from controller_manager.serving.tls import KeyPair
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
     CLIENT_USAGES,
@@ -400,7 +400,7 @@ async def test_what_has_been_answered_goes_away(tmp_path: Path, pem: bytes, seco
 async def test_files_of_no_use_end_the_start(tmp_path: Path) -> None:
     async with Cluster() as cluster:
         first, second = authority(number=1), authority(number=2)
-        files = write_authority(tmp_path, Pair(first.certificate, second.key))
+        files = write_authority(tmp_path, KeyPair(first.certificate, second.key))
         sentence = (
             "--cluster-signing-cert-file and --cluster-signing-key-file: "
             f"{tmp_path}/ca.crt and {tmp_path}/ca.key: the key is not the one of the certificate"

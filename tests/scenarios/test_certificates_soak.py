@@ -36,8 +36,8 @@ from controller_manager.api.certificates import (
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import utc_now
+from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica
 from controller_manager.testing.certificates import (
@@ -185,7 +185,7 @@ class World:
 
 
 def draw(low: float, high: float) -> float:
-    return chance().uniform(low, high)
+    return random_source().uniform(low, high)
 
 
 def pick(choices: Sequence[T]) -> T:

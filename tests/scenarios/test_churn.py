@@ -15,9 +15,9 @@ import controllers
 from controller_manager.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.api.resource import Key
 from controller_manager.app import catalog
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import correlate
-from controller_manager.controller import Context, For, GiveUp, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector import graph
@@ -104,20 +104,20 @@ class Moody:
 
     async def reconcile(self, key: Key) -> Requeue | None:
         pod = self._context.informers.get(PODS).get(key)
-        mood = int(chance().uniform(0, 7))
+        mood = int(random_source().uniform(0, 7))
         if pod is not None:
             self._context.events.warning(pod, "Moody", f"{key} is not to be trusted")
         if mood == 0:
             raise RuntimeError(f"no mood for {key}")
         if mood == 1:
-            raise GiveUp(f"no more of {key}")
+            raise TerminalError(f"no more of {key}")
         if pod is not None and mood == 2:
             await self._context.client.patch(PODS, key, {"metadata": {"labels": {"mood": str(mood)}}})
         return Requeue(600) if mood == 4 else None
 
 
-MAY = (Rule(("",), ("pods",), ("patch",)),)
-MOODY = Spec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),), rbac=MAY)
+MAY = (PolicyRule(("",), ("pods",), ("patch",)),)
+MOODY = ControllerSpec(name="moody-controller", reconciler=Moody, options=Options, watches=(For(PODS),), rbac=MAY)
 PODS_EACH = 10
 
 

@@ -34,7 +34,7 @@ from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, ZONE, Node
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 from controllers._serving import is_ready
@@ -64,7 +64,7 @@ FLAGS = (
 
 
 def choose(choices: Sequence[T]) -> T:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:
@@ -94,8 +94,8 @@ class World:
             # Some are refused: what they are about may not be there, or be there already.
             with contextlib.suppress(ApiError, TransportError):
                 await choose(people)()
-            if chance().uniform(0, 1) < 0.5:
-                await self.cluster.sleep(chance().uniform(0, 3))
+            if random_source().uniform(0, 1) < 0.5:
+                await self.cluster.sleep(random_source().uniform(0, 3))
 
     async def calm(self) -> None:
         self.manager.network.rate = 0
@@ -119,7 +119,7 @@ class World:
         await self.client.delete(SERVICES, Key("default", choose((*APPS, MIRRORED))))
 
     async def make_pod(self) -> None:
-        number = int(chance().uniform(1, 12))
+        number = int(random_source().uniform(1, 12))
         pod = builders.pod(f"p-{number}", labels={"app": choose(APPS)}, ip=f"10.0.0.{number}")
         pod = replace(pod, spec=replace(pod.spec, node_name=choose((*NODE_NAMES, ""))))
         made = await self.client.create(PODS, pod)

@@ -29,7 +29,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica
 from controllers.garbage_collector import SPECS
 from controllers.garbage_collector.graph import is_orphaning, is_waiting
@@ -62,7 +62,7 @@ def small(request: Request) -> Response | None:
 
 
 def choose(choices: Sequence[Any]) -> Any:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class Witness:
@@ -140,7 +140,7 @@ class World:
         """An object that names some of those that were made before it, whether they are still there or not."""
         chosen = {meta.uid: meta for meta in (choose(self.made) for _ in range(owners))} if self.made else {}
         references = tuple(_reference(meta) for meta in chosen.values())
-        finalizers = (HOLD,) if chance().uniform(0, 1) < 0.2 else ()
+        finalizers = (HOLD,) if random_source().uniform(0, 1) < 0.2 else ()
         name = f"c-{len(self.made)}"
         meta = ObjectMeta(namespace="default", name=name, owner_references=references, finalizers=finalizers)
         made = await self.cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta))
@@ -189,12 +189,12 @@ class World:
     async def _cut_off(self) -> None:
         assert self.replica is not None
         self.replica.network.cut()
-        await self.cluster.sleep(chance().uniform(0, 40))
+        await self.cluster.sleep(random_source().uniform(0, 40))
         self.replica.network.mend()
 
     async def _lose_server(self) -> None:
         await choose((self.cluster.stop_api, self.cluster.kill_api))()
-        await self.cluster.sleep(chance().uniform(0, 10))
+        await self.cluster.sleep(random_source().uniform(0, 10))
         await self.cluster.start_api()
         self.cluster.api.store.subscribe(self.witness.see)
 
@@ -236,7 +236,7 @@ async def test_the_promises_hold_whatever_goes_wrong() -> None:
             for action in (world.trouble, lambda: world.delete(settled), lambda: world.make(1)):
                 with contextlib.suppress(ApiError):
                     await action()
-                await cluster.sleep(chance().uniform(0, 5))
+                await cluster.sleep(random_source().uniform(0, 5))
         await world.calm()
         assert witness.broken == []
         assert left_behind(witness.there, lambda uid: uid in witness.protected and uid not in witness.there) == []

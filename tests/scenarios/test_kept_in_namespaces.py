@@ -16,7 +16,7 @@ from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Name
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import ConfigError
 from controller_manager.serving.tls import make_ca
 from controller_manager.testing import Cluster, Replica, builders
@@ -175,10 +175,10 @@ class Written:
 
 async def disturb(cluster: Cluster, root_ca: Path) -> None:
     """One thing people do."""
-    space = SPACES[int(chance().uniform(0, len(SPACES))) % len(SPACES)]
+    space = SPACES[int(random_source().uniform(0, len(SPACES))) % len(SPACES)]
     account, bundle = Key(space, "default"), Key(space, NAME)
     client = cluster.client
-    match int(chance().uniform(0, 7)):
+    match int(random_source().uniform(0, 7)):
         case 0 | 1:
             await client.create(NAMESPACES, builders.namespace(space))
         case 2:
@@ -190,7 +190,7 @@ async def disturb(cluster: Cluster, root_ca: Path) -> None:
         case 5:
             await client.patch(CONFIG_MAPS, bundle, {"data": {"ca.crt": "mine"}, "metadata": {"annotations": None}})
         case _:
-            write(root_ca, PEM * int(chance().uniform(1, 4)))
+            write(root_ca, PEM * int(random_source().uniform(1, 4)))
 
 
 @pytest.mark.virtual(seeds=20)
@@ -203,8 +203,8 @@ async def test_both_are_there_whatever_goes_wrong(root_ca: Path) -> None:
         for _ in range(12):
             with contextlib.suppress(ApiError):
                 await disturb(cluster, root_ca)
-            await cluster.sleep(chance().uniform(0, 3))
-        if chance().uniform(0, 1) < 0.5:
+            await cluster.sleep(random_source().uniform(0, 3))
+        if random_source().uniform(0, 1) < 0.5:
             await replicas[0].kill()
             replicas.append(await manage(cluster, root_ca, "--leader-elect=true"))
         for replica in replicas:

@@ -9,8 +9,8 @@ from controller_manager.api.core import ENDPOINTS, EVENTS, SERVICES
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
 
 LEASE = Key("kube-system", "cluster-controller-manager")
@@ -153,11 +153,11 @@ async def test_never_two_act_whatever_the_network_does() -> None:
         replicas = list(await two(cluster, acts))
         names = ["first", "second"]
         for round_ in range(6):
-            victim = int(chance().uniform(0, 2)) % 2
-            replicas[victim].network.rate = chance().uniform(0, 0.6)
-            if chance().uniform(0, 1) < 0.5:
+            victim = int(random_source().uniform(0, 2)) % 2
+            replicas[victim].network.rate = random_source().uniform(0, 0.6)
+            if random_source().uniform(0, 1) < 0.5:
                 replicas[victim].network.cut()
-            await cluster.sleep(chance().uniform(1, 40))
+            await cluster.sleep(random_source().uniform(1, 40))
             replicas[victim].network.mend()
             replicas[victim].network.rate = 0
             if replicas[victim].has_ended:

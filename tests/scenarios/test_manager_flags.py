@@ -17,7 +17,7 @@ from controller_manager.api.core import (
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
-from controller_manager.controller import Context, For, Spec
+from controller_manager.controller import Context, ControllerSpec, For
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
 
@@ -125,7 +125,7 @@ async def test_everything_is_looked_at_again_after_a_while(period: str, least: i
     class Fresh(Looker):
         looks = itertools.count(0)
 
-    spec = Spec(name="looking-controller", reconciler=Fresh, options=Options, watches=(For(PODS),))
+    spec = ControllerSpec(name="looking-controller", reconciler=Fresh, options=Options, watches=(For(PODS),))
     async with Cluster() as cluster:
         await cluster.client.create(PODS, builders.pod("p"))
         await cluster.manage("--leader-elect=false", f"--min-resync-period={period}", specs=(spec,))

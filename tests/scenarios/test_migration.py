@@ -13,8 +13,8 @@ import pytest
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import PODS
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
-from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.base.random import random_source
+from controller_manager.controller import Context, ControllerSpec, For, Requeue
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders, run
 
@@ -49,7 +49,7 @@ class Stage:
         chosen = specs if kind == "old" else specs[:1]
         return await self.cluster.manage(*flags, specs=chosen, name=f"{kind}-manager")
 
-    def _spec(self, kind: str, name: str) -> Spec[Options]:
+    def _spec(self, kind: str, name: str) -> ControllerSpec[Options]:
         acting, turns, clashes = self.acting.setdefault(name, set()), self.turns, self.clashes
 
         class Acts:
@@ -62,12 +62,12 @@ class Stage:
                 if name == "moving" and turns[-1:] != [kind]:
                     turns.append(kind)
                 try:
-                    await asyncio.sleep(chance().uniform(0, 1))
+                    await asyncio.sleep(random_source().uniform(0, 1))
                 finally:
                     acting.discard(kind)
                 return Requeue(0.2)
 
-        return Spec(name=f"{name}-controller", reconciler=Acts, options=Options, watches=(For(PODS),))
+        return ControllerSpec(name=f"{name}-controller", reconciler=Acts, options=Options, watches=(For(PODS),))
 
 
 async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
@@ -78,9 +78,9 @@ async def upgrade(folder: Path, *, bad_network: bool) -> list[str]:
         replicas: list[Replica] = [await stage.manager("old") for _ in range(2)]
         steps = [("old", "old"), ("old", "old"), ("new", "new"), ("new", "new"), ("new", ""), ("new", "")]
         for number, (kind, owner) in enumerate(steps):
-            await cluster.sleep(chance().uniform(5, 40))
+            await cluster.sleep(random_source().uniform(5, 40))
             if bad_network:
-                replicas[1].network.rate = chance().uniform(0, 0.5)
+                replicas[1].network.rate = random_source().uniform(0, 0.5)
             leaving = replicas.pop(0)
             if number % 2 and bad_network:
                 await leaving.kill()

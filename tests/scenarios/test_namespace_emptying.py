@@ -17,8 +17,8 @@ from controller_manager.client import Client, InProcessTransport
 from controller_manager.client.discovery import ServedResource
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
-from controllers.namespace.catalogue import Catalogue
-from controllers.namespace.emptying import ATTEMPTS, Emptier
+from controllers.namespace.discovery_cache import DiscoveryCache
+from controllers.namespace.resources_deleter import ATTEMPTS, NamespacedResourcesDeleter
 
 pytestmark = pytest.mark.virtual
 
@@ -49,8 +49,8 @@ class World:
         return [obj.metadata.name for obj in (await self.cluster.client.list(CONFIG_MAPS, "default")).items]
 
     @property
-    def emptier(self) -> Emptier:
-        return Emptier(self.client, get_logger("test"))
+    def emptier(self) -> NamespacedResourcesDeleter:
+        return NamespacedResourcesDeleter(self.client, get_logger("test"))
 
 
 @pytest_asyncio.fixture
@@ -138,7 +138,7 @@ async def test_a_resource_that_is_gone_has_nothing(world: World) -> None:
 
 
 async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: World) -> None:
-    catalogue = Catalogue(world.client)
+    catalogue = DiscoveryCache(world.client)
     await asyncio.sleep(1)
     now = asyncio.get_running_loop().time()
     await all_of(*(catalogue.since(now) for _ in range(5)))
@@ -151,7 +151,7 @@ async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: Worl
 
 
 async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World) -> None:
-    catalogue = Catalogue(world.client)
+    catalogue = DiscoveryCache(world.client)
     gate = asyncio.Event()
     inner = world._transport.send
 

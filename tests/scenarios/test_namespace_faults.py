@@ -23,7 +23,7 @@ from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, SERVICES,
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, Replica, builders
 
 HOLD = "example.org/hold"
@@ -36,11 +36,11 @@ async def fill(cluster: Cluster, name: str) -> None:
     """Some content, by chance; of the one that is held, a config map has a finalizer of somebody."""
     client = cluster.client
     await client.create(NAMESPACES, builders.namespace(name))
-    for number in range(int(chance().uniform(0, 3))):
+    for number in range(int(random_source().uniform(0, 3))):
         await client.create(PODS, running(builders.pod(f"p-{number}", namespace=name)))
-    if chance().uniform(0, 1) < 0.5:
+    if random_source().uniform(0, 1) < 0.5:
         await client.create(SERVICES, builders.service("web", namespace=name))
-    for number in range(int(chance().uniform(0, 3))):
+    for number in range(int(random_source().uniform(0, 3))):
         account = ServiceAccount(metadata=ObjectMeta(namespace=name, name=f"a-{number}"))
         await client.create(SERVICE_ACCOUNTS, account)
     finalizers = (HOLD,) if name == HELD else ()
@@ -58,7 +58,7 @@ async def stop_pods(cluster: Cluster) -> None:
     for pod in (await cluster.client.list(PODS)).items:
         if pod.metadata.deletion_timestamp is not None:
             await cluster.client.delete(PODS, key_of(pod), grace=0)
-        await cluster.sleep(chance().uniform(0, 3))
+        await cluster.sleep(random_source().uniform(0, 3))
 
 
 async def guard(cluster: Cluster, name: str) -> None:
@@ -116,8 +116,8 @@ async def test_namespaces_go_whatever_goes_wrong() -> None:
         had = await content(cluster, KEPT)
         for name in (PLAIN, HELD, GUARDED):
             await cluster.client.delete(NAMESPACES, Key("", name))
-            await cluster.sleep(chance().uniform(0, 3))
-        if chance().uniform(0, 1) < 0.5:
+            await cluster.sleep(random_source().uniform(0, 3))
+        if random_source().uniform(0, 1) < 0.5:
             await replica.kill()
             replica = await manage(cluster, watchman, faults=0.2)
         for _ in range(4):

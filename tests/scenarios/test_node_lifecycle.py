@@ -25,7 +25,7 @@ from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.base import clock
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
@@ -483,7 +483,7 @@ async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need
         taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
         for _ in range(4):
             await trouble.start()
-            await cluster.sleep(chance().uniform(0, 80))
+            await cluster.sleep(random_source().uniform(0, 80))
             await trouble.befall()
         await trouble.calm()
         await cluster.sleep(WATCH_BREAKS + GRACE + 3 * 20)
@@ -493,7 +493,7 @@ async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need
 
 
 def pick(choices: Sequence[Any]) -> Any:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class ManyAgents(Agents):

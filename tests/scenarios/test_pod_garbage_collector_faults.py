@@ -23,10 +23,10 @@ from controller_manager.api.core import PODS, Pod
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
-from controller_manager.testing.trouble import Trouble
+from controller_manager.testing.fault_injector import FaultInjector
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 def one_of(choices: Sequence[T]) -> T:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:
@@ -136,11 +136,11 @@ async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
             await world.join(name)
         for _ in range(6):
             await world.bear()
-        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.move, world.move, world.bear, world.bear, world.bear)
         for _ in range(ROUNDS):
             await one_of((*people, trouble.kill, trouble.cut, trouble.deafen))()
-            await cluster.sleep(chance().uniform(0, 40))
+            await cluster.sleep(random_source().uniform(0, 40))
         await trouble.heal()
         await cluster.sleep(BOUND)
         assert world.wrong == []

@@ -14,7 +14,7 @@ from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
-from controller_manager.controller import Context, For, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.options import Options
 from controller_manager.testing import Cluster
 
@@ -106,7 +106,9 @@ class Tells:
 
 
 async def test_events_are_written_by_the_account_of_the_controller(watched: Watched) -> None:
-    tells = Spec(name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller")
+    tells = ControllerSpec(
+        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+    )
     await watched.cluster.manage(FLAG, specs=(tells,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
@@ -115,16 +117,20 @@ async def test_events_are_written_by_the_account_of_the_controller(watched: Watc
 
 
 async def test_without_that_flag_events_are_written_by_the_process(watched: Watched) -> None:
-    tells = Spec(name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller")
+    tells = ControllerSpec(
+        name="tells", reconciler=Tells, options=NoOptions, watches=(For(PODS),), service_account="teller"
+    )
     await watched.cluster.manage(specs=(tells,))
     await create_pod(watched.cluster)
     await watched.cluster.settle()
     assert watched.writers("/events") == {PROCESS}
 
 
-def beating(*names: str) -> Sequence[Spec[Any]]:
-    may = (Rule(("",), ("pods",), ("patch",)),)
-    return [Spec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),), rbac=may) for name in names]
+def beating(*names: str) -> Sequence[ControllerSpec[Any]]:
+    may = (PolicyRule(("",), ("pods",), ("patch",)),)
+    return [
+        ControllerSpec(name=name, reconciler=Beat, options=NoOptions, watches=(For(PODS),), rbac=may) for name in names
+    ]
 
 
 async def create(cluster: Cluster, resource: Resource[Any], kind: type[Object], **tree: Any) -> None:

@@ -15,7 +15,7 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.networking import SERVICE_CIDRS, ServiceCIDR, ServiceCIDRSpec
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica
 from controllers.service_cidrs import FINALIZER, SPECS
@@ -137,14 +137,14 @@ async def test_whatever_fails_no_address_is_left_without_a_range() -> None:
         for number in range(12):
             name = f"r{number % len(ranges)}"
             try:
-                if chance().uniform(0, 1) < 0.5:
+                if random_source().uniform(0, 1) < 0.5:
                     await add(cluster, name, ranges[number % len(ranges)])
                 else:
                     await delete_guarded(cluster, name)
-                await serve(cluster, f"s{number}", f"10.{chance().uniform(1, 3):.0f}.0.{1 + number}")
+                await serve(cluster, f"s{number}", f"10.{random_source().uniform(1, 3):.0f}.0.{1 + number}")
             except ApiError:
                 pass  # is there already, or is not there, or has no range
-            await cluster.sleep(chance().uniform(0, 12))
+            await cluster.sleep(random_source().uniform(0, 12))
             await check(cluster)
         replica.network.rate = 0
         await cluster.advance(300)

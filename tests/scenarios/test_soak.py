@@ -10,7 +10,7 @@ from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, E
 from controller_manager.api.discovery import ENDPOINT_SLICES, SERVICE_NAME
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
 
@@ -23,7 +23,7 @@ WORST_NETWORK = 0.3
 
 
 def choose(choices: tuple[Any, ...]) -> Any:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class Storm:
@@ -46,7 +46,7 @@ class Storm:
             # Some are refused: what they are about may not be there, or be going.
             with contextlib.suppress(ApiError, TransportError):
                 await action()
-            await self.cluster.sleep(chance().uniform(0, 2))
+            await self.cluster.sleep(random_source().uniform(0, 2))
 
     async def calm(self) -> None:
         """Put everything in order that went wrong from outside; wait until nobody has anything left to do."""
@@ -80,7 +80,7 @@ class Storm:
         await self.client.delete(SERVICES, Key(choose(SPACES), choose(APPS)))
 
     async def make_pod(self) -> None:
-        number = int(chance().uniform(0, 20))
+        number = int(random_source().uniform(0, 20))
         labels = {"app": choose(APPS)}
         pod = builders.pod(f"p-{number}", namespace=choose(SPACES), labels=labels, ip=f"10.0.0.{number + 1}")
         made = await self.client.create(PODS, pod)
@@ -103,16 +103,16 @@ class Storm:
 
     async def server_outage(self) -> None:
         await choose((self.cluster.stop_api, self.cluster.kill_api))()
-        await self.cluster.sleep(chance().uniform(0, LONGEST_OUTAGE))
+        await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         await self.cluster.start_api()
 
     async def bad_network(self) -> None:
-        choose(tuple(self.replicas)).network.rate = chance().uniform(0, WORST_NETWORK)
+        choose(tuple(self.replicas)).network.rate = random_source().uniform(0, WORST_NETWORK)
 
     async def cut_off(self) -> None:
         network = choose(tuple(self.replicas)).network
         network.cut()
-        await self.cluster.sleep(chance().uniform(0, LONGEST_OUTAGE))
+        await self.cluster.sleep(random_source().uniform(0, LONGEST_OUTAGE))
         network.mend()
 
     async def lose_manager(self) -> None:

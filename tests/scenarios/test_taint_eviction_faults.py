@@ -22,10 +22,10 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import monotonic, utc_now
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
-from controller_manager.testing.trouble import Trouble
+from controller_manager.testing.fault_injector import FaultInjector
 
 T = TypeVar("T")
 Tree = Mapping[str, Any]
@@ -45,7 +45,7 @@ PATIENCE = (5, 20, 60)
 
 
 def one_of(choices: Sequence[T]) -> T:
-    return choices[int(chance().uniform(0, len(choices))) % len(choices)]
+    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
 
 
 class World:
@@ -111,7 +111,9 @@ class World:
     async def bear(self) -> None:
         """Make a pod."""
         name, node = f"p-{len(self.pods)}", one_of(NODES_THERE)
-        tolerated = {trouble: one_of((None, None, *PATIENCE)) for trouble in TROUBLES if chance().uniform(0, 1) < 0.8}
+        tolerated = {
+            trouble: one_of((None, None, *PATIENCE)) for trouble in TROUBLES if random_source().uniform(0, 1) < 0.8
+        }
         self.pods[name], self.tolerated[name] = (node, monotonic()), [(monotonic(), tolerated)]
         spec = {"nodeName": node, "containers": [{"name": "c", "image": "i"}], "tolerations": _tolerations(tolerated)}
         tree = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
@@ -152,12 +154,12 @@ async def test_nobody_is_deleted_early_and_everybody_in_the_end() -> None:
         world = World(cluster)
         for _ in range(6):
             await world.bear()
-        trouble = Trouble(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.taint, world.taint, world.bear, world.retolerate)
         troubles = (nothing, trouble.kill, trouble.cut, trouble.deafen)
         for _ in range(ROUNDS):
             await one_of((*people, *troubles))()
-            await cluster.sleep(chance().uniform(0, 25))
+            await cluster.sleep(random_source().uniform(0, 25))
         await trouble.heal()
         await cluster.sleep(max(PATIENCE) + BOUND)
         assert world.wrong == []

@@ -8,7 +8,7 @@ import pytest
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster
 from controllers.ttl import SPECS, STEPS, TTL
 
@@ -63,10 +63,10 @@ async def test_whatever_fails_all_nodes_are_told_what_is_right(monkeypatch: pyte
         replica = await cluster.manage("--leader-elect=false", "--kube-api-qps=-1", specs=SPECS, faults=0.2)
         count = 8
         for _ in range(3):
-            more = int(chance().uniform(0, 3))
+            more = int(random_source().uniform(0, 3))
             await grow(cluster, count, count + more)
             count += more
-            await cluster.sleep(chance().uniform(0, 20))
+            await cluster.sleep(random_source().uniform(0, 20))
         replica.network.rate = 0
         await cluster.advance(200)
         (seconds,) = await told(cluster)

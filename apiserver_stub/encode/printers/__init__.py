@@ -15,7 +15,7 @@ __all__ = ["Printer", "columns", "printer"]
 
 
 def printer(group: str, kind: str) -> Printer:
-    """The printer of a kind; those that have none of their own show name and time of creation (document 1)."""
+    """The printer of a kind; those that have none of their own show name and time of creation (the API concepts)."""
     return _PRINTERS.get((group, kind), _DEFAULT)
 
 

@@ -1,4 +1,4 @@
-"""Objects in protobuf (document 1, Protobuf envelope): an envelope names a type, and holds a message of that type.
+"""Objects in protobuf (API concepts, Protobuf envelope): an envelope names a type, and holds a message of that type.
 
 What is sent is put together from what `raw` makes of one object: its message as field 2. That is what an envelope holds
 it as, and a list its items, so that both are joined from bytes that were made before:

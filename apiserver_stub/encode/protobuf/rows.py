@@ -7,7 +7,7 @@ import orjson
 
 from apiserver_stub.encode.json import Tree
 from apiserver_stub.encode.protobuf import object_writer
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 from controller_manager.api.platform import GROUP_DOMAIN
 
@@ -31,7 +31,7 @@ class Shown(NamedTuple):
         return found
 
 
-def whole(kind: Kind) -> Shown:
+def whole(kind: ResourceInfo) -> Shown:
     """Objects of a kind, in its version."""
     write, convert = object_writer(kind.api_version, kind.kind), kind.from_storage
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rule, Rules, each, fixed, form, need, one_of, record
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 
@@ -15,7 +15,7 @@ _MIXED = "a rule is about resources or about URLs, not both"
 
 
 def _policy_rule(namespaced: bool) -> Rule:
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         if not tree.get("verbs"):
             found.required((at, "verbs"), "a rule names at least one verb")
         urls = tree.get("nonResourceURLs")
@@ -37,7 +37,7 @@ _AGGREGATION = record(
 )  # fmt: skip
 
 
-def _subject(subject: Any, at: At, found: Problems, *, whole_cluster: bool) -> None:
+def _subject(subject: Any, at: FieldPath, found: ErrorList, *, whole_cluster: bool) -> None:
     kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
     if kind in ("User", "Group"):
         if group not in ("", _GROUP):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import Rules, between, both, form, need, record, within
 from apiserver_stub.kinds.rules.formats import PORT
 from apiserver_stub.kinds.trees import get_in
@@ -12,7 +12,7 @@ _MOST_GROUP, _MOST_VERSION = 20_000, 1000
 _SERVICE = record({"port": PORT}, need("namespace", "name"))
 
 
-def _reached(spec: Any, at: At, found: Problems) -> None:
+def _reached(spec: Any, at: FieldPath, found: ErrorList) -> None:
     local = spec.get("service") is None
     if local and spec.get("caBundle"):
         found.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "may only be set with `service`")
@@ -31,7 +31,7 @@ _SPEC = record({
 }, need("version"), _reached)  # fmt: skip
 
 
-def _named_after(service: Any, _at: At, found: Problems) -> None:
+def _named_after(service: Any, _at: FieldPath, found: ErrorList) -> None:
     name, group, version = (get_in(service, path) or "" for path in (
         ("metadata", "name"), ("spec", "group"), ("spec", "version"),
     ))  # fmt: skip

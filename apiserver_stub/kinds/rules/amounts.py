@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, key
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.combine import Rule, record
 from apiserver_stub.kinds.rules.formats import NOT_NEGATIVE
 from controller_manager.api.quantity import parse
@@ -45,14 +45,14 @@ def _number(value: Any) -> Decimal | None:
     return number(value) if isinstance(value, str) else None
 
 
-def not_negative(value: Any, at: At, found: Problems) -> None:
+def not_negative(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A quantity is zero or more."""
     found_number = _number(value)
     if found_number is not None and found_number < 0:
         found.invalid(at, value, NOT_NEGATIVE)
 
 
-def positive(value: Any, at: At, found: Problems) -> None:
+def positive(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A quantity is more than zero."""
     found_number = _number(value)
     if found_number is not None and found_number <= 0:
@@ -64,7 +64,7 @@ def _is_extended(name: str) -> bool:
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
-def counted(name: str, value: Any, at: At, found: Problems) -> None:
+def counted(name: str, value: Any, at: FieldPath, found: ErrorList) -> None:
     """The quantity of a resource: not negative, and whole where it is counted in pieces."""
     exact = _number(value)
     if exact is None:
@@ -99,7 +99,7 @@ def container_resource(name: str) -> str:
 def amounts(form: Callable[[str], str]) -> Rule:
     """A map of resources to quantities."""
 
-    def rule(values: Any, at: At, found: Problems) -> None:
+    def rule(values: Any, at: FieldPath, found: ErrorList) -> None:
         for name, value in values.items():
             if why := form(name):
                 found.invalid((at, key(name)), name, why)
@@ -111,7 +111,7 @@ def amounts(form: Callable[[str], str]) -> Rule:
 _CONTAINER_AMOUNTS = amounts(container_resource)
 
 
-def _requests_fit(resources: Any, at: At, found: Problems) -> None:
+def _requests_fit(resources: Any, at: FieldPath, found: ErrorList) -> None:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if not requests and not limits:
         return
@@ -127,12 +127,12 @@ def _requests_fit(resources: Any, at: At, found: Problems) -> None:
     _huge_pages(requests.keys() | limits.keys(), at, found)
 
 
-def _huge_pages(asked: Collection[str], at: At, found: Problems) -> None:
+def _huge_pages(asked: Collection[str], at: FieldPath, found: ErrorList) -> None:
     if any(name.startswith(HUGE) for name in asked) and not {"cpu", "memory"} & set(asked):
         found.forbidden(at, "HugePages require cpu or memory")
 
 
-def _claims(claims: Any, at: At, found: Problems) -> None:
+def _claims(claims: Any, at: FieldPath, found: ErrorList) -> None:
     seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(claims):
         pair = claim.get("name", ""), claim.get("request", "")

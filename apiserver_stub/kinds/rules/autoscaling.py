@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import not_negative, positive
 from apiserver_stub.kinds.rules.combine import (
     Change,
@@ -36,7 +36,7 @@ _METRICS = {
 _TARGET_VALUES = ("averageUtilization", "averageValue", "value")
 
 
-def _room(spec: Any, at: At, found: Problems) -> None:
+def _room(spec: Any, at: FieldPath, found: ErrorList) -> None:
     lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
     if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
         found.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
@@ -60,7 +60,7 @@ _SOURCES = {
 }
 
 
-def _metric(metric: Any, at: At, found: Problems) -> None:
+def _metric(metric: Any, at: FieldPath, found: ErrorList) -> None:
     kind = metric.get("type")
     source, values = _METRICS.get(kind, ("", ()))
     if not source:
@@ -74,7 +74,7 @@ def _metric(metric: Any, at: At, found: Problems) -> None:
             found.forbidden((at, name), "may not be set for a metric of another type")
 
 
-def _target(target: Any, at: At, allowed: tuple[str, ...], found: Problems) -> None:
+def _target(target: Any, at: FieldPath, allowed: tuple[str, ...], found: ErrorList) -> None:
     given = [name for name in _TARGET_VALUES if name in target]
     if not set(given) & set(allowed):
         found.required(at, f"must set either {' or '.join(allowed)}")
@@ -82,7 +82,7 @@ def _target(target: Any, at: At, allowed: tuple[str, ...], found: Problems) -> N
         found.forbidden((at, given[0]), f"may not set both {' and '.join(given)}")
 
 
-def _policies(rules: Any, at: At, found: Problems) -> None:
+def _policies(rules: Any, at: FieldPath, found: ErrorList) -> None:
     if not rules.get("policies") and rules.get("selectPolicy") != "Disabled":
         found.required((at, "policies"), "must have a policy at least")
 
@@ -107,7 +107,7 @@ _SPEC = record({
 }, _room)  # fmt: skip
 
 
-def _one_bound(spec: Any, at: At, found: Problems) -> None:
+def _one_bound(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if "minAvailable" in spec and "maxUnavailable" in spec:
         found.invalid(at, spec, "may have minAvailable or maxUnavailable, but not both")
 

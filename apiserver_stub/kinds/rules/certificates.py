@@ -7,7 +7,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import load_pem_x509_certificates
 
 from apiserver_stub.kinds import names, pkcs10
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     Rules,
@@ -51,13 +51,13 @@ def _signer(name: str) -> str:
     return names.subdomain(domain) or (names.subdomain(path) and f"{_SIGNER_RULE}: {names.subdomain(path)}")
 
 
-def _not_legacy(name: Any, at: At, found: Problems) -> None:
+def _not_legacy(name: Any, at: FieldPath, found: ErrorList) -> None:
     """Version v1 has no requests whose signer is to be guessed; those of earlier versions stay."""
     if name == LEGACY_UNKNOWN:
         found.invalid(at, name, "requests of this API version name their signer, and not the legacy one")
 
 
-def _request(spec: Any, at: At, found: Problems) -> None:
+def _request(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """What a certificate is asked for with; it never changes, so that only new objects are looked at."""
     text = spec.get("request") or ""
     try:
@@ -66,7 +66,7 @@ def _request(spec: Any, at: At, found: Problems) -> None:
         found.invalid((at, "request"), text, str(error))
 
 
-def _certificate(text: Any, at: At, found: Problems) -> None:
+def _certificate(text: Any, at: FieldPath, found: ErrorList) -> None:
     """Certificates in PEM, and nothing else between them."""
     data = a2b_base64(text)
     try:
@@ -85,7 +85,7 @@ _SPEC = record({
 }, need("signerName", "usages"))  # fmt: skip
 
 
-def _condition(condition: Any, at: At, found: Problems) -> None:
+def _condition(condition: Any, at: FieldPath, found: ErrorList) -> None:
     kind, status = condition.get("type", ""), condition.get("status", "")
     if not kind:
         found.required((at, "type"))
@@ -97,7 +97,7 @@ def _condition(condition: Any, at: At, found: Problems) -> None:
         found.unsupported((at, "status"), status, ("True", "False", "Unknown"))
 
 
-def _conditions(conditions: Any, at: At, found: Problems) -> None:
+def _conditions(conditions: Any, at: FieldPath, found: ErrorList) -> None:
     each(_condition)(conditions, at, found)
     distinct(lambda condition: condition.get("type"), "type")(conditions, at, found)
     if set(_DECISIONS) <= {condition.get("type") for condition in conditions}:
@@ -107,7 +107,7 @@ def _conditions(conditions: Any, at: At, found: Problems) -> None:
 def _kept(*types: str) -> Change:
     """Conditions of these types, once there, stay."""
 
-    def change(new: Tree, old: Tree, found: Problems) -> None:
+    def change(new: Tree, old: Tree, found: ErrorList) -> None:
         within("status.conditions", _conditions)(new, None, found)
         now, before = (_types(tree) for tree in (new, old))
         for kind in types:
@@ -121,7 +121,7 @@ def _types(tree: Tree) -> list[Any]:
     return [condition.get("type") for condition in get_in(tree, ("status", "conditions")) or ()]
 
 
-def _status(new: Tree, old: Tree, found: Problems) -> None:
+def _status(new: Tree, old: Tree, found: ErrorList) -> None:
     now, before = (_types(tree) for tree in (new, old))
     for kind in _DECISIONS:
         if kind in now and kind not in before:

@@ -3,7 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.amounts import amounts, compares, positive, resource_name
 from apiserver_stub.kinds.rules.combine import Rules, both, if_any, need, outcome, record, within
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
@@ -19,7 +19,7 @@ _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ALONE)
 _FROZEN = "spec is immutable, but for the storage and the volumeAttributesClassName of a bound claim"
 
 
-def access_modes(modes: Any, at: At, found: Problems) -> None:
+def access_modes(modes: Any, at: FieldPath, found: ErrorList) -> None:
     """Each is one there is; the strictest way of access excludes the others."""
     for mode in modes:
         if mode not in _ACCESS_MODES:
@@ -28,7 +28,7 @@ def access_modes(modes: Any, at: At, found: Problems) -> None:
         found.forbidden(at, "may not use ReadWriteOncePod with other access modes")
 
 
-def _storage(spec: Any, at: At, found: Problems) -> None:
+def _storage(spec: Any, at: FieldPath, found: ErrorList) -> None:
     here = ((at, "resources"), key("storage"))
     size = get_in(spec, _SIZE)
     if size is None:
@@ -37,7 +37,7 @@ def _storage(spec: Any, at: At, found: Problems) -> None:
         positive(size, here, found)
 
 
-def _group(source: Any, at: At, found: Problems) -> None:
+def _group(source: Any, at: FieldPath, found: ErrorList) -> None:
     if not source.get("apiGroup") and source.get("kind") not in ("", None, "PersistentVolumeClaim"):
         found.invalid(at, source["kind"], "must be 'PersistentVolumeClaim' when referencing the default apiGroup")
 
@@ -49,7 +49,7 @@ CLAIM_SPEC = record({
 }, need("accessModes", why="at least 1 access mode is required"), _storage)  # fmt: skip
 
 
-def _change(new: Tree, old: Tree, found: Problems) -> None:
+def _change(new: Tree, old: Tree, found: ErrorList) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     bound = get_in(new, ("status", "phase")) == "Bound"
     once = [name for name in ("volumeName", "storageClassName") if not before.get(name)]
@@ -70,7 +70,7 @@ def _same_resources(spec: Tree, before: Tree, bound: bool) -> bool:
     return same_but(("requests",), new, old) and same_but(("storage",), *requests)
 
 
-def _size_change(new: Any, old: Any, capacity: Any, found: Problems) -> None:
+def _size_change(new: Any, old: Any, capacity: Any, found: ErrorList) -> None:
     grows = compares(new, old, Decimal.__ge__)
     if not grows and compares(new, capacity or "0", Decimal.__le__):
         found.forbidden(_SIZE_AT, "must not be less than status.capacity")

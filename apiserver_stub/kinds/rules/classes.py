@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.amounts import amounts, container_resource
 from apiserver_stub.kinds.rules.combine import Rules, changes, fixed, form, record
 from apiserver_stub.kinds.rules.metadata import labels
@@ -16,7 +16,7 @@ _SYSTEM = ("system-node-critical", "system-cluster-critical")
 _RESERVED = "names that begin with 'system-' belong to the platform"
 
 
-def _priority(tree: Any, _at: At, found: Problems) -> None:
+def _priority(tree: Any, _at: FieldPath, found: ErrorList) -> None:
     name = get_in(tree, ("metadata", "name")) or ""
     if name.startswith("system-"):
         if name not in _SYSTEM:
@@ -25,7 +25,7 @@ def _priority(tree: Any, _at: At, found: Problems) -> None:
         found.forbidden((None, "value"), f"must be no more than {_HIGHEST}")
 
 
-def _value_stays(new: Tree, old: Tree, found: Problems) -> None:
+def _value_stays(new: Tree, old: Tree, found: ErrorList) -> None:
     if new.get("value", 0) != old.get("value", 0):
         found.forbidden((None, "value"), "may not change")
 

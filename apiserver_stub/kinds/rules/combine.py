@@ -6,20 +6,20 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, key, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
-Rule = Callable[[Any, At, Problems], None]
+Rule = Callable[[Any, FieldPath, ErrorList], None]
 # What a change from an old object may do.
-Change = Callable[[Tree, Tree, Problems], None]
+Change = Callable[[Tree, Tree, ErrorList], None]
 Form = Callable[[str], str]
 
 GREATEST = 2**31 - 1
 _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 
 
-def nothing(_value: Any, _at: Any, _found: Problems) -> None:
+def nothing(_value: Any, _at: Any, _found: ErrorList) -> None:
     """The rule of what has none."""
 
 
@@ -41,7 +41,7 @@ def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
 
     row_of = dict(rows).get
 
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         for name, value in tree.items():
             row = row_of(name)
             if row is not None:
@@ -62,7 +62,7 @@ def within(path: str, rule: Rule) -> Rule:
 def each(rule: Rule) -> Rule:
     """A rule for each item of an array."""
 
-    def every(items: Any, at: At, found: Problems) -> None:
+    def every(items: Any, at: FieldPath, found: ErrorList) -> None:
         for index, item in enumerate(items):
             rule(item, (at, index), found)
             if found.full:
@@ -74,7 +74,7 @@ def each(rule: Rule) -> Rule:
 def entries(form: Form | None, rule: Rule = nothing) -> Rule:
     """Rules for the keys and the values of a map."""
 
-    def every(values: Any, at: At, found: Problems) -> None:
+    def every(values: Any, at: FieldPath, found: ErrorList) -> None:
         for name, value in values.items():
             if form is not None and (why := form(name)):
                 found.invalid((at, key(name)), name, why)
@@ -88,7 +88,7 @@ def entries(form: Form | None, rule: Rule = nothing) -> Rule:
 def both(*rules: Rule) -> Rule:
     """Several rules for one value."""
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         for one in rules:
             one(value, at, found)
 
@@ -98,7 +98,7 @@ def both(*rules: Rule) -> Rule:
 def form(check: Form) -> Rule:
     """A text has a form."""
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if why := check(value):
             found.invalid(at, value, why)
 
@@ -108,7 +108,7 @@ def form(check: Form) -> Rule:
 def if_any(rule: Rule) -> Rule:
     """A rule for a value that may be empty."""
 
-    def judge(value: Any, at: At, found: Problems) -> None:
+    def judge(value: Any, at: FieldPath, found: ErrorList) -> None:
         if value:
             rule(value, at, found)
 
@@ -119,7 +119,7 @@ def at_least(low: int, why: str = "") -> Rule:
     """A number is `low` or more."""
     told = why or f"must be greater than or equal to {low}"
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if value < low:
             found.invalid(at, value, told)
 
@@ -130,7 +130,7 @@ def between(low: int, high: int, why: str = "") -> Rule:
     """A number lies within bounds, themselves included."""
     told = why or f"must be between {low} and {high}, inclusive"
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if not low <= value <= high:
             found.invalid(at, value, told)
 
@@ -141,7 +141,7 @@ def one_of(*allowed: str) -> Rule:
     """A text is one of a few."""
     listed = sorted(allowed)
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if value not in allowed:
             found.unsupported(at, value, listed)
 
@@ -151,7 +151,7 @@ def one_of(*allowed: str) -> Rule:
 def need(*fields: str, why: str = "") -> Rule:
     """An object has fields, and they are not empty; zero and false count as there."""
 
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         for name in fields:
             value = tree.get(name)
             if value is None or value in ("", [], {}):
@@ -163,7 +163,7 @@ def need(*fields: str, why: str = "") -> Rule:
 def never(*fields: str, why: str) -> Rule:
     """An object has none of these fields; empty values do not count."""
 
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         for name in fields:
             if tree.get(name) not in (None, "", 0, False, [], {}):
                 found.forbidden((at, name), why)
@@ -174,7 +174,7 @@ def never(*fields: str, why: str) -> Rule:
 def one_source(sources: Collection[str], none: str, more: str) -> Rule:
     """An object has exactly one of some fields; those beyond the first are forbidden."""
 
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         given = [name for name in sources if name in tree]
         if not given:
             found.required(at, none)
@@ -190,7 +190,7 @@ def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, st
     """
     listed = tuple(rows.items())
 
-    def rule(tree: Any, at: At, found: Problems) -> None:
+    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
         first = True
         for name, row in listed:
             if name not in tree:
@@ -209,7 +209,7 @@ def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, st
 def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> Rule:
     """Of an array, the items whose value occurred before; empty values may occur again."""
 
-    def rule(items: Any, at: At, found: Problems) -> None:
+    def rule(items: Any, at: FieldPath, found: ErrorList) -> None:
         if len(items) < 2:
             return
         seen: set[Any] = set()
@@ -231,7 +231,7 @@ def distinct_by(name: str) -> Rule:
 def at_most(limit: int) -> Rule:
     """An array has no more items than that."""
 
-    def rule(items: Any, at: At, found: Problems) -> None:
+    def rule(items: Any, at: FieldPath, found: ErrorList) -> None:
         if len(items) > limit:
             found.too_many(at, len(items), limit)
 
@@ -241,7 +241,7 @@ def at_most(limit: int) -> Rule:
 def shorter(limit: int) -> Rule:
     """A text has no more bytes than that."""
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if len(value) > limit or len(value.encode()) > limit:
             found.too_long(at, limit)
 
@@ -251,7 +251,7 @@ def shorter(limit: int) -> Rule:
 def filled(why: str = "") -> Rule:
     """A text, array or object is not empty."""
 
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if not value:
             found.required(at, why)
 
@@ -262,7 +262,7 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
     """The values at dotted paths never change once the object exists."""
     rows = tuple((tuple(path.split(".")), place(path)) for path in paths)
 
-    def change(new: Tree, old: Tree, found: Problems) -> None:
+    def change(new: Tree, old: Tree, found: ErrorList) -> None:
         for path, at in rows:
             value = get_in(new, path)
             if value != get_in(old, path):
@@ -274,7 +274,7 @@ def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
 def changes(*rules: Change) -> Change:
     """Several rules for one change."""
 
-    def change(new: Tree, old: Tree, found: Problems) -> None:
+    def change(new: Tree, old: Tree, found: ErrorList) -> None:
         for rule in rules:
             rule(new, old, found)
 
@@ -284,13 +284,13 @@ def changes(*rules: Change) -> Change:
 def outcome(rule: Rule) -> Change:
     """A rule of whole objects, for what a change makes of one."""
 
-    def change(new: Tree, _old: Tree, found: Problems) -> None:
+    def change(new: Tree, _old: Tree, found: ErrorList) -> None:
         rule(new, None, found)
 
     return change
 
 
-def _inner(at: At, path: tuple[str, ...]) -> At:
+def _inner(at: FieldPath, path: tuple[str, ...]) -> FieldPath:
     for part in path:
         at = (at, part)
     return at

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import Change, Rules, changes, entries, fixed, record, within
 from apiserver_stub.kinds.rules.metadata import namespace_finalizers
 from apiserver_stub.kinds.schema import Tree
@@ -33,7 +33,7 @@ def _size(text: str) -> int:
     return len(a2b_base64(text))
 
 
-def _config_map(tree: Any, at: At, found: Problems) -> None:
+def _config_map(tree: Any, at: FieldPath, found: ErrorList) -> None:
     plain, binary = tree.get("data") or {}, tree.get("binaryData") or {}
     for name in plain.keys() & binary.keys():
         found.invalid(((at, "data"), key(name)), name, "duplicate of key present in binaryData")
@@ -41,7 +41,7 @@ def _config_map(tree: Any, at: At, found: Problems) -> None:
         found.too_long(at, _DATA_LIMIT)
 
 
-def _secret(tree: Any, at: At, found: Problems) -> None:
+def _secret(tree: Any, at: FieldPath, found: ErrorList) -> None:
     data, kind, here = tree.get("data") or {}, tree.get("type", ""), (at, "data")
     if sum(map(_size, data.values())) > _DATA_LIMIT:
         found.too_long(here, _DATA_LIMIT)
@@ -68,7 +68,7 @@ def _is_json(text: str) -> bool:
 
 
 def _frozen(*fields: str) -> Change:
-    def change(new: Tree, old: Tree, found: Problems) -> None:
+    def change(new: Tree, old: Tree, found: ErrorList) -> None:
         if not old.get("immutable"):
             return
         if not new.get("immutable"):
@@ -80,7 +80,7 @@ def _frozen(*fields: str) -> Change:
     return change
 
 
-def _namespace_status(new: Tree, _old: Tree, found: Problems) -> None:
+def _namespace_status(new: Tree, _old: Tree, found: ErrorList) -> None:
     going, phase = get_in(new, ("metadata", "deletionTimestamp")), get_in(new, ("status", "phase"))
     at = place("status.phase")
     if not going and phase not in (None, "", "Active"):
@@ -89,7 +89,7 @@ def _namespace_status(new: Tree, _old: Tree, found: Problems) -> None:
         found.invalid(at, phase, "may only be 'Terminating' if `deletionTimestamp` is not empty")
 
 
-def _revision(tree: Any, at: At, found: Problems) -> None:
+def _revision(tree: Any, at: FieldPath, found: ErrorList) -> None:
     if tree.get("data") is None:
         found.required((at, "data"), "data is mandatory")
     if tree.get("revision", 0) < 0:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import RESOURCES
 from apiserver_stub.kinds.rules.combine import (
     Rule,
@@ -29,7 +29,7 @@ _MOUNTING = {
 _HOOKS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 
 
-def _container_port(value: Any, at: At, found: Problems) -> None:
+def _container_port(value: Any, at: FieldPath, found: ErrorList) -> None:
     if value == 0:
         found.required(at)
     else:
@@ -44,7 +44,7 @@ _PORTS = both(
 )  # fmt: skip
 
 
-def _sub_paths(mount: Any, at: At, found: Problems) -> None:
+def _sub_paths(mount: Any, at: FieldPath, found: ErrorList) -> None:
     if mount.get("subPath") and mount.get("subPathExpr"):
         why = "subPathExpr and subPath are mutually exclusive"
         found.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
@@ -58,7 +58,7 @@ def _sub_paths(mount: Any, at: At, found: Problems) -> None:
         found.forbidden((at, "recursiveReadOnly"), why)
 
 
-def _unique_mounts(mounts: Any, at: At, found: Problems) -> None:
+def _unique_mounts(mounts: Any, at: FieldPath, found: ErrorList) -> None:
     seen: set[Any] = set()
     for index, mount in enumerate(mounts):
         path = mount.get("mountPath")
@@ -67,7 +67,7 @@ def _unique_mounts(mounts: Any, at: At, found: Problems) -> None:
         seen.add(path)
 
 
-def _ways_of_mounting(mounts: Any, at: At, found: Problems) -> None:
+def _ways_of_mounting(mounts: Any, at: FieldPath, found: ErrorList) -> None:
     for mount in mounts:
         for name, allowed in _MOUNTING.items():
             if name in mount and mount[name] not in allowed:
@@ -82,7 +82,7 @@ _RESIZED = ("cpu", "memory")
 _RESIZES = ("NotRequired", "RestartContainer")
 
 
-def _resizing(policies: Any, at: At, found: Problems) -> None:
+def _resizing(policies: Any, at: FieldPath, found: ErrorList) -> None:
     for policy in policies:
         for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", _RESIZES)):
             value = policy.get(name)
@@ -93,7 +93,7 @@ def _resizing(policies: Any, at: At, found: Problems) -> None:
     distinct(lambda policy: policy.get("resourceName"))(policies, at, found)
 
 
-def _propagation(container: Any, at: At, found: Problems) -> None:
+def _propagation(container: Any, at: FieldPath, found: ErrorList) -> None:
     privileged = (container.get("securityContext") or {}).get("privileged")
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("mountPropagation") == "Bidirectional" and not privileged:
@@ -121,7 +121,7 @@ _BARE = never(
 )
 
 
-def _init(container: Any, at: At, found: Problems) -> None:
+def _init(container: Any, at: FieldPath, found: ErrorList) -> None:
     if container.get("restartPolicy") == "Always":
         CONTAINER(container, at, found)
         return
@@ -131,7 +131,7 @@ def _init(container: Any, at: At, found: Problems) -> None:
             found.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")
 
 
-def _ephemeral(container: Any, at: At, found: Problems) -> None:
+def _ephemeral(container: Any, at: FieldPath, found: ErrorList) -> None:
     CONTAINER(container, at, found)
     _BARE(container, at, found)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
@@ -145,7 +145,7 @@ LISTS: tuple[tuple[str, Rule], ...] = (
 )  # fmt: skip
 
 
-def volumes_exist(container: Any, at: At, found: Problems, volumes: Any) -> None:
+def volumes_exist(container: Any, at: FieldPath, found: ErrorList, volumes: Any) -> None:
     """Mounts and devices are of volumes the Pod has, and of no volume both."""
     mounted, paths = set(), set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rules, at_least, record, within
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 
 
-def _preferred(spec: Any, at: At, found: Problems) -> None:
+def _preferred(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if spec.get("preferredHolder") and not spec.get("strategy"):
         found.forbidden((at, "preferredHolder"), "may only be specified when `strategy` is defined")
 

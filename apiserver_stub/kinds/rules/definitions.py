@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
@@ -41,7 +41,7 @@ _NAMES = record({
 })  # fmt: skip
 
 
-def _kinds_differ(spec: Any, at: At, found: Problems) -> None:
+def _kinds_differ(spec: Any, at: FieldPath, found: ErrorList) -> None:
     kind, list_kind = (get_in(spec, ("names", name)) for name in ("kind", "listKind"))
     if kind and kind == list_kind:
         found.invalid(((at, "names"), "listKind"), list_kind, "kind and listKind may not be the same")
@@ -51,7 +51,7 @@ def _group(name: str) -> str:
     return names.subdomain(name) or ("" if "." in name else "should be a domain with at least one dot")
 
 
-def _json_path(path: Any, at: At, found: Problems) -> None:
+def _json_path(path: Any, at: FieldPath, found: ErrorList) -> None:
     if not path.startswith("."):
         found.invalid(at, path, "must be a simple json path starting with .")
 
@@ -62,7 +62,7 @@ _COLUMNS = each(record({
 
 
 def _path_under(*roots: str) -> Rule:
-    def rule(path: Any, at: At, found: Problems) -> None:
+    def rule(path: Any, at: FieldPath, found: ErrorList) -> None:
         if path and not path.startswith(roots):
             found.invalid(at, path, f"should be a json path under {' or '.join(roots)}")
 
@@ -75,7 +75,7 @@ _SUBRESOURCES = record({"scale": record({
 })})  # fmt: skip
 
 
-def _version(version: Any, at: At, found: Problems) -> None:
+def _version(version: Any, at: FieldPath, found: ErrorList) -> None:
     schema = get_in(version, ("schema", "openAPIV3Schema"))
     here = ((at, "schema"), "openAPIV3Schema")
     if schema is None:
@@ -93,7 +93,7 @@ _VERSIONS = both(each(record({
 }, _version)), distinct_by("name"))  # fmt: skip
 
 
-def _one_stored(spec: Any, at: At, found: Problems) -> None:
+def _one_stored(spec: Any, at: FieldPath, found: ErrorList) -> None:
     versions = spec.get("versions") or ()
     if sum(version.get("storage") is True for version in versions) != 1:
         found.invalid((at, "versions"), [version.get("name") for version in versions], _ONE_STORED)
@@ -102,7 +102,7 @@ def _one_stored(spec: Any, at: At, found: Problems) -> None:
         found.invalid((at, "preserveUnknownFields"), True, why)
 
 
-def _conversion(conversion: Any, at: At, found: Problems) -> None:
+def _conversion(conversion: Any, at: FieldPath, found: ErrorList) -> None:
     strategy, webhook = conversion.get("strategy"), conversion.get("webhook")
     if strategy == "None" and webhook is not None:
         found.forbidden((at, "webhook"), "should not be set when strategy is not set to Webhook")
@@ -118,7 +118,7 @@ _SPEC = record({
 }, _one_stored, _kinds_differ)  # fmt: skip
 
 
-def _named_after(definition: Any, _at: At, found: Problems) -> None:
+def _named_after(definition: Any, _at: FieldPath, found: ErrorList) -> None:
     name = get_in(definition, ("metadata", "name"))
     plural, group = get_in(definition, ("spec", "names", "plural")), get_in(definition, ("spec", "group"))
     if plural and group and name != f"{plural}.{group}":
@@ -129,12 +129,12 @@ def _named_after(definition: Any, _at: At, found: Problems) -> None:
         found.required((place("metadata.annotations"), key(_APPROVAL)), f'{why} "{_APPROVAL}"')
 
 
-def _status(new: Tree, _old: Tree, found: Problems) -> None:
+def _status(new: Tree, _old: Tree, found: ErrorList) -> None:
     if not get_in(new, ("status", "storedVersions")):
         found.invalid(place("status.storedVersions"), [], "must have at least one stored version")
 
 
-def _versions_kept(new: Tree, old: Tree, found: Problems) -> None:
+def _versions_kept(new: Tree, old: Tree, found: ErrorList) -> None:
     """A version that objects may be stored in does not go."""
     known = {version.get("name") for version in get_in(new, ("spec", "versions")) or ()}
     stored = get_in(old, ("status", "storedVersions")) or ()
@@ -148,7 +148,7 @@ _FIXED = fixed("spec.group", "spec.names.plural")
 _FIXED_ONCE_SERVED = fixed("spec.scope", "spec.names.kind")
 
 
-def _change(new: Tree, old: Tree, found: Problems) -> None:
+def _change(new: Tree, old: Tree, found: ErrorList) -> None:
     _FIXED(new, old, found)
     _versions_kept(new, old, found)
     accepted = get_in(old, ("status", "conditions")) or ()

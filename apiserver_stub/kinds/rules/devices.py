@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
@@ -31,7 +31,7 @@ _CEL = both(at_most(_SELECTORS), each(record({"cel": need("expression")}, need("
 _CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
 
 
-def _counted(request: Any, at: At, found: Problems) -> None:
+def _counted(request: Any, at: FieldPath, found: ErrorList) -> None:
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "ExactCount" and "count" in request and count <= 0:
         found.invalid((at, "count"), count, "must be greater than zero")
@@ -45,7 +45,7 @@ _EXACT: dict[str, Rule] = {
 _ALTERNATIVE = record({"name": LABEL, **_EXACT}, _counted, need("name", "deviceClassName"))
 
 
-def _one_way(request: Any, at: At, found: Problems) -> None:
+def _one_way(request: Any, at: FieldPath, found: ErrorList) -> None:
     given = [name for name in ("exactly", "firstAvailable") if request.get(name)]
     if not given:
         found.required(at, "exactly one of `exactly` or `firstAvailable` is required")
@@ -63,7 +63,7 @@ _REQUEST = record({
 }, need("name"), _one_way)  # fmt: skip
 
 
-def _known_requests(devices: Any, at: At, found: Problems) -> None:
+def _known_requests(devices: Any, at: FieldPath, found: ErrorList) -> None:
     known = {request.get("name") for request in devices.get("requests") or ()}
     for field in ("constraints", "config"):
         for index, item in enumerate(devices.get(field) or ()):
@@ -78,7 +78,7 @@ _CLAIM = record({"devices": record({
 }, _known_requests)})  # fmt: skip
 
 
-def _claim_status(new: Tree, old: Tree, found: Problems) -> None:
+def _claim_status(new: Tree, old: Tree, found: ErrorList) -> None:
     reserved, at = get_in(new, ("status", "reservedFor")) or [], place("status.reservedFor")
     at_most(_RESERVED)(reserved, at, found)
     distinct_by("uid")(reserved, at, found)
@@ -89,7 +89,7 @@ def _claim_status(new: Tree, old: Tree, found: Problems) -> None:
         found.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), IMMUTABLE)
 
 
-def _one_place(spec: Any, at: At, found: Problems) -> None:
+def _one_place(spec: Any, at: FieldPath, found: ErrorList) -> None:
     given = [name for name in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(name)]
     if len(given) != 1:
         why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"

@@ -5,7 +5,7 @@ from ipaddress import ip_address
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     Rules,
     at_most,
@@ -52,7 +52,7 @@ def _judge_short(text: str) -> _Judged:
     return _Judged(f"IPv{parsed.version}", tuple(problems))
 
 
-def _reachable(text: Any, at: At, found: Problems) -> None:
+def _reachable(text: Any, at: FieldPath, found: ErrorList) -> None:
     """An address of somebody else."""
     for why in _judge(text).problems:
         found.invalid(at, text, why)
@@ -62,7 +62,7 @@ _ADDRESS = each(record({"ip": _reachable, "hostname": LABEL, "nodeName": SUBDOMA
 _PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 
 
-def _subset(subset: Any, at: At, found: Problems) -> None:
+def _subset(subset: Any, at: FieldPath, found: ErrorList) -> None:
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         found.required(at, "must specify `addresses` or `notReadyAddresses`")
     ports = subset.get("ports") or ()
@@ -85,7 +85,7 @@ _ENDPOINT = record({
 })  # fmt: skip
 
 
-def _same_names(tree: Any, _at: At, found: Problems) -> None:
+def _same_names(tree: Any, _at: FieldPath, found: ErrorList) -> None:
     seen: set[str] = set()
     for index, port in enumerate(tree.get("ports") or ()):
         if port.get("name", "") in seen:
@@ -93,7 +93,7 @@ def _same_names(tree: Any, _at: At, found: Problems) -> None:
         seen.add(port.get("name", ""))
 
 
-def _slice_addresses(tree: Any, _at: At, found: Problems) -> None:
+def _slice_addresses(tree: Any, _at: FieldPath, found: ErrorList) -> None:
     kind = tree.get("addressType")
     for index, endpoint in enumerate(tree.get("endpoints") or ()):
         addresses, at = endpoint.get("addresses") or [], (((None, "endpoints"), index), "addresses")
@@ -105,7 +105,7 @@ def _slice_addresses(tree: Any, _at: At, found: Problems) -> None:
             _slice_address(kind, text, (at, number), found)
 
 
-def _slice_address(kind: Any, text: str, at: At, found: Problems) -> None:
+def _slice_address(kind: Any, text: str, at: FieldPath, found: ErrorList) -> None:
     if kind == "FQDN":
         if why := names.subdomain(text):
             found.invalid(at, text, why)

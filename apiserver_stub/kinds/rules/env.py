@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import HUGE
 from apiserver_stub.kinds.rules.combine import Rule, form, if_any, need, record
 from apiserver_stub.kinds.rules.formats import SUBDOMAIN
@@ -30,7 +30,7 @@ _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DO
 def _field_of(allowed: tuple[str, ...]) -> Rule:
     """The path of a field of the Pod: one of a few, or one label or annotation."""
 
-    def rule(path: Any, at: At, found: Problems) -> None:
+    def rule(path: Any, at: FieldPath, found: ErrorList) -> None:
         match = _SUBSCRIPTED.fullmatch(path)
         if match is None:
             if path and path not in _FIELDS:
@@ -43,7 +43,7 @@ def _field_of(allowed: tuple[str, ...]) -> Rule:
     return rule
 
 
-def _amount(name: Any, at: At, found: Problems) -> None:
+def _amount(name: Any, at: FieldPath, found: ErrorList) -> None:
     if name and name not in _AMOUNTS and not name.startswith(_HUGE):
         found.unsupported(at, name, _AMOUNTS)
 
@@ -57,7 +57,7 @@ _VALUE_FROM = record({
 })  # fmt: skip
 
 
-def variables(items: Any, at: At, found: Problems) -> None:
+def variables(items: Any, at: FieldPath, found: ErrorList) -> None:
     """All variables of a container. Their names have a form of single characters, so all are tried as one."""
     odd = names.env_name("".join([item.get("name", "") for item in items]))
     for index, item in enumerate(items):
@@ -65,7 +65,7 @@ def variables(items: Any, at: At, found: Problems) -> None:
             _variable(item, (at, index), found)
 
 
-def _variable(tree: Any, at: At, found: Problems) -> None:
+def _variable(tree: Any, at: FieldPath, found: ErrorList) -> None:
     name = tree.get("name")
     if name and (why := names.env_name(name)):
         found.invalid((at, "name"), name, why)
@@ -74,7 +74,7 @@ def _variable(tree: Any, at: At, found: Problems) -> None:
         _one_source(tree, (at, "valueFrom"), found)
 
 
-def _one_source(tree: Any, at: At, found: Problems) -> None:
+def _one_source(tree: Any, at: FieldPath, found: ErrorList) -> None:
     given = sum(name in tree["valueFrom"] for name in _SOURCES)
     if not given:
         told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
@@ -85,7 +85,7 @@ def _one_source(tree: Any, at: At, found: Problems) -> None:
         found.invalid(at, "", "may not have more than one field specified at a time")
 
 
-def _bulk(source: Any, at: At, found: Problems) -> None:
+def _bulk(source: Any, at: FieldPath, found: ErrorList) -> None:
     given = sum(name in source for name in _BULK_SOURCES)
     if not given:
         found.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
@@ -97,7 +97,7 @@ _REF = record({"name": SUBDOMAIN}, need("name"))
 _BULK = record({"prefix": if_any(form(names.env_name)), "configMapRef": _REF, "secretRef": _REF})
 
 
-def bulk(sources: Any, at: At, found: Problems) -> None:
+def bulk(sources: Any, at: FieldPath, found: ErrorList) -> None:
     """Where a container has many variables from at once."""
     for index, source in enumerate(sources):
         _BULK(source, (at, index), found)

@@ -1,4 +1,4 @@
-"""The rules of events, in both groups (document 1, Event resource).
+"""The rules of events, in both groups (API concepts, Event resource).
 
 An event with a time of its own says who reports what and why; one without is of the older sort, which may leave all
 that open. In `events.k8s.io`, only the series of an event goes on after it was made.
@@ -7,7 +7,7 @@ that open. In `events.k8s.io`, only the series of an event goes on after it was 
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rule, Rules, at_least, fixed, form, need, record
 from apiserver_stub.kinds.schema import Tree
 
@@ -22,7 +22,7 @@ _OLD = {
 _NOT_THERE = "does not match event.namespace"
 
 
-def _lives(event: Any, subject: str, found: Problems) -> None:
+def _lives(event: Any, subject: str, found: ErrorList) -> None:
     """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
@@ -35,14 +35,14 @@ def _lives(event: Any, subject: str, found: Problems) -> None:
 
 
 def _text(limit: int) -> Rule:
-    def rule(value: Any, at: At, found: Problems) -> None:
+    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
         if len(value.encode()) > limit:
             found.invalid(at, value, f"can have at most {limit} characters")
 
     return rule
 
 
-def _note(value: Any, _at: At, found: Problems) -> None:
+def _note(value: Any, _at: FieldPath, found: ErrorList) -> None:
     _text(_NOTE)(value, (None, "message"), found)
 
 
@@ -56,7 +56,7 @@ def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
         **dict.fromkeys(("reportingInstance", "action", "reason"), _text(_SHORT)),
     }, need(controller, "reportingInstance", "action", "reason", *also))  # fmt: skip
 
-    def rule(event: Any, at: At, found: Problems) -> None:
+    def rule(event: Any, at: FieldPath, found: ErrorList) -> None:
         _lives(event, subject, found)
         if event.get("eventTime"):
             reported(event, at, found)
@@ -71,7 +71,7 @@ _FIXED = fixed(
 )  # fmt: skip
 
 
-def _of_today(event: Any, at: At, found: Problems) -> None:
+def _of_today(event: Any, at: FieldPath, found: ErrorList) -> None:
     """A new event in this group is none of the older sort; those that are there may go on."""
     if event.get("type") not in ("Normal", "Warning"):
         found.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
@@ -80,7 +80,7 @@ def _of_today(event: Any, at: At, found: Problems) -> None:
             found.invalid((at, told), "", "needs to be unset")
 
 
-def _change(new: Tree, old: Tree, found: Problems) -> None:
+def _change(new: Tree, old: Tree, found: ErrorList) -> None:
     if old.get("eventTime"):
         _FIXED(new, old, found)
 

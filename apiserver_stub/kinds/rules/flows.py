@@ -3,13 +3,13 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rules, at_least, between, both, each, form, need, one_of, record, within
 
 _GROUP = "flowcontrol.apiserver.k8s.io/v1"
 
 
-def _subject(subject: Any, at: At, found: Problems) -> None:
+def _subject(subject: Any, at: FieldPath, found: ErrorList) -> None:
     rows = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
     kind = subject.get("kind")
     for name, field in rows.items():
@@ -19,12 +19,12 @@ def _subject(subject: Any, at: At, found: Problems) -> None:
             found.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
 
 
-def _policy_rule(rule: Any, at: At, found: Problems) -> None:
+def _policy_rule(rule: Any, at: FieldPath, found: ErrorList) -> None:
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
         found.required(at, "needs `resourceRules` or `nonResourceRules`")
 
 
-def _resource_rule(rule: Any, at: At, found: Problems) -> None:
+def _resource_rule(rule: Any, at: FieldPath, found: ErrorList) -> None:
     if not rule.get("namespaces") and not rule.get("clusterScope"):
         why = "must name a namespace unless `clusterScope` is set"
         found.required((at, "namespaces"), why)
@@ -44,20 +44,20 @@ _QUEUING = record({"queues": at_least(1, "must be positive"), "handSize": at_lea
                    "queueLengthLimit": at_least(1, "must be positive")})  # fmt: skip
 
 
-def _hands(queuing: Any, at: At, found: Problems) -> None:
+def _hands(queuing: Any, at: FieldPath, found: ErrorList) -> None:
     hand, queues = queuing.get("handSize", 0), queuing.get("queues", 0)
     if queues < hand:
         found.invalid((at, "handSize"), hand, f"should not be greater than queues ({queues})")
 
 
-def _response(response: Any, at: At, found: Problems) -> None:
+def _response(response: Any, at: FieldPath, found: ErrorList) -> None:
     if response.get("type") == "Reject" and "queuing" in response:
         found.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
     elif response.get("type") == "Queue" and "queuing" not in response:
         found.required((at, "queuing"), "must be set when `type` is 'Queue'")
 
 
-def _level(spec: Any, at: At, found: Problems) -> None:
+def _level(spec: Any, at: FieldPath, found: ErrorList) -> None:
     kind = spec.get("type")
     if kind == "Exempt" and "limited" in spec:
         found.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")

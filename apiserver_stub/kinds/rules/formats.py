@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.addresses import range_of
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
 
 PORT = between(1, 65535)
@@ -58,19 +58,19 @@ def _network_problem(text: str) -> str:
     return _CIDR_RULE
 
 
-def one_per_family(values: Any, at: At, found: Problems) -> None:
+def one_per_family(values: Any, at: FieldPath, found: ErrorList) -> None:
     """Of several addresses or ranges, no two are of one family."""
     if len(values) > 3 or len({family(value) for value in values}) < len(values):  # two families, and neither
         found.invalid(at, values, "may have no more than one of each IP family")
 
 
-def port_if_any(value: Any, at: At, found: Problems) -> None:
+def port_if_any(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A port, or zero where none was chosen."""
     if value:
         PORT(value, at, found)
 
 
-def port_or_name(value: Any, at: At, found: Problems) -> None:
+def port_or_name(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A port given by number or by name."""
     if type(value) is int:
         PORT(value, at, found)
@@ -78,7 +78,7 @@ def port_or_name(value: Any, at: At, found: Problems) -> None:
         found.invalid(at, value, why)
 
 
-def amount(value: Any, at: At, found: Problems) -> None:
+def amount(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A count, or a percentage of one."""
     if type(value) is int:
         if value < 0:
@@ -87,7 +87,7 @@ def amount(value: Any, at: At, found: Problems) -> None:
         found.invalid(at, value, _PERCENT_RULE)
 
 
-def _no_more_than_all(value: Any, at: At, found: Problems) -> None:
+def _no_more_than_all(value: Any, at: FieldPath, found: ErrorList) -> None:
     """A percentage is no more than 100."""
     if type(value) is str and _PERCENT.fullmatch(value) and len(value) < 20 and int(value[:-1]) > 100:
         found.invalid(at, value, "must not be greater than 100%")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rules, each, fixed, form, need, one_of, outcome, record, within
 from apiserver_stub.kinds.rules.formats import PORT, SUBDOMAIN, address
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
@@ -20,7 +20,7 @@ def _class_controller(name: str) -> str:
     return "must be no more than 250 characters" if len(name) > 250 else names.domain_prefixed(name)
 
 
-def _path(entry: Any, at: At, found: Problems) -> None:
+def _path(entry: Any, at: FieldPath, found: ErrorList) -> None:
     path, kind, here = entry.get("path", ""), entry.get("pathType"), (at, "path")
     if kind is None:
         found.required((at, "pathType"), "pathType must be specified")
@@ -37,7 +37,7 @@ def _path(entry: Any, at: At, found: Problems) -> None:
         found.invalid(here, path, "must be an absolute path")
 
 
-def _backend(backend: Any, at: At, found: Problems) -> None:
+def _backend(backend: Any, at: FieldPath, found: ErrorList) -> None:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
         found.invalid(at, "", "cannot set both resource and service backends")
@@ -47,7 +47,7 @@ def _backend(backend: Any, at: At, found: Problems) -> None:
         _service(service, (at, "service"), found)
 
 
-def _service(service: Any, at: At, found: Problems) -> None:
+def _service(service: Any, at: FieldPath, found: ErrorList) -> None:
     name, port, here = service.get("name", ""), service.get("port") or {}, (at, "port")
     if name and (why := names.old_label(name)):
         found.invalid((at, "name"), name, why)
@@ -65,7 +65,7 @@ def _service(service: Any, at: At, found: Problems) -> None:
 _HTTP = record({"paths": each(record({"backend": _backend}, _path))}, need("paths"))
 
 
-def _some_way(spec: Any, at: At, found: Problems) -> None:
+def _some_way(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if not spec.get("rules") and spec.get("defaultBackend") is None:
         found.invalid(at, spec, "either `defaultBackend` or `rules` must be specified")
 
@@ -77,7 +77,7 @@ _SPEC = record({
 }, _some_way)  # fmt: skip
 
 
-def _parameters(parameters: Any, at: At, found: Problems) -> None:
+def _parameters(parameters: Any, at: FieldPath, found: ErrorList) -> None:
     scope, space = parameters.get("scope"), parameters.get("namespace")
     if scope == "Namespace" and not space:
         found.required((at, "namespace"), "`parameters.scope` is set to 'Namespace'")

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import at_least, at_most, both, distinct, each, filled, one_of, record
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.trees import get_in
@@ -12,7 +12,7 @@ _MOST_RULES, _MOST_CODES, _MOST_PATTERNS = 20, 255, 20
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
 
 
-def _codes(requirement: Any, at: At, found: Problems) -> None:
+def _codes(requirement: Any, at: FieldPath, found: ErrorList) -> None:
     values, here = requirement.get("values") or [], (at, "values")
     if not values:
         found.invalid(here, values, "at least one value is required")
@@ -25,7 +25,7 @@ def _codes(requirement: Any, at: At, found: Problems) -> None:
     distinct()(values, here, found)
 
 
-def _one_trigger(rule: Any, at: At, found: Problems) -> None:
+def _one_trigger(rule: Any, at: FieldPath, found: ErrorList) -> None:
     codes, conditions = "onExitCodes" in rule, bool(rule.get("onPodConditions"))
     if codes and conditions:
         found.invalid(at, rule, "may have `onExitCodes` or `onPodConditions`, not both")
@@ -45,12 +45,12 @@ FAILURE_POLICY = record({"rules": both(
 )})  # fmt: skip
 
 
-def _indexes(text: Any, at: At, found: Problems) -> None:
+def _indexes(text: Any, at: FieldPath, found: ErrorList) -> None:
     if not _INDEXES.fullmatch(text):
         found.invalid(at, text, "must be numbers and ranges of numbers, joined by ','")
 
 
-def _one_measure(rule: Any, at: At, found: Problems) -> None:
+def _one_measure(rule: Any, at: FieldPath, found: ErrorList) -> None:
     if "succeededCount" not in rule and "succeededIndexes" not in rule:
         found.required(at, "needs `succeededCount` or `succeededIndexes`")
 
@@ -61,7 +61,7 @@ SUCCESS_POLICY = record({"rules": both(
 )})  # fmt: skip
 
 
-def fits_template(spec: Any, at: At, found: Problems) -> None:
+def fits_template(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """The rules for failures speak of containers there are, of a job whose Pods are not started again."""
     policy = spec.get("podFailurePolicy")
     if policy is None:

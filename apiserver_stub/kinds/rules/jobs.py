@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Rules,
     at_least,
@@ -38,7 +38,7 @@ def _managed_by(name: str) -> str:
     return names.domain_prefixed(name) if len(name) <= 63 else ""
 
 
-def _indexes(spec: Any, at: At, found: Problems) -> None:
+def _indexes(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
         found.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
     if spec.get("completionMode") == "Indexed":
@@ -68,7 +68,7 @@ _SPEC = record({
 _NO_TEMPLATE = {"spec": {"restartPolicy": "Always"}}
 
 
-def _job(job: Any, at: At, found: Problems) -> None:
+def _job(job: Any, at: FieldPath, found: ErrorList) -> None:
     spec = job.get("spec")
     if spec is None:
         _SPEC({"template": _NO_TEMPLATE}, place("spec"), found)
@@ -77,7 +77,7 @@ def _job(job: Any, at: At, found: Problems) -> None:
     _pod_names(job, spec, found)
 
 
-def _pod_names(job: Tree, spec: Tree, found: Problems) -> None:
+def _pod_names(job: Tree, spec: Tree, found: ErrorList) -> None:
     """The Pods of an indexed job carry its name and their index as host name."""
     completions, name = spec.get("completions"), get_in(job, ("metadata", "name")) or ""
     if spec.get("completionMode") != "Indexed" or not completions or completions < 0 or names.subdomain(name):
@@ -86,7 +86,7 @@ def _pod_names(job: Tree, spec: Tree, found: Problems) -> None:
         found.invalid(place("metadata.name"), name, f"its Pods would have no valid host names: {why}")
 
 
-def _change(new: Tree, old: Tree, found: Problems) -> None:
+def _change(new: Tree, old: Tree, found: ErrorList) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
@@ -122,13 +122,13 @@ _FIXED = fixed(
 )  # fmt: skip
 
 
-def _cron_name(job: Any, _at: At, found: Problems) -> None:
+def _cron_name(job: Any, _at: FieldPath, found: ErrorList) -> None:
     name = get_in(job, ("metadata", "name")) or ""
     if len(name) > _CRON_NAME_LIMIT:
         found.invalid(place("metadata.name"), name, f"must be no more than {_CRON_NAME_LIMIT} characters")
 
 
-def _zone(value: Any, at: At, found: Problems) -> None:
+def _zone(value: Any, at: FieldPath, found: ErrorList) -> None:
     why = time_zone(value) if value else "timeZone must be nil or non-empty string"
     if why:
         found.invalid(at, value, why)

@@ -4,7 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, key
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.amounts import HUGE, amounts, compares, resource_name
 from apiserver_stub.kinds.rules.combine import (
     Rules,
@@ -51,13 +51,13 @@ def _quota_name(name: str) -> str:
     return "" if "/" in name else "must be a standard resource for quota"
 
 
-def _scopes(scopes: Any, at: At, found: Problems) -> None:
+def _scopes(scopes: Any, at: FieldPath, found: ErrorList) -> None:
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
             found.invalid(at, scopes, "conflicting scopes")
 
 
-def _scope_expression(expression: Any, at: At, found: Problems) -> None:
+def _scope_expression(expression: Any, at: FieldPath, found: ErrorList) -> None:
     operator, values, scope = (expression.get(name) for name in ("operator", "values", "scopeName"))
     if operator in ("In", "NotIn") and not values:
         found.required((at, "values"), "must be at least one value when `operator` is 'In' or 'NotIn'")
@@ -78,7 +78,7 @@ _QUOTA_SPEC = record({
 _QUOTA_STATUS = outcome(within("status", record({"hard": _HARD, "used": _HARD})))
 
 
-def _limit(item: Any, at: At, found: Problems) -> None:
+def _limit(item: Any, at: FieldPath, found: ErrorList) -> None:
     kind = item.get("type")
     if kind == "Pod":
         for name in ("default", "defaultRequest"):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, each, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
@@ -13,12 +13,12 @@ from apiserver_stub.kinds.schema import Tree
 _ANNOTATIONS_LIMIT = 256 * 1024  # bytes
 _STANDARD_FINALIZERS = frozenset({"orphan", "foregroundDeletion", "kubernetes"})
 _NEVER_CHANGED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-_AT: At = (None, "metadata")
+_AT: FieldPath = (None, "metadata")
 MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
 
 
-def labels(values: Any, at: At, found: Problems) -> None:
+def labels(values: Any, at: FieldPath, found: ErrorList) -> None:
     """A map of labels."""
     for name, value in values.items():
         if why := names.qualified(name):
@@ -27,7 +27,7 @@ def labels(values: Any, at: At, found: Problems) -> None:
             found.invalid(at, value, why)
 
 
-def annotations(values: Any, at: At, found: Problems) -> None:
+def annotations(values: Any, at: FieldPath, found: ErrorList) -> None:
     """A map of annotations."""
     for name in values:
         if why := names.qualified(name.lower()):
@@ -45,7 +45,7 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def finalizers(values: Any, at: At, found: Problems) -> None:
+def finalizers(values: Any, at: FieldPath, found: ErrorList) -> None:
     """The finalizers of an object."""
     for index, name in enumerate(values):
         _finalizer(name, at, (at, index), found)
@@ -53,13 +53,13 @@ def finalizers(values: Any, at: At, found: Problems) -> None:
         found.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
 
-def namespace_finalizers(values: Any, at: At, found: Problems) -> None:
+def namespace_finalizers(values: Any, at: FieldPath, found: ErrorList) -> None:
     """Those in the spec of a namespace."""
     for name in values:
         _finalizer(name, at, at, found)
 
 
-def _finalizer(name: str, at: At, known_at: At, found: Problems) -> None:
+def _finalizer(name: str, at: FieldPath, known_at: FieldPath, found: ErrorList) -> None:
     """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
     if why := names.qualified(name):
         found.invalid(at, name, why)
@@ -72,7 +72,7 @@ def _is_version(text: str) -> bool:
     return bool(text) and text.count("/") < 2 and not text.endswith("/")
 
 
-def owner_references(owners: Any, at: At, found: Problems) -> None:
+def owner_references(owners: Any, at: FieldPath, found: ErrorList) -> None:
     """A list of owners. What is wrong is told of the list, as the causes clients know have no index."""
     controller = ""
     for owner in owners:
@@ -118,7 +118,7 @@ _ANY: Rule = record({
 })  # fmt: skip
 
 
-def check_metadata(kind: Kind, rule: Form, new: Tree, old: Tree | None, found: Problems) -> None:
+def check_metadata(kind: ResourceInfo, rule: Form, new: Tree, old: Tree | None, found: ErrorList) -> None:
     """All problems of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
@@ -131,7 +131,7 @@ def check_metadata(kind: Kind, rule: Form, new: Tree, old: Tree | None, found: P
         _unchanged(metadata, old.get("metadata", {}), found)
 
 
-def _name(namespaced: bool, rule: Form, metadata: Tree, found: Problems) -> None:
+def _name(namespaced: bool, rule: Form, metadata: Tree, found: ErrorList) -> None:
     name, prefix, namespace = (metadata.get(part, "") for part in ("name", "generateName", "namespace"))
     if prefix and (why := prefixed(rule)(prefix)):
         found.invalid((_AT, "generateName"), prefix, why)
@@ -147,7 +147,7 @@ def _name(namespaced: bool, rule: Form, metadata: Tree, found: Problems) -> None
         found.invalid((_AT, "namespace"), namespace, why)
 
 
-def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], found: Problems) -> None:
+def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], found: ErrorList) -> None:
     for name in _NEVER_CHANGED:
         if new.get(name) != old.get(name):
             found.invalid((_AT, name), new.get(name), IMMUTABLE)

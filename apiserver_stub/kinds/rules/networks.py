@@ -4,7 +4,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from apiserver_stub.kinds.addresses import range_of
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, need, one_of, record, within
 from apiserver_stub.kinds.rules.formats import NETWORK, address, network, one_per_family, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
@@ -13,7 +13,7 @@ from apiserver_stub.kinds.schema import Tree
 _BOTH = 2  # ingress and egress, IPv4 and IPv6
 
 
-def _end_port(port: Any, at: At, found: Problems) -> None:
+def _end_port(port: Any, at: FieldPath, found: ErrorList) -> None:
     first, last = port.get("port"), port.get("endPort")
     if last is None:
         return
@@ -28,7 +28,7 @@ def _end_port(port: Any, at: At, found: Problems) -> None:
 _PORTS = each(record({"port": port_or_name, "protocol": one_of("SCTP", "TCP", "UDP")}, _end_port))
 
 
-def _block(block: Any, at: At, found: Problems) -> None:
+def _block(block: Any, at: FieldPath, found: ErrorList) -> None:
     whole = block.get("cidr", "")
     if network(whole):
         return
@@ -51,7 +51,7 @@ def _lies_in(text: str, whole: str) -> bool:
     return False
 
 
-def _peer(peer: Any, at: At, found: Problems) -> None:
+def _peer(peer: Any, at: FieldPath, found: ErrorList) -> None:
     if not peer:
         found.required(at, "must specify a peer")
     elif "ipBlock" in peer and len(peer) > 1:
@@ -64,7 +64,7 @@ _PEERS = each(record({
 }, _peer))  # fmt: skip
 
 
-def _few_types(types: Any, at: At, found: Problems) -> None:
+def _few_types(types: Any, at: FieldPath, found: ErrorList) -> None:
     if len(types) > _BOTH:
         found.invalid(at, types, "may not specify more than two policyTypes")
 
@@ -76,7 +76,7 @@ _POLICY = record({
 })  # fmt: skip
 
 
-def _some_ranges(spec: Any, at: At, found: Problems) -> None:
+def _some_ranges(spec: Any, at: FieldPath, found: ErrorList) -> None:
     ranges = spec.get("cidrs") or ()
     if not ranges:
         found.required((at, "cidrs"), "at least one CIDR required")
@@ -89,12 +89,12 @@ def _some_ranges(spec: Any, at: At, found: Problems) -> None:
 _PARENT = record({"parentRef": need("name", "resource")})
 
 
-def _has_parent(tree: Any, _at: At, found: Problems) -> None:
+def _has_parent(tree: Any, _at: FieldPath, found: ErrorList) -> None:
     if not (tree.get("spec") or {}).get("parentRef"):
         found.required(place("spec.parentRef"))
 
 
-def _ranges_change(new: Tree, old: Tree, found: Problems) -> None:
+def _ranges_change(new: Tree, old: Tree, found: ErrorList) -> None:
     now, before = ((tree.get("spec") or {}).get("cidrs") or [] for tree in (new, old))
     if now[: len(before)] != before:
         found.invalid(place("spec.cidrs"), now, "may only add a second value, not change or remove one")

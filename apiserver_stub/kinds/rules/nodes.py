@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.amounts import counted
 from apiserver_stub.kinds.rules.combine import Change, Rules, both, changes, distinct, each, outcome, record, within
 from apiserver_stub.kinds.rules.formats import NETWORK, one_per_family
@@ -16,7 +16,7 @@ _SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), on
 def _set_once(name: str) -> Change:
     path, at = ("spec", name), place(f"spec.{name}")
 
-    def change(new: Tree, old: Tree, found: Problems) -> None:
+    def change(new: Tree, old: Tree, found: ErrorList) -> None:
         before = get_in(old, path)
         if before and get_in(new, path) != before:
             found.forbidden(at, "may not change once set")
@@ -24,7 +24,7 @@ def _set_once(name: str) -> Change:
     return change
 
 
-def _resources(values: Any, at: At, found: Problems) -> None:
+def _resources(values: Any, at: FieldPath, found: ErrorList) -> None:
     for name, value in values.items():
         counted(name, value, (at, key(name)), found)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 
 _NOT_ON_WINDOWS = "cannot be set for a windows pod"
 _NOT_ON_LINUX = "windows options cannot be set for a linux pod"
@@ -19,7 +19,7 @@ _CONTAINER_CONTEXT = (
 )  # fmt: skip
 
 
-def fits_system(spec: Any, at: At, found: Problems) -> None:
+def fits_system(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """A Pod for one operating system asks for nothing that only another has."""
     system = (spec.get("os") or {}).get("name")
     if system == "linux":
@@ -31,13 +31,13 @@ def fits_system(spec: Any, at: At, found: Problems) -> None:
             _without(context, _CONTAINER_CONTEXT if index else _POD_CONTEXT, here, found, _NOT_ON_WINDOWS)
 
 
-def _without(tree: Any, names: tuple[str, ...], at: At, found: Problems, why: str) -> None:
+def _without(tree: Any, names: tuple[str, ...], at: FieldPath, found: ErrorList, why: str) -> None:
     for name in names:
         if tree.get(name) is not None:
             found.forbidden((at, name), why)
 
 
-def _contexts(spec: Any, at: At) -> Iterator[tuple[At, Any]]:
+def _contexts(spec: Any, at: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
     """The security context of the Pod, and those of its containers."""
     yield (at, "securityContext"), spec.get("securityContext") or {}
     for name in _LISTS:

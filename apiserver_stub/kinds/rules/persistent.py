@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, key, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.amounts import positive
 from apiserver_stub.kinds.rules.claims import access_modes
 from apiserver_stub.kinds.rules.combine import (
@@ -39,7 +39,7 @@ _SOURCES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def _capacity(spec: Any, at: At, found: Problems) -> None:
+def _capacity(spec: Any, at: FieldPath, found: ErrorList) -> None:
     capacity = spec.get("capacity") or {}
     here = (at, "capacity")
     if not capacity:
@@ -50,7 +50,7 @@ def _capacity(spec: Any, at: At, found: Problems) -> None:
         positive(value, (here, key(name)), found)
 
 
-def _fits(spec: Any, at: At, found: Problems) -> None:
+def _fits(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if "local" in spec and not get_in(spec, ("nodeAffinity", "required")):
         found.required((at, "nodeAffinity"), "a local volume needs it")
     recycled = spec.get("persistentVolumeReclaimPolicy") == "Recycle"
@@ -65,7 +65,7 @@ _SPEC = record({
     chosen(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"))  # fmt: skip
 
 
-def _same_source(new: Tree, old: Tree, found: Problems) -> None:
+def _same_source(new: Tree, old: Tree, found: ErrorList) -> None:
     sources = [_source(tree.get("spec") or {}) for tree in (new, old)]
     if sources[0] != sources[1]:
         found.forbidden(place("spec.persistentvolumesource"), IMMUTABLE)
@@ -78,7 +78,7 @@ def _source(spec: Tree) -> Tree:
     return source
 
 
-def _affinity(new: Tree, old: Tree, found: Problems) -> None:
+def _affinity(new: Tree, old: Tree, found: ErrorList) -> None:
     path = ("spec", "nodeAffinity")
     before, now = get_in(old, path), get_in(new, path)
     if before and now != before:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, key, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import Change, Rule, Rules, never, within
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
 from apiserver_stub.kinds.rules.pod_change import change, change_ephemeral, resize
@@ -12,14 +12,14 @@ from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.rules.pod_status import change_status
 from apiserver_stub.kinds.schema import Tree
 
-_SPEC: At = (None, "spec")
+_SPEC: FieldPath = (None, "spec")
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 _LATER = "cannot be set on create"
 _MIRROR = "kubernetes.io/config.mirror"
 _ANNOTATIONS = place("metadata.annotations")
 
 
-def _pod(pod: Any, _at: At, found: Problems) -> None:
+def _pod(pod: Any, _at: FieldPath, found: ErrorList) -> None:
     spec = pod.get("spec")
     if spec is None:
         found.required(_SPEC)
@@ -36,7 +36,7 @@ def _pod(pod: Any, _at: At, found: Problems) -> None:
         _annotations(annotations, spec, found)
 
 
-def _annotations(annotations: Mapping[str, str], spec: Tree, found: Problems) -> None:
+def _annotations(annotations: Mapping[str, str], spec: Tree, found: ErrorList) -> None:
     cost = annotations.get(_COST, "0")
     digits = cost.removeprefix("-")
     if not (cost.isascii() and digits.isdigit() and len(digits) < 11 and -(2**31) <= int(cost) < 2**31):
@@ -49,7 +49,7 @@ def _annotations(annotations: Mapping[str, str], spec: Tree, found: Problems) ->
 def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
     """A template whose Pods may have one of the restart policies; any when none is named."""
 
-    def rule(template: Any, at: At, found: Problems) -> None:
+    def rule(template: Any, at: FieldPath, found: ErrorList) -> None:
         if "metadata" in template:
             TEMPLATE(template["metadata"], at, found)
         spec, here = template.get("spec"), (at, "spec")
@@ -68,7 +68,7 @@ def pod_template(*policies: str, claimed: Iterable[str] = ()) -> Rule:
     return rule
 
 
-def _stored_template(tree: Any, _at: At, found: Problems) -> None:
+def _stored_template(tree: Any, _at: FieldPath, found: ErrorList) -> None:
     pod_template()(tree.get("template") or {}, (None, "template"), found)
 
 

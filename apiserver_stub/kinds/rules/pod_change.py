@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.pod_life import quality_of_service
-from apiserver_stub.kinds.problems import At, Problems
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, same_but
 
-_SPEC: At = (None, "spec")
+_SPEC: FieldPath = (None, "spec")
 _LISTS = ("containers", "initContainers")
 _RESIZED = ("cpu", "memory")
 _MAY_CHANGE = frozenset({
@@ -22,7 +22,7 @@ _FROZEN = (
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-def change(new: Tree, old: Tree, found: Problems) -> None:
+def change(new: Tree, old: Tree, found: ErrorList) -> None:
     """An update through the main resource."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if spec == before:
@@ -52,7 +52,7 @@ def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
     return all(same_but(ignored, one, other) for pair in pairs for one, other in pair)
 
 
-def _deadline(new: Any, old: Any, found: Problems) -> None:
+def _deadline(new: Any, old: Any, found: ErrorList) -> None:
     at = (_SPEC, "activeDeadlineSeconds")
     if old is None:
         return
@@ -62,7 +62,7 @@ def _deadline(new: Any, old: Any, found: Problems) -> None:
         found.invalid(at, new, "must be less than or equal to previous value")
 
 
-def _tolerations(new: list[Any], old: list[Any], found: Problems) -> None:
+def _tolerations(new: list[Any], old: list[Any], found: ErrorList) -> None:
     if not _lasting(old) <= _lasting(new):
         why = "of a toleration that is there only tolerationSeconds may change"
         found.forbidden((_SPEC, "tolerations"), why)
@@ -75,7 +75,7 @@ def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
     }
 
 
-def _gates(new: list[Any], old: list[Any], found: Problems) -> None:
+def _gates(new: list[Any], old: list[Any], found: ErrorList) -> None:
     known = {gate.get("name") for gate in old}
     for index, gate in enumerate(new):
         if gate.get("name") not in known:
@@ -83,7 +83,7 @@ def _gates(new: list[Any], old: list[Any], found: Problems) -> None:
             found.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
 
 
-def _steering(new: Tree, old: Tree, found: Problems) -> None:
+def _steering(new: Tree, old: Tree, found: ErrorList) -> None:
     """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
     wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(wanted.get(name) != value for name, value in before.items()):
@@ -93,7 +93,7 @@ def _steering(new: Tree, old: Tree, found: Problems) -> None:
         found.forbidden(_SPEC, _FROZEN)
 
 
-def change_ephemeral(new: Tree, old: Tree, found: Problems) -> None:
+def change_ephemeral(new: Tree, old: Tree, found: ErrorList) -> None:
     """Ephemeral containers are only ever added."""
     at = (_SPEC, "ephemeralContainers")
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
@@ -107,7 +107,7 @@ def change_ephemeral(new: Tree, old: Tree, found: Problems) -> None:
             found.forbidden(at, f'"{name}" is there already and may not be changed')
 
 
-def resize(new: Tree, old: Tree, found: Problems) -> None:
+def resize(new: Tree, old: Tree, found: ErrorList) -> None:
     """A resize changes what containers and sidecars ask of cpu and memory, and takes nothing away."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
@@ -127,7 +127,7 @@ def resize(new: Tree, old: Tree, found: Problems) -> None:
         found.invalid(_SPEC, quality, "a resize may not change the quality of service")
 
 
-def _resize_container(new: Tree, old: Tree, at: At, found: Problems, regular: bool) -> None:
+def _resize_container(new: Tree, old: Tree, at: FieldPath, found: ErrorList, regular: bool) -> None:
     if new == old:
         return
     if not regular and old.get("restartPolicy") != "Always":

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import RESOURCES, amounts, container_resource
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
@@ -39,7 +39,7 @@ def _whole_hostname(name: str) -> str:
     return names.subdomain(name) if len(name) <= _HOSTNAME else f"must be no more than {_HOSTNAME} characters"
 
 
-def _few_nameservers(config: Any, at: At, found: Problems) -> None:
+def _few_nameservers(config: Any, at: FieldPath, found: ErrorList) -> None:
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > _NAMESERVERS:
         found.invalid((at, "nameservers"), servers, f"must not have more than {_NAMESERVERS} nameservers")
@@ -50,7 +50,7 @@ def _few_nameservers(config: Any, at: At, found: Problems) -> None:
         found.invalid((at, "searches"), searches, why)
 
 
-def _option(option: Any, at: At, found: Problems) -> None:
+def _option(option: Any, at: FieldPath, found: ErrorList) -> None:
     if not option.get("name"):
         found.required(at, "must not be empty")
 
@@ -59,7 +59,7 @@ _DNS = record({"nameservers": each(ADDRESS), "searches": each(form(_search)), "o
               _few_nameservers)  # fmt: skip
 
 
-def _system(system: Any, at: At, found: Problems) -> None:
+def _system(system: Any, at: FieldPath, found: ErrorList) -> None:
     name = system.get("name")
     if not name:
         found.required((at, "name"))
@@ -67,14 +67,14 @@ def _system(system: Any, at: At, found: Problems) -> None:
         found.unsupported(at, name, ("linux", "windows"))
 
 
-def _overhead(values: Any, at: At, found: Problems) -> None:
+def _overhead(values: Any, at: FieldPath, found: ErrorList) -> None:
     _AMOUNTS(values, (at, "limits"), found)
 
 
 _AMOUNTS = amounts(container_resource)
 
 
-def _claim(claim: Any, at: At, found: Problems) -> None:
+def _claim(claim: Any, at: FieldPath, found: ErrorList) -> None:
     given = sum(name in claim for name in ("resourceClaimName", "resourceClaimTemplateName"))
     if given > 1:
         why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
@@ -89,7 +89,7 @@ _CLAIMS = both(
 )
 
 
-def _dns_given(spec: Any, at: At, found: Problems) -> None:
+def _dns_given(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if spec.get("dnsPolicy") != "None":
         return
     config = spec.get("dnsConfig")
@@ -99,7 +99,7 @@ def _dns_given(spec: Any, at: At, found: Problems) -> None:
         found.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
 
 
-def _host_namespaces(spec: Any, at: At, found: Problems) -> None:
+def _host_namespaces(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "`shareProcessNamespace` and `hostPID` exclude each other"
         found.invalid((at, "shareProcessNamespace"), True, why)
@@ -123,7 +123,7 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
 _PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
 
 
-def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) -> None:
+def pod_spec(spec: Any, at: FieldPath, found: ErrorList, claimed: Iterable[str] = ()) -> None:
     """All problems of a Pod's spec; `claimed` are the volumes its controller adds."""
     _PLAIN(spec, at, found)
     if not spec.get("containers"):
@@ -147,24 +147,24 @@ def pod_spec(spec: Any, at: At, found: Problems, claimed: Iterable[str] = ()) ->
     _host_ports(spec, at, found)
 
 
-def _unmasked(spec: Any, at: At, found: Problems) -> None:
+def _unmasked(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if spec.get("hostUsers") is not False:
         found.invalid((at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
 
 
-def _known_claims(container: Any, at: At, found: Problems, known: set[Any]) -> None:
+def _known_claims(container: Any, at: FieldPath, found: ErrorList, known: set[Any]) -> None:
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         if claim.get("name") and claim["name"] not in known:
             found.not_found((((at, "resources"), "claims"), index), claim["name"])
 
 
-def _containers(spec: Any, at: At, *lists: str) -> Iterator[tuple[At, Any]]:
+def _containers(spec: Any, at: FieldPath, *lists: str) -> Iterator[tuple[FieldPath, Any]]:
     for name in lists:
         for index, container in enumerate(spec.get(name) or ()):
             yield ((at, name), index), container
 
 
-def _names_differ(spec: Any, at: At, found: Problems) -> None:
+def _names_differ(spec: Any, at: FieldPath, found: ErrorList) -> None:
     seen: set[Any] = set()
     for here, container in _containers(spec, at, "containers", "initContainers", "ephemeralContainers"):
         name = container.get("name")
@@ -175,7 +175,7 @@ def _names_differ(spec: Any, at: At, found: Problems) -> None:
         _targets_exist(spec, at, found)
 
 
-def _targets_exist(spec: Any, at: At, found: Problems) -> None:
+def _targets_exist(spec: Any, at: FieldPath, found: ErrorList) -> None:
     known = {container.get("name") for _, container in _containers(spec, at, "containers", "initContainers")}
     for here, container in _containers(spec, at, "ephemeralContainers"):
         target = container.get("targetContainerName")
@@ -183,7 +183,7 @@ def _targets_exist(spec: Any, at: At, found: Problems) -> None:
             found.not_found((here, "targetContainerName"), target)
 
 
-def _host_ports(spec: Any, at: At, found: Problems) -> None:
+def _host_ports(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """No two containers that run together take one port of the host."""
     network, seen = spec.get("hostNetwork"), set[Any]()
     for here, container in _containers(spec, at, "containers"):

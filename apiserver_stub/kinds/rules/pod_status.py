@@ -3,16 +3,16 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import record
 from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.schema import Tree
 
-_STATUS: At = (None, "status")
+_STATUS: FieldPath = (None, "status")
 _LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
-def change_status(new: Tree, old: Tree, found: Problems) -> None:
+def change_status(new: Tree, old: Tree, found: ErrorList) -> None:
     """An update through the status subresource."""
     status, before = new.get("status") or {}, old.get("status") or {}
     nominated = status.get("nominatedNodeName", "")
@@ -28,7 +28,7 @@ def change_status(new: Tree, old: Tree, found: Problems) -> None:
     _claims(status, spec, found)
 
 
-def _addresses(entries: Any, at: At, found: Problems) -> None:
+def _addresses(entries: Any, at: FieldPath, found: ErrorList) -> None:
     texts = [entry.get("ip", "") for entry in entries]
     seen: set[str] = set()
     for index, text in enumerate(texts):
@@ -40,14 +40,14 @@ def _addresses(entries: Any, at: At, found: Problems) -> None:
     one_per_family(texts, at, found)
 
 
-def _of_host(status: Tree, found: Problems) -> None:
+def _of_host(status: Tree, found: ErrorList) -> None:
     entries = status.get("hostIPs")
     if entries and entries[0].get("ip", "") != status.get("hostIP", ""):
         at = (((_STATUS, "hostIPs"), 0), "ip")
         found.invalid(at, entries[0].get("ip", ""), "must be equal to `hostIP`")
 
 
-def _conditions(conditions: Any, at: At, found: Problems) -> None:
+def _conditions(conditions: Any, at: FieldPath, found: ErrorList) -> None:
     for index, condition in enumerate(conditions):
         if why := names.qualified(condition.get("type", "")):
             found.invalid(((at, index), "type"), condition.get("type", ""), why)
@@ -56,7 +56,7 @@ def _conditions(conditions: Any, at: At, found: Problems) -> None:
 _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _conditions})
 
 
-def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: Problems) -> None:
+def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: ErrorList) -> None:
     """A container that ended for good does not run again."""
     policy = "Never" if name.startswith("ephemeral") else spec.get("restartPolicy")
     if policy == "Always":
@@ -77,7 +77,7 @@ def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: Proble
             found.forbidden((((_STATUS, name), index), "state"), why)
 
 
-def _claims(status: Tree, spec: Tree, found: Problems) -> None:
+def _claims(status: Tree, spec: Tree, found: ErrorList) -> None:
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     for index, entry in enumerate(status.get("resourceClaimStatuses") or ()):
         if entry.get("name") not in known:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     Rules,
     both,
@@ -33,7 +33,7 @@ _CONSTRAINTS = record(_MATCH, need("resourceRules"))
 _VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
 
 
-def _says_something(spec: Any, at: At, found: Problems) -> None:
+def _says_something(spec: Any, at: FieldPath, found: ErrorList) -> None:
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         why = "validations or auditAnnotations must contain at least one item"
         found.required((at, "validations"), why)
@@ -47,7 +47,7 @@ _POLICY = record({
 }, need("matchConstraints"), _says_something)  # fmt: skip
 
 
-def _mutation(mutation: Any, at: At, found: Problems) -> None:
+def _mutation(mutation: Any, at: FieldPath, found: ErrorList) -> None:
     kind = mutation.get("patchType")
     for name, wanted in (("applyConfiguration", "ApplyConfiguration"), ("jsonPatch", "JSONPatch")):
         if kind == wanted and name not in mutation:
@@ -62,7 +62,7 @@ _MUTATING = record({
 }, need("matchConstraints", "mutations", "reinvocationPolicy"))  # fmt: skip
 
 
-def _parameter(reference: Any, at: At, found: Problems) -> None:
+def _parameter(reference: Any, at: FieldPath, found: ErrorList) -> None:
     if ("name" in reference) == ("selector" in reference):
         found.required((at, "name"), "exactly one of name or selector is required")
 
@@ -72,7 +72,7 @@ _PARAMETER = record({
 }, _parameter)  # fmt: skip
 
 
-def _actions(values: Any, at: At, found: Problems) -> None:
+def _actions(values: Any, at: FieldPath, found: ErrorList) -> None:
     if {"Deny", "Warn"} <= set(values):
         found.invalid(at, values, "must not contain both Deny and Warn")
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import Rule, at_least, between, chosen, need, nothing, record
 from apiserver_stub.kinds.rules.formats import PORT, header, port_or_name
 
@@ -10,7 +10,7 @@ _ONE = "must be 1"
 _NONE_OF_READINESS = "must not be set for readinessProbes"
 
 
-def _header_names(headers: Any, at: At, found: Problems) -> None:
+def _header_names(headers: Any, at: FieldPath, found: ErrorList) -> None:
     for entry in headers:
         if why := header(entry.get("name", "")):
             found.invalid(at, entry.get("name", ""), why)
@@ -41,7 +41,7 @@ _HANDLER = _handlers(*_HANDLERS)
 ONCE = record({**_PROBE, "successThreshold": between(1, 1, _ONE)}, _HANDLER)
 
 
-def _unset(value: Any, at: At, found: Problems) -> None:
+def _unset(value: Any, at: FieldPath, found: ErrorList) -> None:
     found.invalid(at, value, _NONE_OF_READINESS)
 
 
@@ -50,7 +50,7 @@ _HOOK = _handlers("exec", "httpGet", "tcpSocket", "sleep")
 LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 
 
-def sleeps(lifecycle: Any, at: At, found: Problems, grace: Any) -> None:
+def sleeps(lifecycle: Any, at: FieldPath, found: ErrorList, grace: Any) -> None:
     """The pauses of hooks fit into the time a Pod has to end."""
     for name in ("postStart", "preStop"):
         pause = (lifecycle.get(name) or {}).get("sleep")

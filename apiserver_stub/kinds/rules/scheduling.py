@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import at_least, between, both, distinct, each, form, one_of, record
 from apiserver_stub.kinds.rules.formats import LABEL, QUALIFIED
 from apiserver_stub.kinds.rules.selectors import LOOSE_NODE_TERM, NODE_SELECTOR, SELECTOR
@@ -12,7 +12,7 @@ _WEIGHT = between(1, 100, "must be in the range 1-100")
 _EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _label_keys(term: Any, at: At, found: Problems) -> None:
+def _label_keys(term: Any, at: FieldPath, found: ErrorList) -> None:
     matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
@@ -44,7 +44,7 @@ AFFINITY = record({
 })  # fmt: skip
 
 
-def _toleration(toleration: Any, at: At, found: Problems) -> None:
+def _toleration(toleration: Any, at: FieldPath, found: ErrorList) -> None:
     operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
     if not toleration.get("key") and operator != "Exists":
         found.invalid((at, "operator"), operator, "must be 'Exists' when `key` is empty")
@@ -59,7 +59,7 @@ def _toleration(toleration: Any, at: At, found: Problems) -> None:
 TOLERATIONS = each(record({"key": QUALIFIED, "effect": _EFFECT}, _toleration))
 
 
-def _spreads(constraint: Any, at: At, found: Problems) -> None:
+def _spreads(constraint: Any, at: FieldPath, found: ErrorList) -> None:
     action = constraint.get("whenUnsatisfiable")
     if "minDomains" in constraint and action != "DoNotSchedule":
         why = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
@@ -67,7 +67,7 @@ def _spreads(constraint: Any, at: At, found: Problems) -> None:
     _label_keys(constraint, at, found)
 
 
-def _once_each(constraints: Any, at: At, found: Problems) -> None:
+def _once_each(constraints: Any, at: FieldPath, found: ErrorList) -> None:
     seen: dict[tuple[Any, Any], int] = {}
     for index, constraint in enumerate(constraints):
         pair = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
@@ -84,7 +84,7 @@ GATES = both(each(record({"name": QUALIFIED})), distinct(lambda gate: gate.get("
 READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 
-def taints(values: Any, at: At, found: Problems) -> None:
+def taints(values: Any, at: FieldPath, found: ErrorList) -> None:
     """The taints of a node, unique by key and effect."""
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate(values):

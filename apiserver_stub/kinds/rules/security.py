@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     GREATEST,
     Rule,
@@ -26,7 +26,7 @@ _SYSCTL_LIMIT = 253
 
 
 def _profile(kind: str) -> Rule:
-    def local(profile: Any, at: At, found: Problems) -> None:
+    def local(profile: Any, at: FieldPath, found: ErrorList) -> None:
         path = profile.get("localhostProfile")
         if profile.get("type") == "Localhost":
             if not path:
@@ -44,7 +44,7 @@ def _sysctl(name: str) -> str:
     return "" if _SYSCTL.fullmatch(name) else "must be names of lower case letters and digits joined by '.' or '/'"
 
 
-def _privileges(context: Any, at: At, found: Problems) -> None:
+def _privileges(context: Any, at: FieldPath, found: ErrorList) -> None:
     if context.get("allowPrivilegeEscalation") is not False:
         return
     if context.get("privileged"):

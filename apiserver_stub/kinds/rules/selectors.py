@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import each, filled, form, record
 from apiserver_stub.kinds.rules.formats import QUALIFIED
 from apiserver_stub.kinds.rules.metadata import labels
@@ -18,7 +18,7 @@ _WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})
 _COMPARING = frozenset({"Gt", "Lt"})
 
 
-def _values(expression: Any, at: At, found: Problems, operators: Collection[str]) -> None:
+def _values(expression: Any, at: FieldPath, found: ErrorList, operators: Collection[str]) -> None:
     operator, values = expression.get("operator", ""), expression.get("values")
     if operator not in operators:
         found.invalid((at, "operator"), operator, "not a valid selector operator")
@@ -30,7 +30,7 @@ def _values(expression: Any, at: At, found: Problems, operators: Collection[str]
         found.required((at, "values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
 
 
-def _node_field(requirement: Any, at: At, found: Problems) -> None:
+def _node_field(requirement: Any, at: FieldPath, found: ErrorList) -> None:
     if requirement.get("operator") not in _WITH_VALUES:
         found.invalid((at, "operator"), requirement.get("operator"), "not a valid selector operator")
     elif len(requirement.get("values") or ()) != 1:
@@ -54,7 +54,7 @@ LOOSE_NODE_TERM = record({
 })  # fmt: skip
 
 
-def _terms(terms: Any, at: At, found: Problems) -> None:
+def _terms(terms: Any, at: FieldPath, found: ErrorList) -> None:
     filled("must have at least one node selector term")(terms, at, found)
     each(_NODE_TERM)(terms, at, found)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import Rules, both, distinct, distinct_by, each, form, one_of, record, within
 from apiserver_stub.kinds.rules.formats import (
     ADDRESS,
@@ -25,7 +25,7 @@ _LONGEST_AFFINITY = 86_400
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
 
 
-def _range(text: Any, at: At, found: Problems) -> None:
+def _range(text: Any, at: FieldPath, found: ErrorList) -> None:
     if why := network(text.strip()):
         found.invalid(at, text, why)
 
@@ -36,7 +36,7 @@ _PORT = record({
 })  # fmt: skip
 
 
-def _ports(spec: Any, at: At, found: Problems) -> None:
+def _ports(spec: Any, at: FieldPath, found: ErrorList) -> None:
     ports, here = spec.get("ports") or [], (at, "ports")
     if not ports and not is_headless(spec) and spec.get("type") != "ExternalName":
         found.required(here)
@@ -54,7 +54,7 @@ def _ports(spec: Any, at: At, found: Problems) -> None:
             found.forbidden((own, "nodePort"), "may not be used when `type` is 'ClusterIP'")
 
 
-def _type(spec: Any, at: At, found: Problems) -> None:
+def _type(spec: Any, at: FieldPath, found: ErrorList) -> None:
     kind = spec.get("type", "ClusterIP")
     if kind == "ExternalName":
         _external_name(spec, at, found)
@@ -72,7 +72,7 @@ def _type(spec: Any, at: At, found: Problems) -> None:
         found.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
 
 
-def _external_name(spec: Tree, at: At, found: Problems) -> None:
+def _external_name(spec: Tree, at: FieldPath, found: ErrorList) -> None:
     name = (spec.get("externalName") or "").removesuffix(".")
     if not name:
         found.required((at, "externalName"))
@@ -83,7 +83,7 @@ def _external_name(spec: Tree, at: At, found: Problems) -> None:
             found.forbidden((at, field), "may not be set for ExternalName services")
 
 
-def _affinity(spec: Any, at: At, found: Problems) -> None:
+def _affinity(spec: Any, at: FieldPath, found: ErrorList) -> None:
     kind, config, here = spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"), (at, "sessionAffinityConfig")
     if kind == "None" and config is not None:
         found.forbidden(here, "must not be set when session affinity is None")
@@ -95,7 +95,7 @@ def _affinity(spec: Any, at: At, found: Problems) -> None:
         found.invalid(((here, "clientIP"), "timeoutSeconds"), seconds, why)
 
 
-def _addresses(spec: Any, at: At, found: Problems) -> None:
+def _addresses(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """The addresses of a service agree with each other and with the families asked for."""
     first, given, here = spec.get("clusterIP"), spec.get("clusterIPs") or [], (at, "clusterIPs")
     if spec.get("type") == "ExternalName":
@@ -114,7 +114,7 @@ def _addresses(spec: Any, at: At, found: Problems) -> None:
     _families(spec, given, at, found)
 
 
-def _families(spec: Tree, given: list[str], at: At, found: Problems) -> None:
+def _families(spec: Tree, given: list[str], at: FieldPath, found: ErrorList) -> None:
     families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
     distinct()(families, (at, "ipFamilies"), found)
     if policy == "SingleStack" and len(families) > 1:
@@ -144,7 +144,7 @@ _SPEC = record({
 }, _ports, _type, _affinity, _addresses)  # fmt: skip
 
 
-def _ingress_points(points: Any, at: At, found: Problems) -> None:
+def _ingress_points(points: Any, at: FieldPath, found: ErrorList) -> None:
     for index, point in enumerate(points):
         text, name = point.get("ip", ""), point.get("hostname", "")
         if text and (why := address(text)):
@@ -158,7 +158,7 @@ def _ingress_points(points: Any, at: At, found: Problems) -> None:
 INGRESS_POINTS = within("status.loadBalancer.ingress", _ingress_points)
 
 
-def _status(new: Tree, _old: Tree, found: Problems) -> None:
+def _status(new: Tree, _old: Tree, found: ErrorList) -> None:
     INGRESS_POINTS(new, None, found)
     points = (new.get("status") or {}).get("loadBalancer") or {}
     if points.get("ingress") and (new.get("spec") or {}).get("type") != "LoadBalancer":

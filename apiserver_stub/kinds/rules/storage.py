@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import IMMUTABLE, At, Problems, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.amounts import not_negative
 from apiserver_stub.kinds.rules.combine import (
     Rules,
@@ -30,7 +30,7 @@ _LONGEST_ID, _LONGEST_ERROR = 256, 1024 * 256
 _DRIVER = form(lower_subdomain)
 
 
-def _parameters(values: Any, at: At, found: Problems) -> None:
+def _parameters(values: Any, at: FieldPath, found: ErrorList) -> None:
     if len(values) > _MOST_PARAMETERS:
         found.too_long(at, _MOST_PARAMETERS, "items")
     if "" in values:
@@ -60,7 +60,7 @@ _ATTRIBUTES = record(
 )
 
 
-def _attached(source: Any, at: At, found: Problems) -> None:
+def _attached(source: Any, at: FieldPath, found: ErrorList) -> None:
     given = [name for name in ("inlineVolumeSpec", "persistentVolumeName") if source.get(name)]
     if not given:
         found.required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
@@ -74,7 +74,7 @@ _ATTACHMENT = record({
 })  # fmt: skip
 
 
-def _attachment_status(new: Tree, _old: Tree, found: Problems) -> None:
+def _attachment_status(new: Tree, _old: Tree, found: ErrorList) -> None:
     for name in ("attachError", "detachError"):
         error = (new.get("status") or {}).get(name) or {}
         if len(error.get("message", "")) > _LONGEST_ERROR:
@@ -85,7 +85,7 @@ _TOKENS = both(each(record({"expirationSeconds": at_least(600)})), distinct_by("
 _MODES = ("Ephemeral", "Persistent")
 
 
-def _lifecycle_modes(modes: Any, at: At, found: Problems) -> None:
+def _lifecycle_modes(modes: Any, at: FieldPath, found: ErrorList) -> None:
     for mode in modes:
         if mode not in _MODES:
             found.unsupported(at, mode, _MODES)
@@ -100,13 +100,13 @@ _NODE_DRIVER = record({
 }, need("nodeID"))  # fmt: skip
 
 
-def _node_ids(drivers: Any, at: At, found: Problems) -> None:
+def _node_ids(drivers: Any, at: FieldPath, found: ErrorList) -> None:
     for index, driver in enumerate(drivers):
         if len(driver.get("nodeID", "")) > _LONGEST_ID:
             found.too_long(((at, index), "nodeID"), _LONGEST_ID)
 
 
-def _drivers_stay(new: Tree, old: Tree, found: Problems) -> None:
+def _drivers_stay(new: Tree, old: Tree, found: ErrorList) -> None:
     """What a node says of a driver is said once; drivers come and go."""
     known = {d.get("name"): d for d in (old.get("spec") or {}).get("drivers") or ()}
     for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, key
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
 _JUNCTORS = ("allOf", "anyOf", "oneOf")
@@ -20,14 +20,14 @@ _EXTENSIONS: Mapping[str, str] = MappingProxyType({
 _LIST_TYPES, _MAP_TYPES = ("atomic", "map", "set"), ("atomic", "granular")
 
 
-def structural(schema: Any, at: At, found: Problems) -> None:
+def structural(schema: Any, at: FieldPath, found: ErrorList) -> None:
     """All problems of the schema of a whole object."""
     if isinstance(schema, dict) and schema.get("type") not in (None, "", "object"):
         found.invalid((at, "type"), schema["type"], "must be object at the root")
     _value(schema, at, found, 0)
 
 
-def _value(schema: Any, at: At, found: Problems, depth: int) -> None:
+def _value(schema: Any, at: FieldPath, found: ErrorList, depth: int) -> None:
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return
     kind = schema.get("type")
@@ -48,7 +48,7 @@ def _value(schema: Any, at: At, found: Problems, depth: int) -> None:
     _children(schema, at, found, depth + 1)
 
 
-def _children(schema: Mapping[str, Any], at: At, found: Problems, depth: int) -> None:
+def _children(schema: Mapping[str, Any], at: FieldPath, found: ErrorList, depth: int) -> None:
     properties, more = _dict(schema.get("properties")), schema.get("additionalProperties")
     if properties and isinstance(more, dict):
         found.forbidden((at, "additionalProperties"), "additionalProperties and properties are mutual exclusive")
@@ -60,7 +60,7 @@ def _children(schema: Mapping[str, Any], at: At, found: Problems, depth: int) ->
     _value(schema.get("items"), (at, "items"), found, depth)
 
 
-def _lists(schema: Mapping[str, Any], at: At, found: Problems) -> None:
+def _lists(schema: Mapping[str, Any], at: FieldPath, found: ErrorList) -> None:
     kind, keys = schema.get("x-kubernetes-list-type"), _list(schema.get("x-kubernetes-list-map-keys"))
     if kind and kind not in _LIST_TYPES:
         found.unsupported((at, "x-kubernetes-list-type"), kind, _LIST_TYPES)
@@ -75,7 +75,7 @@ def _lists(schema: Mapping[str, Any], at: At, found: Problems) -> None:
         found.required((at, "items"), "must be specified")
 
 
-def _inside(schema: Any, at: At, found: Problems, depth: int) -> None:
+def _inside(schema: Any, at: FieldPath, found: ErrorList, depth: int) -> None:
     """Within junctors only values are judged, not described."""
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return

@@ -6,7 +6,7 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import compares
 from apiserver_stub.kinds.rules.claims import CLAIM_SPEC
 from apiserver_stub.kinds.rules.combine import (
@@ -50,12 +50,12 @@ def _inner_path(path: str) -> str:
 _ITEMS = each(record({"path": form(_inner_path), "mode": _MODE}, need("key", "path")))
 
 
-def _size(value: Any, at: At, found: Problems) -> None:
+def _size(value: Any, at: FieldPath, found: ErrorList) -> None:
     if not compares(value, "0", Decimal.__ge__):
         found.forbidden(at, NOT_NEGATIVE)
 
 
-def _one_reference(item: Any, at: At, found: Problems) -> None:
+def _one_reference(item: Any, at: FieldPath, found: ErrorList) -> None:
     given = [name for name in ("fieldRef", "resourceFieldRef") if name in item]
     if len(given) > 1:
         found.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
@@ -93,7 +93,7 @@ def _projected(source: Any) -> Iterator[str]:
             yield path
 
 
-def _paths_differ(volume: Any, at: At, found: Problems) -> None:
+def _paths_differ(volume: Any, at: FieldPath, found: ErrorList) -> None:
     seen: set[str] = set()
     for source in volume.get("sources") or ():
         for path in _projected(source):
@@ -114,7 +114,7 @@ _ISCSI_NAME = re.compile(
 )
 
 
-def _azure_disk(disk: Any, at: At, found: Problems) -> None:
+def _azure_disk(disk: Any, at: FieldPath, found: ErrorList) -> None:
     kind, uri = disk.get("kind"), disk.get("diskURI", "")
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
         found.unsupported((at, "diskURI"), uri, (_MANAGED,))
@@ -122,7 +122,7 @@ def _azure_disk(disk: Any, at: At, found: Problems) -> None:
         found.unsupported((at, "diskURI"), uri, (_BLOB,))
 
 
-def _fibre(channel: Any, at: At, found: Problems) -> None:
+def _fibre(channel: Any, at: FieldPath, found: ErrorList) -> None:
     ports, ids = channel.get("targetWWNs"), channel.get("wwids")
     if not ports and not ids:
         found.required((at, "targetWWNs"), "needs targetWWNs or wwids")
@@ -134,7 +134,7 @@ def _fibre(channel: Any, at: At, found: Problems) -> None:
         _LUN(channel["lun"], (at, "lun"), found)
 
 
-def _dataset(source: Any, at: At, found: Problems) -> None:
+def _dataset(source: Any, at: FieldPath, found: ErrorList) -> None:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID")
     if not name and not uuid:
         found.required(at, "one of datasetName and datasetUUID is required")
@@ -148,7 +148,7 @@ def _iscsi_name(text: str) -> str:
     return "" if _ISCSI_NAME.fullmatch(text) else "must be a name of the form iqn, eui or naa"
 
 
-def _iscsi(source: Any, at: At, found: Problems) -> None:
+def _iscsi(source: Any, at: FieldPath, found: ErrorList) -> None:
     if why := _iscsi_name(source.get("initiatorName", "iqn.2000-01.a")):
         found.invalid((at, "initiatorname"), source["initiatorName"], why)
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
@@ -213,7 +213,7 @@ VOLUME = both(
 )
 
 
-def volumes(values: Any, at: At, found: Problems) -> dict[str, Any]:
+def volumes(values: Any, at: FieldPath, found: ErrorList) -> dict[str, Any]:
     """Judge the volumes of a pod; returns those that are right, by name."""
     known: dict[str, Any] = {}
     for index, volume in enumerate(values):

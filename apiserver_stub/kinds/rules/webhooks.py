@@ -3,7 +3,7 @@
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At, Problems
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
@@ -41,7 +41,7 @@ def _path(path: str) -> str:
     return ""
 
 
-def _one_address(config: Any, at: At, found: Problems) -> None:
+def _one_address(config: Any, at: FieldPath, found: ErrorList) -> None:
     if ("url" in config) == ("service" in config):
         found.required((at, "url"), "exactly one of url or service is required")
 
@@ -51,7 +51,7 @@ CLIENT_CONFIG = record({
 }, _one_address)  # fmt: skip
 
 
-def _known_version(versions: Any, at: At, found: Problems) -> None:
+def _known_version(versions: Any, at: FieldPath, found: ErrorList) -> None:
     if versions and not {"v1", "v1beta1"} & set(versions):
         found.invalid(at, versions, "must include at least one of v1, v1beta1")
 
@@ -62,14 +62,14 @@ REVIEW_VERSIONS = both(
 
 
 def _alone(what: str) -> Rule:
-    def rule(values: Any, at: At, found: Problems) -> None:
+    def rule(values: Any, at: FieldPath, found: ErrorList) -> None:
         if len(values) > 1 and "*" in values:
             found.invalid(at, values, f"if '*' is present, must not specify other {what}")
 
     return rule
 
 
-def _wildcards(resources: Any, at: At, found: Problems) -> None:
+def _wildcards(resources: Any, at: FieldPath, found: ErrorList) -> None:
     """A resource that a wildcard covers is not named as well."""
     if len(resources) > 1 and "*/*" in resources:
         found.invalid(at, resources, "if '*/*' is present, must not specify other resources")
@@ -102,7 +102,7 @@ def _name(name: str) -> str:
     )
 
 
-def _stable_effects(webhook: Any, at: At, found: Problems) -> None:
+def _stable_effects(webhook: Any, at: FieldPath, found: ErrorList) -> None:
     if webhook.get("sideEffects") in ("Some", "Unknown"):
         found.unsupported((at, "sideEffects"), webhook["sideEffects"], ("None", "NoneOnDryRun"))
 

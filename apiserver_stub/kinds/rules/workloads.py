@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, Problems, place
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
     Rule,
@@ -32,7 +32,7 @@ _COUNTS = dict.fromkeys(("replicas", "minReadySeconds"), at_least(0))
 _HISTORY: dict[str, Rule] = {"revisionHistoryLimit": at_least(0)}
 
 
-def matching(spec: Any, at: At, found: Problems) -> None:
+def matching(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """The selector picks the Pods of the template."""
     selector, template = spec.get("selector"), spec.get("template")
     if not selector or template is None or not is_readable(selector):
@@ -42,14 +42,14 @@ def matching(spec: Any, at: At, found: Problems) -> None:
         found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
-def _selected(spec: Any, at: At, found: Problems) -> None:
+def _selected(spec: Any, at: FieldPath, found: ErrorList) -> None:
     """Without a selector nothing is selected."""
     if spec.get("selector") is None:
         values = get_in(spec, ("template", "metadata", "labels")) or {}
         found.invalid((((at, "template"), "metadata"), "labels"), values, _NOT_MATCHING)
 
 
-def _selective(selector: Any, at: At, found: Problems) -> None:
+def _selective(selector: Any, at: FieldPath, found: ErrorList) -> None:
     SELECTOR(selector, at, found)
     if not is_readable(selector):
         found.invalid(at, selector, "is no selector")
@@ -57,7 +57,7 @@ def _selective(selector: Any, at: At, found: Problems) -> None:
         found.invalid(at, selector, "must not be empty")
 
 
-def _template(spec: Any, at: At, found: Problems) -> None:
+def _template(spec: Any, at: FieldPath, found: ErrorList) -> None:
     template, here = spec.get("template"), (at, "template")
     if template is None:
         found.required(here)
@@ -69,7 +69,7 @@ def _template(spec: Any, at: At, found: Problems) -> None:
 
 
 def _needs_spec(rule: Rule) -> Rule:
-    def whole(tree: Any, at: At, found: Problems) -> None:
+    def whole(tree: Any, at: FieldPath, found: ErrorList) -> None:
         rule(tree.get("spec") or {"template": {"spec": {}}}, (at, "spec"), found)
 
     return whole
@@ -80,19 +80,19 @@ def _workload(rows: dict[str, Rule], *whole: Rule) -> Rule:
     return _needs_spec(judge)
 
 
-def _progress(spec: Any, at: At, found: Problems) -> None:
+def _progress(spec: Any, at: FieldPath, found: ErrorList) -> None:
     deadline, ready = spec.get("progressDeadlineSeconds"), spec.get("minReadySeconds", 0)
     if deadline is not None and deadline <= ready and deadline >= 0:
         found.invalid((at, "progressDeadlineSeconds"), deadline, "must be greater than minReadySeconds")
 
 
-def _moves(rolling: Any, at: At, found: Problems) -> None:
+def _moves(rolling: Any, at: FieldPath, found: ErrorList) -> None:
     spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     if spare is not None and extra is not None and is_none(spare) and is_none(extra):
         found.invalid((at, "maxUnavailable"), spare, "may not be 0 when `maxSurge` is 0")
 
 
-def _one_way(rolling: Any, at: At, found: Problems) -> None:
+def _one_way(rolling: Any, at: FieldPath, found: ErrorList) -> None:
     spare, extra = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     if is_none(spare) and is_none(extra) and spare is not None:
         found.required((at, "maxUnavailable"), "cannot be 0 when maxSurge is 0")
@@ -103,7 +103,7 @@ def _one_way(rolling: Any, at: At, found: Problems) -> None:
 def _strategy(rolling: Rule, why: str, other: str) -> Rule:
     """How changes are rolled out: step by step, where the details of that belong, or in one `other` way."""
 
-    def rule(strategy: Any, at: At, found: Problems) -> None:
+    def rule(strategy: Any, at: FieldPath, found: ErrorList) -> None:
         details, kind = strategy.get("rollingUpdate"), strategy.get("type")
         if kind and kind not in (other, "RollingUpdate"):
             found.unsupported(at, kind, (other, "RollingUpdate"))
@@ -148,7 +148,7 @@ _STATEFUL_SET = _workload({
 _CONTROLLER = _needs_spec(record({**_COUNTS, "selector": labels}, need("selector", "template"), matching, _template))
 
 
-def _stateful_change(new: Tree, old: Tree, found: Problems) -> None:
+def _stateful_change(new: Tree, old: Tree, found: ErrorList) -> None:
     if not same_but(_STATEFUL_MAY_CHANGE, new.get("spec") or {}, old.get("spec") or {}):
         found.forbidden((None, "spec"), _STATEFUL_FROZEN)
 
@@ -157,7 +157,7 @@ def _counts(*names: str, whole: str = "replicas") -> Change:
     """Counts of a status: none negative, and none greater than the whole."""
     at = place("status")
 
-    def change(new: Tree, _old: Tree, found: Problems) -> None:
+    def change(new: Tree, _old: Tree, found: ErrorList) -> None:
         status = new.get("status") or {}
         total = status.get(whole, 0)
         for name in (whole, *names):
@@ -170,7 +170,7 @@ def _counts(*names: str, whole: str = "replicas") -> Change:
     return change
 
 
-def _ready(new: Tree, _old: Tree, found: Problems) -> None:
+def _ready(new: Tree, _old: Tree, found: ErrorList) -> None:
     status = new.get("status") or {}
     if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
         at = place("status.availableReplicas")

@@ -3,14 +3,14 @@
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
 
 from apiserver_stub.kinds.addresses import is_usual_address, is_usual_range
-from apiserver_stub.kinds.problems import At
+from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.warnings.told import tell
 
 MOST = 200
 """How many addresses of one list are looked at: there is no room to warn of more."""
 
 
-def of_address(text: str, at: At) -> list[str]:
+def of_address(text: str, at: FieldPath) -> list[str]:
     """An address that is not in the form everybody writes it in."""
     if is_usual_address(text):
         return []
@@ -26,7 +26,7 @@ def of_address(text: str, at: At) -> list[str]:
     return [tell(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
 
 
-def of_range(text: str, at: At) -> list[str]:
+def of_range(text: str, at: FieldPath) -> list[str]:
     """A range with bits behind its prefix, or one that is not in the form everybody writes it in."""
     if is_usual_range(text):
         return []

@@ -8,7 +8,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509 import load_pem_x509_certificate
 
-from apiserver_stub.kinds.problems import place
+from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.warnings.told import tell
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.kind import Kind
-from apiserver_stub.kinds.problems import place
+from apiserver_stub.kinds.error_list import place
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.kinds.warnings import addresses, certificates, node_labels, pods, services
@@ -19,13 +19,13 @@ _INGRESS_CLASS = "kubernetes.io/ingress.class"
 _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 
-def warnings_of(kind: Kind, new: Tree, old: Tree | None, part: str = "") -> list[str]:
+def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[str]:
     """What to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
     found = _OF_PARTS.get(part, _OF_NOTHING).get(f"{kind.api_version}/{kind.kind}")
     return found(new, old) if found is not None else []
 
 
-def deprecated_kind(kind: Kind) -> str:
+def deprecated_kind(kind: ResourceInfo) -> str:
     """The warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
     return _DEPRECATED.get(f"{kind.api_version}/{kind.kind}", "")
 

@@ -5,7 +5,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.problems import At
+from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.warnings.told import tell
 
 _INSTEAD: Mapping[str, str] = MappingProxyType({
@@ -20,17 +20,17 @@ _INSTEAD: Mapping[str, str] = MappingProxyType({
 })  # fmt: skip
 
 
-def of_label(name: str, at: At) -> list[str]:
+def of_label(name: str, at: FieldPath) -> list[str]:
     """A label that has another name today."""
     return [tell(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
 
 
-def of_labels(labels: Any, at: At) -> list[str]:
+def of_labels(labels: Any, at: FieldPath) -> list[str]:
     """The keys of a map of labels."""
     return [text for name in labels or () if name in _INSTEAD for text in of_label(name, (at, f"[{name}]"))]
 
 
-def of_expressions(expressions: Any, at: At) -> list[str]:
+def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
     """The keys of the requirements of a selector."""
     told = []
     for index, expression in enumerate(expressions or ()):
@@ -38,7 +38,7 @@ def of_expressions(expressions: Any, at: At) -> list[str]:
     return told
 
 
-def of_term(term: Any, at: At, *, preferred: bool = False) -> list[str]:
+def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
     """A term of a node selector; only of one that is `preferred` are values looked at that no label can have."""
     told = of_expressions(term.get("matchExpressions"), at)
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
@@ -48,7 +48,7 @@ def of_term(term: Any, at: At, *, preferred: bool = False) -> list[str]:
     return told
 
 
-def of_affinity(affinity: Any, at: At) -> list[str]:
+def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
     """What a pod asks of the labels of its node."""
     required, preferred = (
         "requiredDuringSchedulingIgnoredDuringExecution",

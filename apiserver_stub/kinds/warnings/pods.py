@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.app_armor import ANNOTATION, profile_of
-from apiserver_stub.kinds.problems import At
+from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.warnings import addresses, node_labels
 from apiserver_stub.kinds.warnings.mounted_paths import of_volume
@@ -53,7 +53,7 @@ def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with i
     return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
 
 
-def of_template(template: Any, at: At) -> list[str]:
+def of_template(template: Any, at: FieldPath) -> list[str]:
     """A pod, or the template of pods at a place."""
     spec = (template or {}).get("spec") or {}
     here = (at, "spec")
@@ -72,7 +72,7 @@ def of_template(template: Any, at: At) -> list[str]:
     return told
 
 
-def claim_spec(spec: Any, at: At) -> list[str]:
+def claim_spec(spec: Any, at: FieldPath) -> list[str]:
     """What a claim asks for."""
     resources = (spec or {}).get("resources") or {}
     return [
@@ -82,13 +82,13 @@ def claim_spec(spec: Any, at: At) -> list[str]:
     ]
 
 
-def _containers(spec: Tree, at: At) -> Iterator[tuple[Tree, At]]:
+def _containers(spec: Tree, at: FieldPath) -> Iterator[tuple[Tree, FieldPath]]:
     for field in _LISTS:
         for index, container in enumerate(spec.get(field) or ()):
             yield container, ((at, field), index)
 
 
-def _of_annotations(template: Tree, spec: Tree, at: At) -> list[str]:
+def _of_annotations(template: Tree, spec: Tree, at: FieldPath) -> list[str]:
     there = (at, "metadata"), "annotations"
     told = [tell((there, f"[{name}]"), why) for name, why in _DEAD.items() if annotation(template, name) is not None]
     if "seccompProfile" not in (spec.get("securityContext") or {}):
@@ -99,11 +99,11 @@ def _of_annotations(template: Tree, spec: Tree, at: At) -> list[str]:
     return told
 
 
-def _said(template: Tree, name: str, at: At) -> list[str]:
+def _said(template: Tree, name: str, at: FieldPath) -> list[str]:
     return [] if annotation(template, name) is None else [tell((at, f"[{name}]"), _USE_SECCOMP)]
 
 
-def _app_armor(template: Any, at: At, *, is_pod: bool) -> list[str]:
+def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
     """Annotations of profiles that no field says yet. A pod is told of those that say more than its own field."""
     if not (template or {}).get("metadata", {}).get("annotations"):
         return []
@@ -122,14 +122,14 @@ def _app_armor(template: Any, at: At, *, is_pod: bool) -> list[str]:
     return told
 
 
-def _of_container(container: Tree, at: At) -> list[str]:
+def _of_container(container: Tree, at: FieldPath) -> list[str]:
     told, resources = [], container.get("resources") or {}
     for side in ("limits", "requests"):
         told += fractional(resources.get(side), _BYTES, ((at, "resources"), side))
     return told + _hidden_variables(container.get("env") or (), (at, "env"))
 
 
-def _hidden_variables(variables: Any, at: At) -> list[str]:
+def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
     """Variables of the same name, unless the later is made from the earlier."""
     seen: set[str] = set()
     told = []
@@ -144,7 +144,7 @@ def _hidden_variables(variables: Any, at: At) -> list[str]:
     return told
 
 
-def _of_spread(constraints: Any, at: At) -> list[str]:
+def _of_spread(constraints: Any, at: FieldPath) -> list[str]:
     told = []
     for index, constraint in enumerate(constraints):
         here = (at, index)
@@ -154,7 +154,7 @@ def _of_spread(constraints: Any, at: At) -> list[str]:
     return told
 
 
-def _of_affinity(affinity: Any, at: At) -> list[str]:
+def _of_affinity(affinity: Any, at: FieldPath) -> list[str]:
     told = node_labels.of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
     required, preferred = _AFFINITY
     for field in ("podAffinity", "podAntiAffinity"):
@@ -169,7 +169,7 @@ def _of_affinity(affinity: Any, at: At) -> list[str]:
     return told
 
 
-def _of_volumes(volumes: Any, at: At) -> list[str]:
+def _of_volumes(volumes: Any, at: FieldPath) -> list[str]:
     told: list[str] = []
     for index, volume in enumerate(volumes):
         here = (at, index)
@@ -181,20 +181,20 @@ def _of_volumes(volumes: Any, at: At) -> list[str]:
     return told
 
 
-def _of_host_aliases(aliases: Any, at: At) -> list[str]:
+def _of_host_aliases(aliases: Any, at: FieldPath) -> list[str]:
     told = _twice(aliases, "ip", at)
     for index, alias in enumerate(aliases):
         told += addresses.of_address(alias.get("ip", ""), ((at, index), "ip"))
     return told
 
 
-def _of_pull_secrets(secrets: Any, at: At) -> list[str]:
+def _of_pull_secrets(secrets: Any, at: FieldPath) -> list[str]:
     told = _twice(secrets, "name", at)
     empty = [index for index, secret in enumerate(secrets) if not secret.get("name")]
     return told + [tell(((at, index), "name"), "the name is empty") for index in empty]
 
 
-def _twice(items: Any, field: str, at: At) -> list[str]:
+def _twice(items: Any, field: str, at: FieldPath) -> list[str]:
     seen: set[str] = set()
     told = []
     for index, item in enumerate(items):
@@ -205,16 +205,16 @@ def _twice(items: Any, field: str, at: At) -> list[str]:
     return told
 
 
-def _of_dns(config: Any, at: At) -> list[str]:
+def _of_dns(config: Any, at: FieldPath) -> list[str]:
     servers = config.get("nameservers") or ()
     return [t for i, text in enumerate(servers) for t in addresses.of_address(text, ((at, "nameservers"), i))]
 
 
-def _of_grace(seconds: Any, at: At) -> list[str]:
+def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
     return [tell(at, "must not be negative, and is taken for 1")] if seconds < 0 else []
 
 
-_LOOKS: Mapping[str, Callable[[Any, At], list[str]]] = MappingProxyType({
+_LOOKS: Mapping[str, Callable[[Any, FieldPath], list[str]]] = MappingProxyType({
     "nodeSelector": node_labels.of_labels,
     "affinity": _of_affinity,
     "topologySpreadConstraints": _of_spread,

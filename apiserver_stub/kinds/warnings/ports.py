@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, render
+from apiserver_stub.kinds.error_list import FieldPath, render
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.warnings.told import tell
 
@@ -12,7 +12,7 @@ _MOST = 100
 """How many warnings there are of ports; and with how many others of its number a port is compared."""
 
 
-def of_ports(containers: Iterable[tuple[Tree, At]]) -> list[str]:
+def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
     """Ports that occur twice, by number or by name, and addresses of nodes without a port of them."""
     ports = [
         (port, ((place, "ports"), index))
@@ -29,8 +29,8 @@ def of_ports(containers: Iterable[tuple[Tree, At]]) -> list[str]:
     return (told + _of_names(ports))[:_MOST]
 
 
-def _of_numbers(ports: Sequence[tuple[Any, At]]) -> list[str]:
-    seen: dict[Any, list[tuple[Any, At]]] = defaultdict(list)
+def _of_numbers(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
+    seen: dict[Any, list[tuple[Any, FieldPath]]] = defaultdict(list)
     told: list[str] = []
     for port, at in ports:
         others = seen[port.get("containerPort"), port.get("protocol")]
@@ -51,8 +51,8 @@ def _clash(port: Any, other: Any) -> str:
     return "may or may not be another than" if host == there and bool(ip) != bool(other_ip) else ""
 
 
-def _of_names(ports: Sequence[tuple[Any, At]]) -> list[str]:
-    first: dict[str, At] = {}
+def _of_names(ports: Sequence[tuple[Any, FieldPath]]) -> list[str]:
+    first: dict[str, FieldPath] = {}
     told = []
     for port, at in ports:
         name = port.get("name")

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.problems import place
+from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import EXTERNAL, is_headless, needs_addresses
 from apiserver_stub.kinds.warnings import addresses

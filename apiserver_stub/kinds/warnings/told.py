@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from apiserver_stub.kinds.problems import At, render
+from apiserver_stub.kinds.error_list import FieldPath, render
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.quantity import parse
 
@@ -11,7 +11,7 @@ from controller_manager.api.quantity import parse
 Warn = Callable[[Tree, Tree | None], list[str]]
 
 
-def tell(at: At, text: str) -> str:
+def tell(at: FieldPath, text: str) -> str:
     """A warning about a place."""
     return f"{render(at)}: {text}"
 
@@ -21,7 +21,7 @@ def annotation(tree: Tree, name: str) -> Any:
     return (tree.get("metadata", {}).get("annotations") or {}).get(name)
 
 
-def fractional(amounts: Any, names: tuple[str, ...], at: At) -> list[str]:
+def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]:
     """Amounts of bytes that are no whole number."""
     if not amounts:
         return []

@@ -4,26 +4,26 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from apiserver_stub.call import Call, Tree
+from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import Body, decode_body
-from apiserver_stub.kinds.kind import Subresource
+from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import ANYTHING
 from apiserver_stub.verbs.create import check_namespace
-from apiserver_stub.verbs.incoming import Warnings, fit
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.decode import Warnings, fit
+from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import check_name
 
 # Versions no longer served in which clients still send what has the same fields.
 _OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v1beta1",)})
 
 
-async def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tree, Warnings]:
+async def read_body(scope: RequestScope, call: APIRequest, *, named: bool = True) -> tuple[Tree, Warnings]:
     """The body, always with metadata, in which name and namespace are those of the URL; the name may be left out
     unless it must be `named`. Raises `BadRequest`.
     """
     part = call.subresource
     assert part is not None
-    body, warnings = await tools.run_of(call.request)(partial(_fitted, tools, call, part))
+    body, warnings = await scope.run_of(call.request)(partial(_fitted, scope, call, part))
     metadata = body.tree.setdefault("metadata", {})
     if not named and not metadata.get("name"):
         metadata["name"] = call.name
@@ -32,8 +32,8 @@ async def read_body(tools: Tools, call: Call, *, named: bool = True) -> tuple[Tr
     return body.tree, warnings
 
 
-def _fitted(tools: Tools, call: Call, part: Subresource) -> tuple[Body, Warnings]:
+def _fitted(scope: RequestScope, call: APIRequest, part: Subresource) -> tuple[Body, Warnings]:
     version = f"{part.group}/{part.version}" if part.group else part.version
     body = decode_body(call.request, version, part.kind, _OLDER.get(part.kind, ()))
-    node = tools.kinds.body(part.group, part.version, part.kind) or ANYTHING
+    node = scope.kinds.body(part.group, part.version, part.kind) or ANYTHING
     return body, fit(call, body, node, part.kind)

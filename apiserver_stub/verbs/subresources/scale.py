@@ -5,22 +5,22 @@ from functools import partial
 
 import orjson
 
-from apiserver_stub.call import Call, Item, Reply, Tree
+from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import Body, decode_body
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.kinds.kind import Kind, ScalePaths, Subresource
+from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, Subresource
 from apiserver_stub.kinds.scale import from_scale, to_scale
-from apiserver_stub.kinds.schema import ANYTHING, Node
+from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.create import check_namespace
+from apiserver_stub.verbs.decode import Warnings, check, fit
 from apiserver_stub.verbs.get import get
-from apiserver_stub.verbs.incoming import Warnings, check, fit
-from apiserver_stub.verbs.modify import Fresh
+from apiserver_stub.verbs.guaranteed_update import Fresh
 from apiserver_stub.verbs.options import is_apply
 from apiserver_stub.verbs.patch import Patch, unfit
 from apiserver_stub.verbs.revise import revise
-from apiserver_stub.verbs.tools import Tools
+from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import check_name
 from controller_manager.api.errors import ApiError, BadRequest, Cause, invalid
 
@@ -30,12 +30,12 @@ _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 class _Scaling:
     """What the body of one call says about the scale of its object."""
 
-    def __init__(self, tools: Tools, call: Call, part: Subresource) -> None:
-        self._tools = tools
+    def __init__(self, scope: RequestScope, call: APIRequest, part: Subresource) -> None:
+        self._scope = scope
         self._call = call
         self._part = part
         self._api_version = f"{part.group}/{part.version}"
-        self._node: Node = tools.kinds.body(part.group, part.version, part.kind) or ANYTHING
+        self._node: Schema = scope.kinds.body(part.group, part.version, part.kind) or ANYTHING
 
     def replace(self, fresh: Fresh) -> tuple[Tree, Warnings]:
         """The object with the scale that was sent."""
@@ -60,7 +60,7 @@ class _Scaling:
         replicas = get_in(scale, ("spec", "replicas"))
         if replicas is not None:
             put_in(config, (call.kind.scale or ScalePaths()).spec, replicas)
-        return Application(self._tools, call, config, warnings)
+        return Application(self._scope, call, config, warnings)
 
     def _laid_over(
         self, fresh: Fresh, body: Body, refuse: Callable[[str], ApiError] = BadRequest
@@ -85,30 +85,32 @@ class _Scaling:
             raise invalid(self._part.group, self._part.kind, self._call.name, [cause])
 
 
-async def get_scale(tools: Tools, call: Call) -> Reply:
+async def get_scale(scope: RequestScope, call: APIRequest) -> Reply:
     """The scale of the object."""
-    body = (await get(tools, call)).body
+    body = (await get(scope, call)).body
     assert isinstance(body, Item)
     return Reply(Item(_shown(call.kind, body.data)))
 
 
-async def update_scale(tools: Tools, call: Call) -> Reply:
+async def update_scale(scope: RequestScope, call: APIRequest) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
-    scaling = _Scaling(tools, call, call.subresource)
-    return await revise(tools, call, scaling.replace, lambda data: _shown(call.kind, data))
+    scaling = _Scaling(scope, call, call.subresource)
+    return await revise(scope, call, scaling.replace, lambda data: _shown(call.kind, data))
 
 
-async def patch_scale(tools: Tools, call: Call) -> Reply:
+async def patch_scale(scope: RequestScope, call: APIRequest) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
-    scaling, run = _Scaling(tools, call, call.subresource), tools.run_of(call.request)
+    scaling, run = _Scaling(scope, call, call.subresource), scope.run_of(call.request)
     if is_apply(call):
         application = await run(scaling.application)
-        return await revise(tools, call, application.edit, lambda data: _shown(call.kind, data), application.sign)
+        return await revise(
+            scope, call, application.edit, lambda data: _shown(call.kind, data), application.manage_fields
+        )
     document = await run(partial(Patch, call))
-    return await revise(tools, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
+    return await revise(scope, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
 
 
-def _shown(kind: Kind, data: bytes) -> bytes:
+def _shown(kind: ResourceInfo, data: bytes) -> bytes:
     return encode(in_order(to_scale(orjson.loads(data), kind)))

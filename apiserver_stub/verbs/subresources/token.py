@@ -7,9 +7,9 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from apiserver_stub.authn.claims import Claims, Reference, Subject, username
-from apiserver_stub.call import Call, Item, Reply
+from apiserver_stub.call import APIRequest, Item, Reply
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.kinds.kind import Subresource
+from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.token_request import (
     NODES,
     Bindable,
@@ -22,13 +22,13 @@ from apiserver_stub.kinds.token_request import (
     read_spec,
 )
 from apiserver_stub.store.row import Row
-from apiserver_stub.verbs.rows import key_of, missing
+from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.storage import key_of, object_not_found
 from apiserver_stub.verbs.subresources.body import read_body
-from apiserver_stub.verbs.tools import Tools
 from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
 from controller_manager.api.timestamps import format_time
-from controller_manager.base.chance import chance
 from controller_manager.base.clock import utc_now
+from controller_manager.base.random import random_source
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class TokenRequests:
         self._terms = terms
         self._sign = sign
 
-    async def create(self, tools: Tools, call: Call) -> Reply:
+    async def create(self, scope: RequestScope, call: APIRequest) -> Reply:
         """The request with its token. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for a bound object
         that is another than the caller believes.
         """
         part = call.subresource
         assert part is not None
-        tree, warnings = await read_body(tools, call, named=False)
-        account = tools.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+        tree, warnings = await read_body(scope, call, named=False)
+        account = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
         if account is None:
-            raise missing(call)
-        tools.admit(call, "create", tree, None)
+            raise object_not_found(call)
+        scope.admit(call, "create", tree, None)
         spec = read_spec(tree)
         causes = problems(spec)
         if causes:
             raise invalid(part.group, part.kind, "", causes)
-        subject = _bind(tools, call, spec.bound_object_ref, account.field("metadata.uid"))
+        subject = _bind(scope, call, spec.bound_object_ref, account.field("metadata.uid"))
         spec, shortened = self._granted(spec)
         now = utc_now()
         claims = self._claims(spec, subject, int(now.timestamp()))
@@ -91,20 +91,20 @@ class TokenRequests:
             expires=now + seconds,
             issued=now,
             issuer=self._terms.issuer,
-            identifier=chance().uid(),
+            identifier=random_source().uid(),
             subject=replace(subject, warn_after=None if warn is None else now + warn),
             not_before=now,
             username=username(subject.namespace, subject.account.name),
         )
 
 
-def _bind(tools: Tools, call: Call, ref: BoundTo | None, uid: str) -> Subject:
+def _bind(scope: RequestScope, call: APIRequest, ref: BoundTo | None, uid: str) -> Subject:
     """Whose token it is to be and what it is bound to."""
     subject = Subject(namespace=call.namespace, account=Reference(call.name, uid))
     if ref is None:
         return subject
     of = bindable(ref)
-    row = _find(tools, of, call.namespace, ref.name)
+    row = _find(scope, of, call.namespace, ref.name)
     if row is None:
         raise not_found("", of.storage, ref.name)
     if of.runs_as and row.field(of.runs_as) != call.name:
@@ -116,13 +116,13 @@ def _bind(tools: Tools, call: Call, ref: BoundTo | None, uid: str) -> Subject:
     bound = {of.claim: Reference(ref.name, found)}
     node = row.field(of.runs_on) if of.runs_on else ""
     if node:
-        there = _find(tools, NODES, "", node)
+        there = _find(scope, NODES, "", node)
         bound[NODES.claim] = Reference(node, there.field("metadata.uid") if there else "")
     return replace(subject, **bound)
 
 
-def _find(tools: Tools, of: Bindable, namespace: str, name: str) -> Row | None:
-    return tools.store.get(of.storage, f"{namespace}/{name}" if of.namespaced else name)
+def _find(scope: RequestScope, of: Bindable, namespace: str, name: str) -> Row | None:
+    return scope.store.get(of.storage, f"{namespace}/{name}" if of.namespaced else name)
 
 
 def _typed(tree: dict[str, object], part: Subresource) -> dict[str, object]:

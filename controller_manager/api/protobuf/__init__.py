@@ -1,4 +1,4 @@
-"""Objects written in protobuf (document 1, Protobuf envelope): an envelope names a type, and holds its message.
+"""Objects written in protobuf (API concepts, Protobuf envelope): an envelope names a type, and holds its message.
 
 The API server answers in it, and reads it (`apiserver_stub/encode/protobuf`); clients send it: `body`.
 """

@@ -23,8 +23,8 @@ from controller_manager.api.reviews import (
 )
 from controller_manager.app.access.answers import Answers
 from controller_manager.app.access.metrics import TokenCacheMetrics
-from controller_manager.base.chance import chance
 from controller_manager.base.log import Logger
+from controller_manager.base.random import random_source
 from controller_manager.client import Client, TransportError
 from controller_manager.serving.access import Decision, Identity
 
@@ -59,7 +59,7 @@ class Asker:
             try:
                 return await self._client.create(resource, question)
             except _PASSING:
-                await asyncio.sleep(pause * chance().uniform(1.0, 1.2))
+                await asyncio.sleep(pause * random_source().uniform(1.0, 1.2))
         return await self._client.create(resource, question)
 
 
@@ -131,5 +131,5 @@ def _decision(status: SubjectAccessReviewStatus) -> Decision:
 
 
 def _keyed_digest() -> Callable[[bytes], bytes]:
-    key = bytes.fromhex(chance().token())
+    key = bytes.fromhex(random_source().token())
     return lambda text: hmac.digest(key, text, "sha256")

@@ -14,8 +14,8 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.cache import Informer, Selection
 from controller_manager.client import Client, ConfigError, TransportError
-from controller_manager.serving.callers import Callers
 from controller_manager.serving.proxy import ProxyRules
+from controller_manager.serving.request_authenticator import RequestAuthenticator
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
@@ -63,7 +63,9 @@ class Lookup:
     What is published and cannot be read, or is no longer published at all, changes nothing.
     """
 
-    def __init__(self, client: Client, wanted: Wanted, trust: Trust, callers: Callers, log: Logger) -> None:
+    def __init__(
+        self, client: Client, wanted: Wanted, trust: Trust, callers: RequestAuthenticator, log: Logger
+    ) -> None:
         self._client = client
         self._wanted = wanted
         self._trust = trust

@@ -10,7 +10,7 @@ class Levels:
     """`verbosity` holds everywhere; in a file that one of `patterns` matches, so does the level of the first such.
 
     A pattern (`*`, `?`, `[...]`) is compared with the name of the file without `.py`; one with slashes with as many
-    parts of its path, from the end. It only ever adds to what is said (document 3, `--vmodule`).
+    parts of its path, from the end. It only ever adds to what is said (kube-controller-manager options, `--vmodule`).
     """
 
     def __init__(self, verbosity: int = 0, patterns: Sequence[Pattern] = ()) -> None:

@@ -6,19 +6,19 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.ledger import Ledger
-from apiserver_stub.admission.services import Allotment
+from apiserver_stub.admission.allocator import Allocator
+from apiserver_stub.admission.services import ServiceAllocation
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]
 
 
 @pytest.fixture
-def ledger() -> Ledger:
-    return Ledger(lambda _: False)
+def ledger() -> Allocator:
+    return Allocator(lambda _: False)
 
 
 @pytest.fixture
-def allot(ledger: Ledger) -> Callable[..., tuple[dict[str, Any], list[str]]]:
+def allot(ledger: Allocator) -> Callable[..., tuple[dict[str, Any], list[str]]]:
     """What becomes of a spec, and what is wrong with it."""
 
     def give(
@@ -26,7 +26,7 @@ def allot(ledger: Ledger) -> Callable[..., tuple[dict[str, Any], list[str]]]:
     ) -> tuple[dict[str, Any], list[str]]:
         networks = {f"IPv{n.version}": [n] for n in map(ip_network, ranges.split(","))}
         given = {"type": "ClusterIP", "ports": [{"port": 80}], **spec}
-        found = Allotment(networks, range(30000, 32768), ledger).allot(given, old or {}, key)
+        found = ServiceAllocation(networks, range(30000, 32768), ledger).allot(given, old or {}, key)
         return given, [f"{cause.field}: {cause.message}" for cause in found]
 
     return give

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.limit_ranges import exceeded, fill
-from tests.document_1.conftest import Api, started
+from tests.http_api.conftest import Api, started
 
 NAMESPACE = "/api/v1/namespaces/default"
 

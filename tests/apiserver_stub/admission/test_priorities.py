@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.admission.priorities import PriorityClass, default_of, prioritized
 from controller_manager.api.model import ObjectMeta
-from tests.document_1.conftest import Api, started
+from tests.http_api.conftest import Api, started
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PODS = "/api/v1/namespaces/default/pods"

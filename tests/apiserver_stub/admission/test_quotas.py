@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.admission.quota_usage import in_scope, unsaid, usage
 from apiserver_stub.kinds.registry import built_in
-from tests.document_1.conftest import Api, started
+from tests.http_api.conftest import Api, started
 
 KINDS = {kind.name: kind for kind in built_in().all()}
 NAMESPACE = "/api/v1/namespaces/default"

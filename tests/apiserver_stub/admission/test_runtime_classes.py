@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.runtime_classes import with_class
-from tests.document_1.conftest import Api, started
+from tests.http_api.conftest import Api, started
 
 CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 PODS = "/api/v1/namespaces/default/pods"

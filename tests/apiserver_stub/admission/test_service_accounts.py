@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission.service_accounts import with_account
-from tests.document_1.conftest import Api, started
+from tests.http_api.conftest import Api, started
 
 PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 NAMESPACE = "/api/v1/namespaces/default"

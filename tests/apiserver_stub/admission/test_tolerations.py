@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import AdmissionRequest, tolerate_illness
+from apiserver_stub.admission import AdmissionRequest, default_toleration_seconds
 from apiserver_stub.call import User
 from apiserver_stub.kinds.registry import built_in
 
@@ -19,7 +19,9 @@ def given(sign: str) -> dict[str, Any]:
 
 def admitted(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
     user = User(name="somebody")
-    tolerate_illness(AdmissionRequest(operation, KINDS[kind], "default", "p", subresource, tree, None, user, False))
+    default_toleration_seconds(
+        AdmissionRequest(operation, KINDS[kind], "default", "p", subresource, tree, None, user, False)
+    )
     return tree.get("spec", {}).get("tolerations")
 
 

@@ -3,14 +3,14 @@
 import pytest
 
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.chain import Who
+from apiserver_stub.authn.chain import RequestAuthenticator
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens
 from apiserver_stub.call import User
 from controller_manager.api.errors import BadRequest, Forbidden, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 
 TOKENS = BearerTokens([StaticTokens({"token": User("joe")}, ["us"]).find], ["us"])
-WHO = Who([ClientCertificates(), TOKENS])
+WHO = RequestAuthenticator([ClientCertificates(), TOKENS])
 BEARER = {"authorization": "Bearer token"}
 
 

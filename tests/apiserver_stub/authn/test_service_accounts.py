@@ -131,7 +131,7 @@ def test_the_account_must_exist_and_be_the_same(store: Store, tokens: ServiceAcc
     store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "another")
     with pytest.raises(TokenRefused):
         tokens.find(token, [ISSUER])
-    store["serviceaccounts", "ns/a"] = CorruptRow("serviceaccounts", "ns/a", 1, b"", flaw="broken", uid="u1")
+    store["serviceaccounts", "ns/a"] = CorruptRow("serviceaccounts", "ns/a", 1, b"", decode_error="broken", uid="u1")
     with pytest.raises(TokenRefused):
         tokens.find(token, [ISSUER])
     store["serviceaccounts", "ns/a"] = account

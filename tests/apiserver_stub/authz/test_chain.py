@@ -2,25 +2,25 @@
 
 import pytest
 
-from apiserver_stub.authz.chain import Authorizer, May, Opinion, Verdict, always_allow
+from apiserver_stub.authz.chain import Authorization, Authorizer, AuthorizerChain, Decision, always_allow
 from apiserver_stub.call import User
-from apiserver_stub.parse import Route
+from apiserver_stub.parse import RequestInfo
 from controller_manager.api.errors import Forbidden
 
 JANE = User("jane")
-LIST_PODS = Route("list", "/api/v1/namespaces/a/pods", "", "v1", "pods", "", "a", "")
+LIST_PODS = RequestInfo("list", "/api/v1/namespaces/a/pods", "", "v1", "pods", "", "a", "")
 
 
-def says(opinion: Opinion, reason: str = "") -> Authorizer:
-    return lambda _user, _route: Verdict(opinion, reason)
+def says(decision: Decision, reason: str = "") -> Authorizer:
+    return lambda _user, _route: Authorization(decision, reason)
 
 
-SILENT, DENY = says(Opinion.NONE), says(Opinion.DENY, "not today")
+SILENT, DENY = says(Decision.NONE), says(Decision.DENY, "not today")
 
 
 @pytest.mark.parametrize("chain", [[always_allow], [SILENT, always_allow], [always_allow, DENY]])
 def test_allowed(chain: list[Authorizer]) -> None:
-    May(chain)(JANE, LIST_PODS)
+    AuthorizerChain(chain)(JANE, LIST_PODS)
 
 
 @pytest.mark.parametrize(
@@ -35,31 +35,31 @@ def test_allowed(chain: list[Authorizer]) -> None:
         (User("", groups=("system:unauthenticated",)), False),
     ],
 )
-@pytest.mark.parametrize("route", [LIST_PODS, Route("get", "/metrics")])
-def test_whoever_is_known_may_do_everything(user: User, route: Route, allowed: bool) -> None:
-    assert (May([always_allow]).judge(user, route).opinion is Opinion.ALLOW) == allowed
+@pytest.mark.parametrize("route", [LIST_PODS, RequestInfo("get", "/metrics")])
+def test_whoever_is_known_may_do_everything(user: User, route: RequestInfo, allowed: bool) -> None:
+    assert (AuthorizerChain([always_allow]).authorize(user, route).decision is Decision.ALLOW) == allowed
 
 
 @pytest.mark.parametrize(
     ("route", "allowed"),
     [
-        (Route("get", "/version"), True),
-        (Route("get", "/version/"), True),
-        (Route("get", "/readyz"), True),
-        (Route("post", "/version"), False),
-        (Route("get", "/readyz/ping"), False),
-        (Route("get", "/versions"), False),
+        (RequestInfo("get", "/version"), True),
+        (RequestInfo("get", "/version/"), True),
+        (RequestInfo("get", "/readyz"), True),
+        (RequestInfo("post", "/version"), False),
+        (RequestInfo("get", "/readyz/ping"), False),
+        (RequestInfo("get", "/versions"), False),
     ],
 )
-def test_strangers_may_read_what_is_public(route: Route, allowed: bool) -> None:
+def test_strangers_may_read_what_is_public(route: RequestInfo, allowed: bool) -> None:
     stranger = User("system:anonymous", groups=("system:unauthenticated",))
-    assert (May([always_allow]).judge(stranger, route).opinion is Opinion.ALLOW) == allowed
+    assert (AuthorizerChain([always_allow]).authorize(stranger, route).decision is Decision.ALLOW) == allowed
 
 
 @pytest.mark.parametrize("chain", [[], [SILENT], [DENY, always_allow], [SILENT, DENY, always_allow]])
 def test_refused(chain: list[Authorizer]) -> None:
     with pytest.raises(Forbidden):
-        May(chain)(JANE, LIST_PODS)
+        AuthorizerChain(chain)(JANE, LIST_PODS)
 
 
 @pytest.mark.parametrize(
@@ -67,20 +67,20 @@ def test_refused(chain: list[Authorizer]) -> None:
     [
         (LIST_PODS, 'pods is forbidden: user "jane" cannot list resource "pods" in the namespace "a": not today'),
         (
-            Route("update", "", "apps", "v1", "deployments", "scale", "a", "b"),
+            RequestInfo("update", "", "apps", "v1", "deployments", "scale", "a", "b"),
             (
                 'deployments.apps "b" is forbidden: user "jane" cannot update resource "deployments/scale" '
                 'in the namespace "a": not today'
             ),
         ),
         (
-            Route("get", "", "", "v1", "nodes", "", "", "n"),
+            RequestInfo("get", "", "", "v1", "nodes", "", "", "n"),
             'nodes "n" is forbidden: user "jane" cannot get resource "nodes" at the cluster scope: not today',
         ),
-        (Route("get", "/metrics"), 'user "jane" cannot get path "/metrics": not today'),
+        (RequestInfo("get", "/metrics"), 'user "jane" cannot get path "/metrics": not today'),
     ],
 )
-def test_a_refusal_says_who_wanted_what(route: Route, message: str) -> None:
+def test_a_refusal_says_who_wanted_what(route: RequestInfo, message: str) -> None:
     with pytest.raises(Forbidden) as refusal:
-        May([DENY])(JANE, route)
+        AuthorizerChain([DENY])(JANE, route)
     assert refusal.value.message == message

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encode.accept import PARTIAL, TABLE, Form, forms
-from apiserver_stub.encode.media import CBOR, JSON, MEDIA, PROTOBUF, YAML, Medium
+from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
+from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PROTOBUF, YAML, Serializer
 
 OF_META, OF_BETA = "g=meta.k8s.io;v=v1", "g=meta.k8s.io;v=v1beta1"
 V1, BETA = "meta.k8s.io/v1", "meta.k8s.io/v1beta1"
@@ -15,46 +15,49 @@ ALL = (*MEDIA, CBOR)
 @pytest.mark.parametrize(
     ("accept", "first"),
     [
-        ("", Form(JSON)),
-        ("  ", Form(JSON)),
-        ("*/*", Form(JSON)),
-        ("application/*", Form(JSON)),
-        ("Application/JSON; charset=utf-8", Form(JSON)),
-        ("application/yaml", Form(YAML)),
-        ("application/yaml, application/json", Form(YAML)),
-        ("application/yaml;q=0.5, application/json", Form(JSON)),
-        ("*/*, application/yaml", Form(YAML)),
-        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Form(JSON)),
-        ("application/vnd.kubernetes.protobuf, application/json", Form(PROTOBUF)),
-        ("application/json, application/vnd.kubernetes.protobuf", Form(JSON)),
-        ("application/vnd.kubernetes.protobuf;stream=watch", Form(PROTOBUF)),
-        ("application/json;stream=watch", Form(JSON)),
-        ("application/json;stream=other, application/yaml", Form(YAML)),
-        ("application/yaml;stream=watch, application/json", Form(JSON)),
-        ("application/cbor, application/json;q=0.9", Form(CBOR)),
-        (f"application/json;as=Table;{OF_META},application/json", Form(JSON, TABLE, V1)),
-        (f"application/json;as=Table;{OF_BETA},application/json", Form(JSON, TABLE, BETA)),
-        (f"application/yaml;as=Table;{OF_META}", Form(YAML, TABLE, V1)),
-        ("application/json;as=Table;v=v1;g=other,application/yaml", Form(YAML)),
-        ("application/json;as=Table;g=meta.k8s.io;v=v2,application/yaml", Form(YAML)),
-        ("application/json;as=Unheard;g=meta.k8s.io;v=v1,application/yaml", Form(YAML)),
-        ("application/json;v=v1,application/yaml", Form(YAML)),
-        (f"application/json;as=PartialObjectMetadataList;{OF_META}", Form(JSON, PARTIAL, V1, many=True)),
-        (f"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;{OF_META}", Form(PROTOBUF, PARTIAL, V1)),
-        ("application/json;pretty=1", Form(JSON, pretty=True)),
-        ("application/json;q=0, */*;q=0.1", Form(JSON)),
-        ("application/json;q=x", Form(JSON)),
-        ('application/json;as="Table";v="v1";g="meta.k8s.io"', Form(JSON, TABLE, V1)),
+        ("", Representation(JSON)),
+        ("  ", Representation(JSON)),
+        ("*/*", Representation(JSON)),
+        ("application/*", Representation(JSON)),
+        ("Application/JSON; charset=utf-8", Representation(JSON)),
+        ("application/yaml", Representation(YAML)),
+        ("application/yaml, application/json", Representation(YAML)),
+        ("application/yaml;q=0.5, application/json", Representation(JSON)),
+        ("*/*, application/yaml", Representation(YAML)),
+        ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", Representation(JSON)),
+        ("application/vnd.kubernetes.protobuf, application/json", Representation(PROTOBUF)),
+        ("application/json, application/vnd.kubernetes.protobuf", Representation(JSON)),
+        ("application/vnd.kubernetes.protobuf;stream=watch", Representation(PROTOBUF)),
+        ("application/json;stream=watch", Representation(JSON)),
+        ("application/json;stream=other, application/yaml", Representation(YAML)),
+        ("application/yaml;stream=watch, application/json", Representation(JSON)),
+        ("application/cbor, application/json;q=0.9", Representation(CBOR)),
+        (f"application/json;as=Table;{OF_META},application/json", Representation(JSON, TABLE, V1)),
+        (f"application/json;as=Table;{OF_BETA},application/json", Representation(JSON, TABLE, BETA)),
+        (f"application/yaml;as=Table;{OF_META}", Representation(YAML, TABLE, V1)),
+        ("application/json;as=Table;v=v1;g=other,application/yaml", Representation(YAML)),
+        ("application/json;as=Table;g=meta.k8s.io;v=v2,application/yaml", Representation(YAML)),
+        ("application/json;as=Unheard;g=meta.k8s.io;v=v1,application/yaml", Representation(YAML)),
+        ("application/json;v=v1,application/yaml", Representation(YAML)),
+        (f"application/json;as=PartialObjectMetadataList;{OF_META}", Representation(JSON, PARTIAL, V1, many=True)),
+        (
+            f"application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;{OF_META}",
+            Representation(PROTOBUF, PARTIAL, V1),
+        ),
+        ("application/json;pretty=1", Representation(JSON, pretty=True)),
+        ("application/json;q=0, */*;q=0.1", Representation(JSON)),
+        ("application/json;q=x", Representation(JSON)),
+        ('application/json;as="Table";v="v1";g="meta.k8s.io"', Representation(JSON, TABLE, V1)),
     ],
 )
-def test_the_dearest_form_comes_first(accept: str, first: Form) -> None:
-    """Document 1, Headers and media types: several may be listed for fallback."""
-    assert forms(accept, ALL)[0] == first
+def test_the_dearest_form_comes_first(accept: str, first: Representation) -> None:
+    """API concepts, Headers and media types: several may be listed for fallback."""
+    assert representations(accept, ALL)[0] == first
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json;q=0", ",;", "x", "application/cbor-seq"])
 def test_some_headers_leave_nothing(accept: str) -> None:
-    assert forms(accept, ALL) == ()
+    assert representations(accept, ALL) == ()
 
 
 @pytest.mark.parametrize(
@@ -69,26 +72,26 @@ def test_some_headers_leave_nothing(accept: str) -> None:
         ("application/cbor-seq", [CBOR]),
     ],
 )
-def test_a_watch_has_media_of_its_own(accept: str, media: list[Medium]) -> None:
-    assert [form.medium for form in forms(accept, ALL, watching=True)] == media
+def test_a_watch_has_media_of_its_own(accept: str, media: list[Serializer]) -> None:
+    assert [form.serializer for form in representations(accept, ALL, watching=True)] == media
 
 
 def test_what_is_not_offered_is_not_there() -> None:
-    assert forms("application/cbor", MEDIA) == ()
-    assert [form.medium for form in forms("*/*", MEDIA)] == [JSON, YAML, PROTOBUF]
+    assert representations("application/cbor", MEDIA) == ()
+    assert [form.serializer for form in representations("*/*", MEDIA)] == [JSON, YAML, PROTOBUF]
 
 
 @settings(max_examples=200)
 @given(st.text(max_size=60) | st.text('aplicton/jsym*;=,q0.1 "', max_size=60), st.booleans())
 def test_any_header_has_few_forms(accept: str, watching: bool) -> None:
-    found = forms(accept, ALL, watching)
+    found = representations(accept, ALL, watching)
     assert len(set(found)) == len(found) <= 50
-    assert not watching or all(form.medium.watch_type for form in found)
+    assert not watching or all(form.serializer.watch_type for form in found)
 
 
 def test_of_an_endless_header_the_beginning_counts() -> None:
-    assert forms("text/html," * 100_000 + "application/json", ALL) == ()
-    assert forms("application/yaml," + "text/html," * 100_000, ALL) == (Form(YAML),)
+    assert representations("text/html," * 100_000 + "application/json", ALL) == ()
+    assert representations("application/yaml," + "text/html," * 100_000, ALL) == (Representation(YAML),)
 
 
 weights = st.floats(0.001, 1).map(lambda q: round(q, 3))
@@ -99,7 +102,7 @@ names = st.sampled_from([JSON.media_type, YAML.media_type, "text/html"])
 @given(st.lists(st.tuples(names, weights), min_size=1, max_size=6))
 def test_the_heaviest_wins_and_the_first_of_equals(ranges: list[tuple[str, float]]) -> None:
     offered = [(media, q) for media, q in ranges if media != "text/html"]
-    found = forms(", ".join(f"{media};q={q}" for media, q in ranges), ALL)
-    assert [form.medium.media_type for form in found[:1]] == [
+    found = representations(", ".join(f"{media};q={q}" for media, q in ranges), ALL)
+    assert [form.serializer.media_type for form in found[:1]] == [
         media for media, q in offered if q == max(weight for _, weight in offered)
     ][:1]

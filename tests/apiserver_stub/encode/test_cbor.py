@@ -147,7 +147,7 @@ def test_a_listing_is_one_value(count: int, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_events_follow_each_other() -> None:
-    """Document 1, Headers and media types: one event per entry of the sequence."""
+    """API concepts, Headers and media types: one event per entry of the sequence."""
     data = cbor.event("ADDED", b'{"a":1}') + cbor.event("BOOKMARK", b"{}")
     assert data.startswith(MARK)
     first, second = data[: data.rindex(MARK + b"\xa2")], data[data.rindex(MARK + b"\xa2") :]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode import gzip
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from controller_manager.api.wire import Request, Response
 
 LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
@@ -36,11 +36,11 @@ LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
     ],
 )
 def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
-    """Document 1, Response compression."""
+    """API concepts, Response compression."""
     request = Request("GET", "/", headers={"accept-encoding": accepted})
-    response = Forms().pack(request, Response(200, {"content-type": "application/json"}, LARGE))
+    response = ContentNegotiator().pack(request, Response(200, {"content-type": "application/json"}, LARGE))
     assert ("content-encoding" in response.headers) is wanted
-    assert Forms(compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
+    assert ContentNegotiator(compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
 
 
 def test_only_large_answers_are_worth_it() -> None:

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from apiserver_stub.call import Call, Item, Items, Reply, Stream, User
+from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.store.row import Row
-from apiserver_stub.watch.lines import Represent, bookmark
+from apiserver_stub.watch.event_encoder import EventEncoder, bookmark
 from controller_manager.api.errors import (
     BadRequest,
     Details,
@@ -36,13 +36,17 @@ AS_TABLE = f"application/json;as=Table;{OF_META}"
 AS_PARTIAL = f"application/json;as=PartialObjectMetadata;{OF_META}"
 PROTOBUF, CBOR, YAML, JSON = protobuf.MEDIA_TYPE, "application/cbor", "application/yaml", "application/json"
 KINDS = built_in()
-FORMS, WITH_CBOR = Forms(), Forms(cbor=True)
+FORMS, WITH_CBOR = ContentNegotiator(), ContentNegotiator(cbor=True)
 
 
-def call(accept: str = "", verb: str = "list", of: tuple[str, str, str] = ("", "v1", "pods"), **query: str) -> Call:
+def call(
+    accept: str = "", verb: str = "list", of: tuple[str, str, str] = ("", "v1", "pods"), **query: str
+) -> APIRequest:
     kind = KINDS.find(*of)
     assert kind is not None
-    return Call(Request("GET", "/", headers={"accept": accept}), User("tester"), verb, kind, "default", "", None, query)
+    return APIRequest(
+        Request("GET", "/", headers={"accept": accept}), User("tester"), verb, kind, "default", "", None, query
+    )
 
 
 def pod(name: str, size: int = 10) -> bytes:
@@ -58,9 +62,9 @@ def pod(name: str, size: int = 10) -> bytes:
 class Represents(AsyncIterator[bytes]):
     """A watch that only notes how it is to tell its events."""
 
-    last: Represent
+    last: EventEncoder
 
-    def open(self, represent: Represent) -> AsyncIterator[bytes]:
+    def open(self, represent: EventEncoder) -> AsyncIterator[bytes]:
         self.last = represent
         return self
 
@@ -73,7 +77,9 @@ def collection(objects: list[bytes], token: str = "", remaining: int | None = No
     return Items("9", objects, rows, token, remaining)
 
 
-async def answer(asked: Call, reply: Reply, offered: Forms = WITH_CBOR) -> tuple[list[bytes], dict[str, str]]:
+async def answer(
+    asked: APIRequest, reply: Reply, offered: ContentNegotiator = WITH_CBOR
+) -> tuple[list[bytes], dict[str, str]]:
     response = await offered.respond(asked, offered.check(asked), reply)
     return await chunks_of(response), dict(response.headers)
 
@@ -95,7 +101,7 @@ READ: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-async def shown(asked: Call, body: Item | Items) -> Any:
+async def shown(asked: APIRequest, body: Item | Items) -> Any:
     chunks, headers = await answer(asked, Reply(body))
     return READ[headers["content-type"]](b"".join(chunks))
 
@@ -129,7 +135,7 @@ PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
 async def test_each_accept_header_has_its_content_type(
     of: tuple[str, str, str], accept: str, verb: str, media: str
 ) -> None:
-    """Document 1, Headers and media types."""
+    """API concepts, Headers and media types."""
     asked = call(accept, verb, of)
     if of is REVIEWS and "as=Table" in accept:  # questions are no rows
         with pytest.raises(NotAcceptable):
@@ -152,35 +158,35 @@ async def test_each_accept_header_has_its_content_type(
     ],
 )
 def test_what_nobody_offers_is_not_acceptable(accept: str, verb: str) -> None:
-    """Document 1, Headers and media types: when none is supported, the service answers 406."""
+    """API concepts, Headers and media types: when none is supported, the service answers 406."""
     with pytest.raises(NotAcceptable, match="only the following media types are accepted: application/json, "):
         WITH_CBOR.check(call(accept, verb))
 
 
 def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
-    """Document 1, Protobuf envelope: unavailable for resources that are defined at run time."""
+    """API concepts, Protobuf envelope: unavailable for resources that are defined at run time."""
     known, alone = call(f"{PROTOBUF},{JSON}"), call(PROTOBUF)
     foreign = dataclasses.replace(known.kind, group="example.com", kind="Thing")
-    assert FORMS.check(known).medium.media_type == PROTOBUF
-    assert FORMS.check(replace(known, kind=foreign)).medium.media_type == JSON
+    assert FORMS.check(known).serializer.media_type == PROTOBUF
+    assert FORMS.check(replace(known, kind=foreign)).serializer.media_type == JSON
     with pytest.raises(NotAcceptable):
         FORMS.check(replace(alone, kind=foreign))
     metadata = call(f"{PROTOBUF};as=PartialObjectMetadataList;{OF_META}")
-    assert FORMS.check(replace(metadata, kind=foreign)).medium.media_type == PROTOBUF
+    assert FORMS.check(replace(metadata, kind=foreign)).serializer.media_type == PROTOBUF
 
 
 def test_a_part_is_known_by_its_own_kind() -> None:
     whole = call(PROTOBUF, "get", DEPLOYMENTS)
     scale = replace(whole, subresource=whole.kind.subresources["scale"])
-    assert FORMS.check(scale).medium.media_type == PROTOBUF
+    assert FORMS.check(scale).serializer.media_type == PROTOBUF
 
 
 @pytest.mark.parametrize("accept", [CBOR, f"{CBOR},text/html"])
 def test_cbor_is_behind_its_gate(accept: str) -> None:
-    """Document 1, Versioning: CBORServingAndStorage is off by default."""
+    """API concepts, Versioning: CBORServingAndStorage is off by default."""
     with pytest.raises(NotAcceptable):
         FORMS.check(call(accept))
-    assert FORMS.check(call(f"{CBOR},{JSON}")).medium.media_type == JSON
+    assert FORMS.check(call(f"{CBOR},{JSON}")).serializer.media_type == JSON
 
 
 @pytest.mark.parametrize(
@@ -194,7 +200,7 @@ def test_cbor_is_behind_its_gate(accept: str) -> None:
 def test_bodies_in_cbor_are_behind_it_too(verb: str, media: str, named: str) -> None:
     whole = call(verb=verb)
     request = Request("POST", "/", headers={"content-type": media}, body=b"\xa0")
-    asked = Call(request, whole.user, verb, whole.kind, "", "", None, {})
+    asked = APIRequest(request, whole.user, verb, whole.kind, "", "", None, {})
     with pytest.raises(UnsupportedMediaType) as refused:
         FORMS.check(asked)
     assert f"accepted media types include: {named}" in refused.value.message
@@ -286,7 +292,7 @@ async def test_a_long_collection_lets_others_run_while_it_is_written(
 async def test_people_get_it_pretty(query: dict[str, str], agent: str, pretty: bool) -> None:
     plain = call(verb="get", **query)
     request = Request("GET", "/", tuple(query.items()), {"user-agent": agent})
-    asked = Call(request, plain.user, "get", plain.kind, "", "", None, query)
+    asked = APIRequest(request, plain.user, "get", plain.kind, "", "", None, query)
     chunks, _ = await answer(asked, Reply(Item(pod("a"))))
     assert chunks[0].startswith(b'{\n  "apiVersion": "v1"') is pretty
     chunks, _ = await answer(asked, Reply(collection([pod("a"), pod("b")])))
@@ -320,8 +326,8 @@ async def test_old_tables_have_the_same_fields_in_their_version() -> None:
 
 
 @pytest.mark.parametrize("medium", [JSON, YAML, CBOR, PROTOBUF])
-async def test_metadata_stands_for_objects_and_lists(medium: str) -> None:
-    accept = AS_PARTIAL.replace(JSON, medium)
+async def test_metadata_stands_for_objects_and_lists(serializer: str) -> None:
+    accept = AS_PARTIAL.replace(JSON, serializer)
     partial = {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
@@ -377,14 +383,14 @@ async def test_include_object_is_checked_for_tables() -> None:
     assert FORMS.check(call(includeObject="Everything"))
 
 
-async def opened(asked: Call) -> Represent:
+async def opened(asked: APIRequest) -> EventEncoder:
     """How a watch would tell its events."""
     found = Represents()
     await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
     return found.last
 
 
-def event(represent: Represent, kind: str, data: bytes) -> Any:
+def event(represent: EventEncoder, kind: str, data: bytes) -> Any:
     tree = json.loads(represent.event(kind, data))
     assert tree["type"] == kind
     return tree["object"]
@@ -420,7 +426,7 @@ async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> No
 
 
 async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
-    """Document 1, Watching, rule 4, and Errors."""
+    """API concepts, Watching, rule 4, and Errors."""
     refusal = Expired("too old resource version")
     for accept in (JSON, AS_TABLE, AS_PARTIAL):
         assert json.loads((await opened(call(accept, "watch"))).failure(refusal))["object"]["reason"] == "Expired"
@@ -444,7 +450,7 @@ async def test_watches_share_their_lines_by_form_only() -> None:
 
 
 async def test_warnings_are_a_header_of_plain_bounded_text() -> None:
-    """Document 1, Field validation, rule 3."""
+    """API concepts, Field validation, rule 3."""
     texts = ('unknown field "spec.a"', "bell \a, line\nend, ü", 'unknown field "spec.a"', "")
     _, headers = await answer(call(verb="get"), Reply(Item(pod("a")), 200, texts))
     assert headers["warning"] == '299 - "unknown field \\"spec.a\\"", 299 - "bell  , line end, \\\\xfc"'

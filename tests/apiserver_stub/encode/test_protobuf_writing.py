@@ -167,7 +167,7 @@ def test_what_can_be_answered_is_known() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
 def test_a_collection_is_a_list(size: int) -> None:
-    """Document 1, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
+    """API concepts, Protobuf envelope: of a list as of any object; chunks hold whole items, of about 512 KiB."""
     items = [{"metadata": {"name": f"c-{n}"}, "data": {"k": "x" * size}} for n in range(size and 5)]
     metadata = {"resourceVersion": "7", "continue": "go on", "remainingItemCount": 0}
     raws = [raw(json.dumps(item).encode(), "v1", "ConfigMap") for item in items]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from apiserver_stub.encode.printers import _PRINTERS
 from apiserver_stub.encode.printers.cells import Printer, Since, duration
 from apiserver_stub.encode.table import Tabulator
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 from controller_manager.api.timestamps import parse_time
 
@@ -43,7 +43,7 @@ def expected(printer: Printer, tree: dict[str, Any], now: datetime) -> list[Any]
 def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
     writer: Any, objects: Any, data: st.DataObject, moments: list[datetime], include: str, version: str
 ) -> None:
-    kind: Kind = data.draw(st.sampled_from(SHOWN))
+    kind: ResourceInfo = data.draw(st.sampled_from(SHOWN))
     tree = data.draw(objects(writer.kinds[f"{kind.api_version}/{kind.kind}"]))
     tree = {"apiVersion": kind.api_version, "kind": kind.kind, **tree}
     tree["metadata"] = {**tree.pop("metadata", {}), "resourceVersion": "7"}

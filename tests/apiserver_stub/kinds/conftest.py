@@ -6,8 +6,8 @@ import pytest
 
 from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
 
@@ -18,13 +18,13 @@ class Judged:
     def __init__(self) -> None:
         self._kinds = built_in()
 
-    def kind(self, api_version: str, plural: str) -> Kind:
+    def kind(self, api_version: str, plural: str) -> ResourceInfo:
         group, _, version = api_version.rpartition("/")
         kind = self._kinds.find(group, version, plural)
         assert kind is not None
         return kind
 
-    def object(self, kind: Kind, tree: Tree) -> Tree:
+    def object(self, kind: ResourceInfo, tree: Tree) -> Tree:
         metadata = {"name": "a", **({"namespace": "n"} if kind.namespaced else {})}
         whole = copy.deepcopy({"kind": kind.kind, "apiVersion": kind.api_version, **tree})
         whole["metadata"] = {**metadata, **whole.get("metadata", {})}

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import DEEPEST, MOST_TOLD, Report, clean, clean_tree
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Schemas
 
 KINDS = built_in()
@@ -286,7 +286,7 @@ _trees = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(list(KINDS.all())), st.dictionaries(_names, _trees, max_size=5))
-def test_cleaning_twice_changes_nothing_more(kind: Kind, tree: dict[str, Any]) -> None:
+def test_cleaning_twice_changes_nothing_more(kind: ResourceInfo, tree: dict[str, Any]) -> None:
     first = clean(tree, kind)
     once = copy.deepcopy(tree)
     second = clean(tree, kind)

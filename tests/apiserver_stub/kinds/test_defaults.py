@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import KIND_DEFAULTS, VIEW_DEFAULTS, apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.schema import Node, Tree
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.trees import get_in
 
 KINDS = built_in()
@@ -26,7 +26,7 @@ TEMPLATE = {
 }  # fmt: skip
 
 
-def _kind(api_version: str, plural: str) -> Kind:
+def _kind(api_version: str, plural: str) -> ResourceInfo:
     group, _, version = api_version.rpartition("/")
     kind = KINDS.find(group, version, plural)
     assert kind is not None
@@ -397,7 +397,7 @@ def test_every_table_belongs_to_a_kind_and_every_row_to_a_field() -> None:
     assert VIEW_DEFAULTS.keys() <= {kind.name for kind in KINDS.all() if kind.to_storage is not None}
 
 
-def _check_rows(rows: Any, node: Node, where: str) -> None:
+def _check_rows(rows: Any, node: Schema, where: str) -> None:
     while node.type == "array":
         assert node.items is not None
         node = node.items
@@ -422,7 +422,7 @@ _objects = st.recursive(
 
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(list(KINDS.all())), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), _objects))
-def test_defaulting_whatever_fits_the_schema_never_fails_and_settles(kind: Kind, tree: Tree) -> None:
+def test_defaulting_whatever_fits_the_schema_never_fails_and_settles(kind: ResourceInfo, tree: Tree) -> None:
     if clean(tree, kind).wrong:
         return
     apply_defaults(tree, kind)

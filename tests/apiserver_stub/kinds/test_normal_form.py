@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import takes
 
 KINDS = built_in()
@@ -32,11 +32,11 @@ VALUES: Mapping[str, tuple[Any, ...]] = {
 
 
 @st.composite
-def _objects(draw: st.DrawFn) -> tuple[Kind, Any]:
+def _objects(draw: st.DrawFn) -> tuple[ResourceInfo, Any]:
     """An object of some kind that fits its schema."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
-    def grow(node: Node, depth: int) -> Any:
+    def grow(node: Schema, depth: int) -> Any:
         if depth and draw(st.integers(0, 20)) == 20:
             return None
         if node.values is not None:
@@ -53,7 +53,7 @@ def _objects(draw: st.DrawFn) -> tuple[Kind, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects())
-def test_a_normal_form_is_its_own(drawn: tuple[Kind, Any]) -> None:
+def test_a_normal_form_is_its_own(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     assert clean(tree, kind) == Report()
     apply_defaults(tree, kind)
@@ -65,7 +65,7 @@ def test_a_normal_form_is_its_own(drawn: tuple[Kind, Any]) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(_objects())
-def test_a_normal_form_needs_no_closer_look(drawn: tuple[Kind, Any]) -> None:
+def test_a_normal_form_needs_no_closer_look(drawn: tuple[ResourceInfo, Any]) -> None:
     kind, tree = drawn
     clean(tree, kind)
     apply_defaults(tree, kind)
@@ -74,7 +74,7 @@ def test_a_normal_form_needs_no_closer_look(drawn: tuple[Kind, Any]) -> None:
         assert takes(kind.schema.fitting, tree) or _leads_back(kind.schema, tree)
 
 
-def _leads_back(node: Node | None, tree: Any) -> bool:
+def _leads_back(node: Schema | None, tree: Any) -> bool:
     """Whether a schema within a schema is used, which no type follows."""
     if isinstance(tree, list):
         return any(_leads_back(node.items if node else None, item) for item in tree)

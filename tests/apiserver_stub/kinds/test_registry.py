@@ -6,7 +6,7 @@ import pytest
 
 from apiserver_stub.kinds.fields import SELECTABLE
 from apiserver_stub.kinds.registry import Kinds, built_in
-from apiserver_stub.kinds.schema import Node
+from apiserver_stub.kinds.schema import Schema
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +14,7 @@ def kinds() -> Kinds:
     return built_in()
 
 
-def _reached(node: Node, seen: set[int]) -> None:
+def _reached(node: Schema, seen: set[int]) -> None:
     if id(node) in seen:
         return
     seen.add(id(node))
@@ -23,9 +23,9 @@ def _reached(node: Node, seen: set[int]) -> None:
             _reached(inner, seen)
 
 
-def _at(node: Node, *path: str) -> Node | None:
+def _at(node: Schema, *path: str) -> Schema | None:
     """The node at a path of field names; arrays and maps are passed through to their elements."""
-    found: Node | None = node
+    found: Schema | None = node
     for name in path:
         while found is not None and found.type == "array":
             found = found.items

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.schema import Node, Raw, Schemas
+from apiserver_stub.kinds.schema import Raw, Schema, Schemas
 from apiserver_stub.kinds.shapes import takes
 from apiserver_stub.kinds.validate_schema import check_schema, unmet
 
@@ -41,7 +41,7 @@ ODD: tuple[Any, ...] = (
 OMITTED = ("string", "bytes", "boolean", "integer", "array")
 
 
-def _node(raw: Raw) -> Node:
+def _node(raw: Raw) -> Schema:
     return Schemas({"x": raw}).node("x")
 
 
@@ -114,11 +114,11 @@ def test_a_schema_that_leads_back_into_itself_is_looked_at_closely() -> None:
 
 
 @st.composite
-def _objects(draw: st.DrawFn) -> tuple[Node, Any]:
+def _objects(draw: st.DrawFn) -> tuple[Schema, Any]:
     """An object of some kind, right but for a value here and there."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
-    def grow(node: Node, depth: int) -> Any:
+    def grow(node: Schema, depth: int) -> Any:
         if draw(st.integers(0, 40)) == 40:
             return copy.deepcopy(draw(st.sampled_from(ODD)))
         if node.values is not None:
@@ -136,7 +136,7 @@ def _objects(draw: st.DrawFn) -> tuple[Node, Any]:
 
 @settings(max_examples=200, deadline=None)
 @given(_objects())
-def test_the_closer_look_agrees(drawn: tuple[Node, Any]) -> None:
+def test_the_closer_look_agrees(drawn: tuple[Schema, Any]) -> None:
     node, tree = drawn
     if not isinstance(tree, dict):
         return

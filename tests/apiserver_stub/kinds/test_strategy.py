@@ -4,16 +4,16 @@ import copy
 
 import pytest
 
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.scale import from_scale, selector_text, to_scale
 from apiserver_stub.kinds.schema import Tree
 
 KINDS = built_in()
 
 
-def _kind(group: str, plural: str) -> Kind:
+def _kind(group: str, plural: str) -> ResourceInfo:
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
     return kind

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Schemas, Tree
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.validate_schema import check_schema
@@ -32,7 +32,7 @@ _leaf = st.sampled_from([None, 0, -1, 2**31 - 1, "", "x", "-", "1.2.3.4", "aGk="
 
 
 @st.composite
-def _fitting(draw: st.DrawFn) -> tuple[Kind, Tree]:
+def _fitting(draw: st.DrawFn) -> tuple[ResourceInfo, Tree]:
     """A random object that mostly fits its schema: what does not is dropped by the caller."""
     kind = draw(st.sampled_from(list(KINDS.all())))
 
@@ -56,7 +56,7 @@ def _fitting(draw: st.DrawFn) -> tuple[Kind, Tree]:
 
 @settings(max_examples=200, deadline=None)
 @given(_fitting(), st.sampled_from([None, "", "status", "approval", "resize", "ephemeralcontainers"]))
-def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[Kind, Tree], part: str | None) -> None:
+def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[ResourceInfo, Tree], part: str | None) -> None:
     kind, tree = drawn
     if clean(tree, kind).wrong:
         return
@@ -77,7 +77,7 @@ def test_judging_whatever_fits_the_schema_never_fails(drawn: tuple[Kind, Tree], 
 
 @settings(max_examples=150, deadline=None)
 @given(_fitting(), st.data(), st.sampled_from(["", "status", "approval", "resize", "ephemeralcontainers"]))
-def test_judging_any_change_never_fails(drawn: tuple[Kind, Tree], data: st.DataObject, part: str) -> None:
+def test_judging_any_change_never_fails(drawn: tuple[ResourceInfo, Tree], data: st.DataObject, part: str) -> None:
     kind, old = drawn
     new = copy.deepcopy(old)
     for name in data.draw(st.lists(st.sampled_from(sorted(kind.schema.fields)), max_size=2)):

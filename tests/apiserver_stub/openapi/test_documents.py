@@ -62,7 +62,7 @@ def test_every_kind_is_there_with_its_list(read: Read, kinds: Kinds) -> None:
 
 
 def test_a_patch(core: Any) -> None:
-    """Document 1, Update operations: the four kinds of patches."""
+    """API concepts, Update operations: the four kinds of patches."""
     item = core["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]
     patch = item["patch"]
     assert patch["x-kubernetes-group-version-kind"] == {"group": "", "version": "v1", "kind": "Pod"}
@@ -89,7 +89,7 @@ def test_a_list_may_be_a_stream(core: Any) -> None:
 
 
 def test_every_parameter_of_the_document_is_told(core: Any) -> None:
-    """Document 1, Query parameters."""
+    """API concepts, Query parameters."""
     paths = core["paths"]
     pods, pod = paths["/api/v1/namespaces/{namespace}/pods"], paths["/api/v1/namespaces/{namespace}/pods/{name}"]
     told = {

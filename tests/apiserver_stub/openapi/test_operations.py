@@ -39,7 +39,7 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
 
 
 def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: Kinds) -> None:
-    """Document 1, Resource URI shapes."""
+    """API concepts, Resource URI shapes."""
     for one in told.values():
         path = one.path.format(name="some", namespace="any")
         kind, part = resolve(parse(one.method.upper(), path, last_values(())), kinds)

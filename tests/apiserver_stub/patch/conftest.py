@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Node, Schemas
+from apiserver_stub.kinds.schema import Schema, Schemas
 
 Tree = dict[str, Any]
 
@@ -96,7 +96,7 @@ _SPECS = _some(
 class Things:
     """The node of the schema, objects made by hand, and a strategy for others."""
 
-    node: Node = Schemas(DEFINITIONS).node("Thing")
+    node: Schema = Schemas(DEFINITIONS).node("Thing")
     drawn: st.SearchStrategy[Tree] = st.builds(
         lambda spec, labels: Things.thing(spec, labels), _SPECS, st.none() | _MAPS
     )

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch import apply, last_applied
-from apiserver_stub.patch.apply import Applied, Claim
+from apiserver_stub.patch.apply import Applied, ApplyRequest
 from apiserver_stub.patch.field_set import paths
-from apiserver_stub.patch.managed_fields import Author, Entry, fields_of, updated
+from apiserver_stub.patch.managed_fields import Entry, FieldManager, fields_of, updated
 from apiserver_stub.patch.of_schema import typed
 from apiserver_stub.patch.versions import Comparison, Versions, tracked
 from controller_manager.api.errors import BadRequest, Conflict
@@ -28,14 +28,14 @@ class World:
 
     def __init__(self, things: Any) -> None:
         self.things = things
-        self.kind = Kind("", "v1", "Thing", "things", "thing", True, frozenset(), "things", things.node)
+        self.kind = ResourceInfo("", "v1", "Thing", "things", "thing", True, frozenset(), "things", things.node)
         self.versions = Versions(Kinds([self.kind]), self.kind)
         self.tree: Tree | None = None
         self.entries: list[Entry] = []
         self.ticks = 0
 
     def apply(self, manager: str, config: Tree, *, force: bool = False) -> Tree:
-        claim = Claim(config, self.kind, Author(manager, "Apply", "v1"), force)
+        claim = ApplyRequest(config, self.kind, FieldManager(manager, "Apply", "v1"), force)
         given = copy.deepcopy((config, self.tree, self.entries))
         try:
             done = self._apply(claim)
@@ -44,7 +44,7 @@ class World:
         self.tree, self.entries = done
         return done.tree
 
-    def _apply(self, claim: Claim) -> Applied:
+    def _apply(self, claim: ApplyRequest) -> Applied:
         self.ticks += 1
         time = f"2026-01-01T00:00:{self.ticks:02}Z"
         if self.tree is None:
@@ -56,7 +56,7 @@ class World:
         self.ticks += 1
         new = {**self.tree, "spec": spec}
         seen = Comparison(self.versions, self.tree, new).seen_in
-        author = Author(manager, "Update", "v1")
+        author = FieldManager(manager, "Update", "v1")
         self.tree, self.entries = new, updated(self.entries, author, seen, f"2026-01-01T00:00:{self.ticks:02}Z")
 
     def disputes(self, manager: str, config: Tree) -> set[str]:
@@ -89,7 +89,9 @@ def spec(**members: Any) -> Tree:
 
 def test_a_new_object_belongs_to_its_applier(world: World) -> None:
     world.apply("one", spec(replicas=1))
-    assert world.entries == [Author("one", "Apply", "v1").entry({"f:spec": {"f:replicas": {}}}, "2026-01-01T00:00:01Z")]
+    assert world.entries == [
+        FieldManager("one", "Apply", "v1").entry({"f:spec": {"f:replicas": {}}}, "2026-01-01T00:00:01Z")
+    ]
 
 
 def test_the_same_again_changes_nothing(world: World) -> None:
@@ -139,7 +141,7 @@ def test_no_more_conflicts_are_told_than_anybody_would_read(world: World) -> Non
 
 def test_a_single_conflict_is_told_in_one_line(world: World) -> None:
     world.apply("one", spec(replicas=1))
-    author = Author("two", "Update", "v1", "scale")
+    author = FieldManager("two", "Update", "v1", "scale")
     world.entries = [author.entry({"f:spec": {"f:replicas": {}}}, "")]
     with pytest.raises(Conflict, match=r'^Apply failed with 1 conflict: conflict with "two" with subresource "scale" '
                                        r"using v1: .spec.replicas$"):  # fmt: skip
@@ -242,7 +244,7 @@ class TestLastApplied:
         tree["metadata"] = {"name": "a", "annotations": {ANNOTATION: annotation}}
         world.tree = tree
         fields = typed(world.things.node).born({**tree, "metadata": {"annotations": {ANNOTATION: ""}}})
-        world.entries = [Author("kubectl-client-side-apply", "Update", "v1").entry(fields, "")]
+        world.entries = [FieldManager("kubectl-client-side-apply", "Update", "v1").entry(fields, "")]
 
     def test_kubectl_takes_over_without_conflict(self, world: World) -> None:
         self.client_side(world, replicas=1, mode="a")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.patch.field_set import difference, of, union
-from apiserver_stub.patch.managed_fields import Author, Entry, accepted, fields_of, updated
+from apiserver_stub.patch.managed_fields import Entry, FieldManager, accepted, fields_of, updated
 from apiserver_stub.patch.typed import Changes
 
 A, B, C = (of(("f:spec", f"f:{name}")) for name in "abc")
@@ -16,7 +16,7 @@ NOW = "2026-01-01T00:00:09Z"
 def entry(
     manager: str, fields: Any, operation: str = "Update", version: str = "v1", time: int = 0, **more: str
 ) -> Entry:
-    author = Author(manager, operation, version)
+    author = FieldManager(manager, operation, version)
     return {**author.entry(fields, f"2026-01-01T00:00:{time:02}Z"), **more}
 
 
@@ -27,7 +27,7 @@ def owned(entries: list[Entry]) -> dict[str, Any]:
 def write(entries: list[Entry], manager: str, changed: Any = None, removed: Any = None, part: str = "") -> list[Entry]:
     before = copy.deepcopy(entries)
     changes = Changes(changed, removed)
-    found = updated(entries, Author(manager, "Update", "v1", part), lambda v: changes if v == "v1" else None, NOW)
+    found = updated(entries, FieldManager(manager, "Update", "v1", part), lambda v: changes if v == "v1" else None, NOW)
     assert entries == before
     return found
 
@@ -113,7 +113,7 @@ def test_the_oldest_updates_beyond_ten_are_joined() -> None:
 def test_updates_are_joined_within_their_version() -> None:
     entries = [entry(f"m{n}", of(("f:spec", f"f:{n}")), version="v1" if n % 2 else "v2", time=n) for n in range(10)]
     changes = Changes(A, None)
-    after = updated(entries, Author("new", "Update", "v1"), lambda _: changes, NOW)
+    after = updated(entries, FieldManager("new", "Update", "v1"), lambda _: changes, NOW)
     found = [(e["manager"], e["apiVersion"], fields_of(e)) for e in after if e["manager"] == "ancient-changes"]
     assert found == [("ancient-changes", "v2", of(("f:spec", "f:0"), ("f:spec", "f:2")))]
     assert len(after) == 10

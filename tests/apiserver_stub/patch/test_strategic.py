@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.schema import Node, Schemas
+from apiserver_stub.kinds.schema import Schema, Schemas
 from apiserver_stub.patch import strategic
 from controller_manager.api.errors import BadRequest
 
@@ -43,7 +43,7 @@ DEFINITIONS: dict[str, dict] = {
     ),
     "Thing": _object(metadata=_object(labels=MAP, finalizers=_array(STRING, "merge")), spec={"ref": "Spec"}),
 }
-THING: Node = Schemas(DEFINITIONS).node("Thing")
+THING: Schema = Schemas(DEFINITIONS).node("Thing")
 
 Case = tuple[dict, dict, dict]
 
@@ -317,7 +317,7 @@ def test_an_element_of_a_patch_may_come_again_but_not_forever() -> None:
 # Differences: what a client such as kubectl sends to turn `old` into `new`.
 
 
-def _difference(old: dict, new: dict, node: Node) -> dict:
+def _difference(old: dict, new: dict, node: Schema) -> dict:
     patch: dict[str, Any] = {name: None for name in old if name not in new}
     for name, value in new.items():
         child = node.fields.get(name) or node.values
@@ -329,7 +329,7 @@ def _difference(old: dict, new: dict, node: Node) -> dict:
     return patch
 
 
-def _changed_member(name: str, old: Any, new: Any, node: Node) -> dict:
+def _changed_member(name: str, old: Any, new: Any, node: Schema) -> dict:
     if isinstance(new, dict) and "replace" not in node.patch_strategy:
         keys = {"$retainKeys": sorted(new)} if "retainKeys" in node.patch_strategy else {}
         return {name: {**keys, **_difference(old, new, node)}}
@@ -338,7 +338,7 @@ def _changed_member(name: str, old: Any, new: Any, node: Node) -> dict:
     return {name: new}
 
 
-def _changed_list(name: str, old: list, new: list, node: Node) -> dict:
+def _changed_list(name: str, old: list, new: list, node: Schema) -> dict:
     key = node.patch_merge_key
     if not key:
         removed = [item for item in old if item not in new]

@@ -11,7 +11,7 @@ import pytest
 
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 KILLS = 3
 
@@ -96,8 +96,8 @@ async def test_killed_at_any_moment_again_and_again(tmp_path: Path) -> None:
     rows: dict[str, int] = {}
     revision = 0
     for kill in range(3):
-        moment = chance().uniform(0, 0.2)
-        writes = run_and_kill(tmp_path / "store.db", f"run{kill}", int(chance().uniform(1, 200)), moment)
+        moment = random_source().uniform(0, 0.2)
+        writes = run_and_kill(tmp_path / "store.db", f"run{kill}", int(random_source().uniform(1, 200)), moment)
         assert min(write.revision for write in writes) > revision
         store = Store(SqliteBackend(tmp_path / "store.db"))
         await store.start()

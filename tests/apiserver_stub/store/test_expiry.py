@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.store.expiry import Ages
-from apiserver_stub.store.refusals import Stale
-from apiserver_stub.store.row import Record, flaw_of
+from apiserver_stub.store.errors import RevisionConflict
+from apiserver_stub.store.expiry import TTLIndex
+from apiserver_stub.store.row import Record, decode_error_of
 from apiserver_stub.store.store import Rules, Store
 from controller_manager.base.clock import wall_seconds
 
 HOUR = 3600.0
-RULES = Rules(flaw_of, {"events": HOUR, "kept": 0})
+RULES = Rules(decode_error_of, {"events": HOUR, "kept": 0})
 
 Opened = Callable[..., AbstractAsyncContextManager[Store]]
 
@@ -87,7 +87,7 @@ async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
     async with opened() as store:
         first = await store.commit("events", "ns/a", 0, body)
         store._expire("events", "ns/a", first.revision)
-        with pytest.raises(Stale):
+        with pytest.raises(RevisionConflict):
             await store.commit("events", "ns/a", first.revision, body)
         assert store.get("events", "ns/a") is None
 
@@ -216,7 +216,7 @@ writes = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0
 @settings(max_examples=150)
 @given(writes)
 def test_ages_agree_with_a_look_at_every_record(steps: list[tuple[str, bool, int]]) -> None:
-    ages, last, now = Ages({"events": 60}), dict[str, Any](), 0.0
+    ages, last, now = TTLIndex({"events": 60}), dict[str, Any](), 0.0
     for revision, (key, deleted, seconds) in enumerate(steps, 1):
         now += seconds
         record = Record(revision, "events", key, b"", deleted, now)

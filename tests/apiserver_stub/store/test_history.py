@@ -2,8 +2,8 @@
 
 import pytest
 
+from apiserver_stub.store.errors import TooOld
 from apiserver_stub.store.history import Retention, Window, oldest_first
-from apiserver_stub.store.refusals import TooOld
 from apiserver_stub.store.row import Change, Row
 
 

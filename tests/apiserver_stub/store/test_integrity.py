@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from apiserver_stub.store.checksum import Damage, Tally, checksum, damage
+from apiserver_stub.store.errors import TooOld, Unusable
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.integrity import JUMP, Observed, in_doubt, losses
-from apiserver_stub.store.refusals import TooOld, Unusable
-from apiserver_stub.store.row import CorruptRow, Record, flaw_of
+from apiserver_stub.store.row import CorruptRow, Record, decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Rules, Store
 from apiserver_stub.store.witness import Acknowledged, parse, witness_path
@@ -33,7 +33,7 @@ def body(revision: int) -> bytes:
 
 
 async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> Store:
-    store = Store(SqliteBackend(path, accept_data_loss=accept), Retention(**bounds), rules=Rules(flaw_of))
+    store = Store(SqliteBackend(path, accept_data_loss=accept), Retention(**bounds), rules=Rules(decode_error_of))
     await store.start()
     return store
 
@@ -266,14 +266,14 @@ async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) ->
 
 
 async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(killed: Path) -> None:
-    """Document 1, corrupt objects: it is named, cannot be read, and can be deleted; all others are served."""
+    """API concepts, corrupt objects: it is named, cannot be read, and can be deleted; all others are served."""
     store = await opened(killed)
     await store.close()
     direct(killed, "UPDATE log SET data = replace(CAST(data AS TEXT), '\"Pod\"', '\"Pox\"') WHERE revision = 6")
     store = await opened(killed)
     row = store.get("pods", "ns/04")
     assert isinstance(row, CorruptRow)
-    assert row.flaw == "the bytes are not those that were written"
+    assert row.decode_error == "the bytes are not those that were written"
     assert (store.revision, len(store.snapshot("pods"))) == (21, 20)
     await store.commit("pods", "ns/04", 6, body, deleted=True)
     await store.close()

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.history import Retention
-from apiserver_stub.store.refusals import Unusable
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import ServiceUnavailable

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.store.backend import Backend, Done
+from apiserver_stub.store.errors import RevisionConflict, TooNew, TooOld
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.pipeline import Limits
-from apiserver_stub.store.refusals import Stale, TooNew, TooOld
 from apiserver_stub.store.row import Change, Record
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
@@ -109,14 +109,14 @@ async def test_create_update_delete(store: Store) -> None:
 
 
 async def test_an_unexpected_row_is_stale(store: Store) -> None:
-    with pytest.raises(Stale) as absent:
+    with pytest.raises(RevisionConflict) as absent:
         await store.commit("pods", "a", 7, body())
     assert absent.value.current is None
-    with pytest.raises(Stale):
+    with pytest.raises(RevisionConflict):
         await store.commit("pods", "a", 0, body(), deleted=True)
     await store.commit("pods", "a", 0, body())
     for expected in (0, 1, 3):
-        with pytest.raises(Stale) as present:
+        with pytest.raises(RevisionConflict) as present:
             await store.commit("pods", "a", expected, body())
         assert present.value.current is store.get("pods", "a")
     assert store.revision == 2
@@ -131,7 +131,7 @@ async def test_of_many_writers_of_one_row_each_gets_its_turn(store: Store) -> No
             assert row is not None
             try:
                 await store.commit("pods", "a", row.revision, body())
-            except Stale:
+            except RevisionConflict:
                 continue
             return tries
         raise AssertionError
@@ -467,8 +467,8 @@ def _everything(store: Store) -> list[object]:
     ]
 
 
-async def _stale(write: Awaitable[object]) -> Stale:
-    with pytest.raises(Stale) as refused:
+async def _stale(write: Awaitable[object]) -> RevisionConflict:
+    with pytest.raises(RevisionConflict) as refused:
         await write
     return refused.value
 

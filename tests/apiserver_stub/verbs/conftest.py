@@ -1,4 +1,4 @@
-"""The verbs on a real store in memory, asked through paths as the hall would ask them."""
+"""The verbs on a real store in memory, asked through paths as the handler chain would ask them."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -15,15 +15,15 @@ from apiserver_stub.admission import (
     ServiceAddresses,
     Step,
 )
-from apiserver_stub.call import Call, User
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.call import APIRequest, User
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
-from apiserver_stub.verbs import Tools, Verbs
+from apiserver_stub.verbs import RequestScope, Verbs
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.wire import Request, Response
 
@@ -51,13 +51,13 @@ class Api:
         self.store = store
         self.hub = Hub(store)
         self.kinds = kinds
-        self.forms = Forms()
+        self.forms = ContentNegotiator()
         self.denied: list[tuple[str, str, str]] = []
         requests = CertificateRequests(lambda user, *about: (user.name, *about) not in self.denied)
         admission = Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, *last])
-        self.verbs = Verbs(Tools(store, self.hub, kinds, admission))
+        self.verbs = Verbs(RequestScope(store, self.hub, kinds, admission))
 
-    def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Call:
+    def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> APIRequest:
         path, _, text = url.partition("?")
         query = tuple((p.partition("=")[0], p.partition("=")[2]) for p in text.split("&") if p)
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
@@ -65,13 +65,13 @@ class Api:
         kind, part = resolve(route, self.kinds)
         namespace = route.namespace if kind.namespaced else ""
         request = Request(method, path, query, headers or {}, data)
-        return Call(request, User("tester"), route.verb, kind, namespace, route.name, part, last_values(query))
+        return APIRequest(request, User("tester"), route.verb, kind, namespace, route.name, part, last_values(query))
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         call = self.call(method, url, body, named)
-        form = self.forms.check(call)
-        return await self.forms.respond(call, form, await self.verbs.answer(call))
+        representation = self.forms.check(call)
+        return await self.forms.respond(call, representation, await self.verbs.answer(call))
 
     async def __call__(self, method: str, url: str, body: Any = None, **headers: str) -> Answer:
         response = await self.send(method, url, body, **headers)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encode.negotiate import Forms
+from apiserver_stub.encode.negotiate import ContentNegotiator
 from controller_manager.api import errors
 from controller_manager.base.tasks import all_of
 
@@ -25,7 +25,7 @@ def config(data: Any = None, **metadata: Any) -> Tree:
 
 
 async def test_applying_creates_and_then_changes(apply, owners) -> None:
-    """Document 1, Update operations, rule 2: apply is a create when the object does not exist."""
+    """API concepts, Update operations, rule 2: apply is a create when the object does not exist."""
     made = await apply(f"{CONFIGS}/a", config({"k": "1"}))
     assert (made.status, made.tree["data"]) == (201, {"k": "1"})
     changed = await apply(f"{CONFIGS}/a", config({"m": "1"}))
@@ -58,7 +58,7 @@ async def test_defaults_are_nobodys_and_go_with_their_element(api, apply, deploy
 
 
 async def test_conflicts_change_nothing_until_forced(api, apply, deployment, owners) -> None:
-    """Document 1, Update operations, rule 5: conflicts are detected, and may be overridden."""
+    """API concepts, Update operations, rule 5: conflicts are detected, and may be overridden."""
     made = (await apply(f"{DEPLOYMENTS}/d", deployment(replicas=1))).tree
     with pytest.raises(errors.Conflict, match=r'1 conflict: conflict with "one": \.spec\.replicas'):
         await apply(f"{DEPLOYMENTS}/d", deployment(replicas=2), "two")
@@ -159,16 +159,16 @@ async def test_both_groups_of_events_share_one_record(api, apply, owners) -> Non
 
 
 async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
-    """Document 1, Headers and media types: `application/apply-patch+cbor` when CBOR is enabled."""
+    """API concepts, Headers and media types: `application/apply-patch+cbor` when CBOR is enabled."""
     body = cbor2.dumps(config({"k": "1"}))
     with pytest.raises(errors.UnsupportedMediaType):
         await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")
-    api.forms = Forms(cbor=True)
+    api.forms = ContentNegotiator(cbor=True)
     assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 
 async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -> None:
-    """Document 1, Dry-run, rule 1."""
+    """API concepts, Dry-run, rule 1."""
     shown = await apply(f"{CONFIGS}/a", config({"k": "1"}), query="dryRun=All")
     assert (shown.status, list(owners(shown.tree).values())) == (201, [[".data.k"]])
     with pytest.raises(errors.NotFound):
@@ -183,7 +183,7 @@ async def test_dry_runs_show_the_outcome_and_write_nothing(api, apply, owners) -
 
 @pytest.mark.parametrize("level", ["Ignore", "Warn", "Strict"])
 async def test_field_validation(apply, owners, level: str) -> None:
-    """Document 1, Field validation, rule 3: the levels hold for apply too; unknown fields are always refused."""
+    """API concepts, Field validation, rule 3: the levels hold for apply too; unknown fields are always refused."""
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {k: '1', k: '2'}\n"
     with pytest.raises(errors.BadRequest, match="not in the schema: odd"):
         await apply(f"{CONFIGS}/a", body + b"odd: 1\n", query=f"fieldValidation={level}")

@@ -1,4 +1,4 @@
-"""Deletion in two phases (document 1, States and transitions), one by one and by collection."""
+"""Deletion in two phases (API concepts, States and transitions), one by one and by collection."""
 
 import asyncio
 from typing import Any
@@ -167,7 +167,7 @@ async def test_what_a_job_owns_is_kept_by_default_and_that_is_said(api) -> None:
 
 
 async def test_accepted_only_where_the_old_way_asks_for_dependents(api) -> None:
-    """Document 1, Event endpoints, delete: 200 or 202."""
+    """API concepts, Event endpoints, delete: 200 or 202."""
     await held(api, "example.com/a")
     assert (await api("DELETE", f"{CONFIGS}/a")).status == 200
     assert (await api("DELETE", f"{CONFIGS}/a", {"orphanDependents": False})).status == 202
@@ -299,7 +299,7 @@ def test_few_large_objects_are_deleted_at_the_same_time(sizes: list[int], expect
 
 
 async def test_a_limit_deletes_piece_by_piece(api) -> None:
-    """Document 1, Event endpoints, deletecollection: `limit` and `continue`."""
+    """API concepts, Event endpoints, deletecollection: `limit` and `continue`."""
     for n in range(5):
         await api.config(f"a{n}")
     token, left = "", []

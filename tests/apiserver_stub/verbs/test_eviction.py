@@ -1,5 +1,5 @@
-"""Evictions on a real store: who may go, what a budget pays, what is refused and then changes nothing (document 1,
-Terminology: the eviction subresource triggers an API-initiated eviction).
+"""Evictions on a real store: who may go, what a budget pays, what is refused and then changes nothing
+(API-initiated eviction).
 """
 
 from typing import Any
@@ -78,7 +78,7 @@ async def test_who_is_going_already_is_free(api) -> None:
 
 @pytest.mark.parametrize("how", ["options", "query"])
 async def test_a_dry_run_takes_nothing_and_refuses_as_much(api, how: str) -> None:
-    """Document 1, Dry-run, rule 2."""
+    """API concepts, Dry-run, rule 2."""
     ran = await run(api)
     await allow(api, 1)
     url, body = (f"{PODS}/p/eviction", eviction(dryRun=["All"])) if how == "options" else (

@@ -9,8 +9,8 @@ import yaml
 
 from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.resource_info import ResourceInfo
 
 FILES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
 
@@ -21,12 +21,12 @@ def _documents(file: Path) -> Iterator[dict[str, Any]]:
             yield from document["items"] if document["kind"] == "List" else [document]
 
 
-def _kind(kinds: Kinds, document: dict[str, Any]) -> Kind:
+def _kind(kinds: Kinds, document: dict[str, Any]) -> ResourceInfo:
     of = (document["apiVersion"], document["kind"])
     return next(kind for kind in kinds.all() if (kind.api_version, kind.kind) == of)
 
 
-def _url(kind: Kind, metadata: dict[str, Any]) -> str:
+def _url(kind: ResourceInfo, metadata: dict[str, Any]) -> str:
     root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
     inner = f"/namespaces/{metadata.get('namespace', 'default')}" if kind.namespaced else ""
     return f"{root}{inner}/{kind.plural}"

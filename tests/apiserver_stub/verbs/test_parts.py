@@ -1,4 +1,4 @@
-"""Subresources that are an act on their object, a part of it, or somebody else's to answer (document 1, Terminology:
+"""Subresources that are an act on their object, a part of it, or somebody else's to answer (API concepts, Terminology:
 a subresource is a URI path below a resource).
 """
 

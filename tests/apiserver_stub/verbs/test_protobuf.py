@@ -59,7 +59,7 @@ async def stored(api: Any) -> list[str]:
 
 
 async def test_objects_are_read_as_their_json_is(api: Any, stored: list[str]) -> None:
-    """Document 1, Protobuf envelope, raw: the complete object."""
+    """API concepts, Protobuf envelope, raw: the complete object."""
     for path in stored:
         answer = await api("GET", path, accept=MEDIA_TYPE)
         assert answer.headers["content-type"] == MEDIA_TYPE
@@ -97,7 +97,7 @@ async def test_collections_of_any_size(api: Any, count: int) -> None:
 
 
 async def test_chunks_of_collections(api: Any) -> None:
-    """Document 1, Chunked listing, rule 2: `continue` and `remainingItemCount` are in the list's metadata."""
+    """API concepts, Chunked listing, rule 2: `continue` and `remainingItemCount` are in the list's metadata."""
     for name in "abc":
         await api.config(name)
     first = read((await api("GET", f"{CONFIGS}?limit=2", accept=MEDIA_TYPE)).data)
@@ -119,7 +119,7 @@ async def test_only_metadata(api: Any) -> None:
 
 
 async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
-    """Document 1, Watching: the same events as in JSON, each a message of its own."""
+    """API concepts, Watching: the same events as in JSON, each a message of its own."""
     await api.config("a")
     accept = f"{MEDIA_TYPE};stream=watch"
     url = f"{CONFIGS}?watch=1&timeoutSeconds=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
@@ -141,7 +141,7 @@ async def test_a_watch_tells_what_is_there_and_what_happens(api: Any) -> None:
 
 @pytest.mark.parametrize("view", ["", ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"])
 async def test_what_a_selector_loses_is_told_as_of_then(api: Any, view: str) -> None:
-    """Document 1, Watching: a DELETED event for a selector has the state last selected, as of the change."""
+    """API concepts, Watching: a DELETED event for a selector has the state last selected, as of the change."""
     await api.config("a", team="x")
     url = f"{CONFIGS}?watch=1&labelSelector=team=x&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch{view}")
@@ -183,7 +183,7 @@ async def test_a_watch_in_another_version_than_is_stored(api: Any) -> None:
 
 
 async def test_a_watch_that_cannot_go_on_ends_with_a_status(api: Any) -> None:
-    """Document 1, Watching: an ERROR event holds a `Status`."""
+    """API concepts, Watching: an ERROR event holds a `Status`."""
     url = f"{CONFIGS}?watch=1&resourceVersion={api.store.revision}"
     response = await api.send("GET", url, accept=f"{MEDIA_TYPE};stream=watch")
     for name in range(250):  # more than is kept

@@ -1,10 +1,10 @@
-"""Get and list on a store: what each resource version promises (document 1, Resource version semantics)."""
+"""Get and list on a store: what each resource version promises (API concepts, Resource version semantics)."""
 
 from typing import Any
 
 import pytest
 
-from apiserver_stub.verbs import tokens
+from apiserver_stub.verbs import continue_token
 from controller_manager.api import errors
 from controller_manager.base.clock import monotonic
 
@@ -128,8 +128,8 @@ async def test_a_token_of_a_revision_that_never_was_is_a_bad_request(api) -> Non
     await api.config("a")
     await api.config("b")
     token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
-    genuine = tokens.read(token, "")
-    forged = tokens.write(genuine._replace(revision=api.store.revision + 1))
+    genuine = continue_token.read(token, "")
+    forged = continue_token.write(genuine._replace(revision=api.store.revision + 1))
     for verb in ("GET", "DELETE"):
         with pytest.raises(errors.BadRequest, match="not one this server has given"):
             await api(verb, f"{CONFIGS}?limit=1&continue={forged}")

@@ -1,4 +1,4 @@
-"""Services on a real store: what they are given, what they keep, what others can't have (document 1, Dry-run, rule 4:
+"""Services on a real store: what they are given, what they keep, what others can't have (API concepts, Dry-run, rule 4:
 ports and addresses assigned to Services).
 """
 
@@ -116,7 +116,7 @@ async def test_what_can_t_be_had_is_refused(api, spec: dict[str, Any], field: st
 
 
 async def test_a_dry_run_is_given_what_it_does_not_keep(api) -> None:
-    """Document 1, Dry-run, rule 2."""
+    """API concepts, Dry-run, rule 2."""
     for _ in range(20):
         shown = await api.post(f"{SERVICES}?dryRun=All", service("a", type="NodePort"))
         assert shown["spec"]["clusterIP"]

@@ -35,7 +35,7 @@ async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
 
 @pytest.mark.virtual
 async def test_ages_move_on_while_an_object_stays(api) -> None:
-    """Document 1, Table representation."""
+    """API concepts, Table representation."""
     await api.config("a")
     first = await table(api, CONFIGS)
     kept = api.store.get("configmaps", "default/a").kept("table /v1")
@@ -60,7 +60,7 @@ async def test_a_change_makes_a_new_row(api) -> None:
 
 @pytest.mark.virtual
 async def test_watchers_share_rows_and_each_is_told_how_old_things_are_now(api) -> None:
-    """Document 1, Watching and Table representation."""
+    """API concepts, Watching and Table representation."""
     stream, other = await watch(api, CONFIGS), await watch(api, CONFIGS)
     made = await api.config("a")
     assert await told(stream) == await told(other) == ("ADDED", ["a", 1, "0s"])

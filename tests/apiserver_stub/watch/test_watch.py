@@ -11,8 +11,8 @@ import pytest
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.watch.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch.hub import Hub
-from apiserver_stub.watch.lines import PLAIN, Represent
 from apiserver_stub.watch.options import WatchOptions
 from apiserver_stub.watch.stream import Stream
 from controller_manager.api.selectors import FieldSelector, LabelSelector
@@ -51,7 +51,7 @@ class Cluster:
 
         return (await self.store.commit("pods", name, row.revision, encode, deleted=True)).revision
 
-    def watch(self, represent: Represent = PLAIN, **options: Any) -> "Seen":
+    def watch(self, represent: EventEncoder = PLAIN, **options: Any) -> "Seen":
         """Open a watch and read it until it ends."""
         stream = self.hub.open("pods", "v1", "Pod", WatchOptions(**options), represent)
         seen = Seen(stream)
@@ -378,14 +378,14 @@ async def test_a_long_backlog_lets_others_run(cluster: Cluster) -> None:
         assert len(seen) < 10
 
 
-def upper(converted: list[bytes]) -> Represent:
+def upper(converted: list[bytes]) -> EventEncoder:
     """A representation that notes its work."""
 
     def convert(data: bytes) -> bytes:
         converted.append(data)
         return json.dumps({**json.loads(data), "kind": "UPPER"}).encode()
 
-    return Represent("upper", convert)
+    return EventEncoder("upper", convert)
 
 
 async def test_a_line_is_made_once_per_representation_and_shared(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Objects the store holds but cannot read (document 1, States and transitions, and Delete options)."""
+"""Objects the store holds but cannot read (API concepts, States and transitions, and Delete options)."""
 
 import json
 import sqlite3
@@ -10,7 +10,7 @@ import pytest
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import flaw_of
+from apiserver_stub.store.row import decode_error_of
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import Cluster
 
@@ -57,7 +57,7 @@ async def broken(started: Any, backend: MemoryBackend) -> dict[str, Any]:
     ],
 )
 def test_what_an_object_is(data: bytes, sound: bool) -> None:
-    assert (flaw_of(data) == "") is sound
+    assert (decode_error_of(data) == "") is sound
 
 
 @pytest.mark.parametrize("gate", [(), (ON,)])

@@ -1,4 +1,4 @@
-"""Delete options in every medium, and of every kind of collection (document 1, Delete options)."""
+"""Delete options in every medium, and of every kind of collection (API concepts, Delete options)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Events are kept for a limited time (document 1, Event resource)."""
+"""Events are kept for a limited time (API concepts, Event resource)."""
 
 import asyncio
 from typing import Any

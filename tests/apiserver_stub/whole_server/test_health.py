@@ -1,4 +1,4 @@
-"""Which checks there are, and what fails them (document 1, Health check output and Health endpoints)."""
+"""Which checks there are, and what fails them (API concepts, Health check output and Health endpoints)."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ from apiserver_stub.flags import FLAGS
 from controller_manager.api.errors import TooManyRequests
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
-from controller_manager.serving import Site
+from controller_manager.serving import HTTPServer
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -76,7 +76,7 @@ async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServ
     for number in range(10):
         body = msgspec.json.encode({"metadata": {"name": f"a{number}"}, "data": {"a": "x" * 1_000_000}})
         assert (await api.handle(Request("POST", CONFIG_MAPS, body=body, certificate=ADMIN))).status == 201
-    site, loop = Site(api.handle, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    site, loop = HTTPServer(api.handle, "127.0.0.1", 0, None), asyncio.get_running_loop()
     await site.start()
     reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
     writer.write(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=5 HTTP/1.1\r\nhost: x\r\n".encode())

@@ -14,7 +14,7 @@ from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.catalog import AnySpec
 from controller_manager.base.clock import monotonic
-from controller_manager.controller import Change, Context, For, Informers, Mapped, Requeue, Spec
+from controller_manager.controller import Change, Context, ControllerSpec, For, Informers, Mapped, Requeue
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
@@ -50,13 +50,13 @@ class Fails(Works):
 def works(resource: Resource[Any] = PODS) -> tuple[AnySpec, list[str]]:
     seen: list[str] = []
     made = type("Seen", (Works,), {"seen": seen})
-    return Spec(name="well-controller", reconciler=made, options=Options, watches=(For(resource),)), seen
+    return ControllerSpec(name="well-controller", reconciler=made, options=Options, watches=(For(resource),)), seen
 
 
 def fails(broken: Callable[[], bool] = lambda: True) -> tuple[AnySpec, list[float]]:
     tries: list[float] = []
     made = type("Failing", (Fails,), {"tries": tries, "seen": [], "broken": staticmethod(broken)})
-    return Spec(name="ill-controller", reconciler=made, options=Options, watches=(For(NAMESPACES),)), tries
+    return ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(NAMESPACES),)), tries
 
 
 @asynccontextmanager
@@ -136,7 +136,7 @@ async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects()
 
     seen: list[str] = []
     made = type("Seen", (Works,), {"seen": seen})
-    spec = Spec(name="ill-controller", reconciler=made, options=Options, watches=(Mapped(PODS, keys),))
+    spec = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(Mapped(PODS, keys),))
     async with managing(specs=(spec,)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(70)
@@ -159,7 +159,7 @@ async def test_an_informer_that_is_refused_holds_up_only_who_needs_it(refusal: e
     refused = True
     well, seen = works()
     made = type("Seen", (Works,), {"seen": []})
-    other = Spec(name="ill-controller", reconciler=made, options=Options, watches=(For(SERVICES),))
+    other = ControllerSpec(name="ill-controller", reconciler=made, options=Options, watches=(For(SERVICES),))
     async with managing(specs=(other, well)) as (cluster, replica):
         replica.network.intercept(refuse)
         await cluster.client.create(PODS, builders.pod("a"))
@@ -179,8 +179,8 @@ async def test_two_controllers_that_clash_over_an_index_are_not_the_end_of_the_p
         return For(PODS, indexes={"by-node": lambda pod: (pod.spec.node_name,)})
 
     made = type("Seen", (Works,), {"seen": []})
-    first = Spec(name="first-controller", reconciler=made, options=Options, watches=(watch(),))
-    second = Spec(name="second-controller", reconciler=made, options=Options, watches=(watch(),))
+    first = ControllerSpec(name="first-controller", reconciler=made, options=Options, watches=(watch(),))
+    second = ControllerSpec(name="second-controller", reconciler=made, options=Options, watches=(watch(),))
     async with managing(specs=(first, second)) as (cluster, replica):
         await cluster.sleep(5)
         assert state(replica, "first-controller").phase is Phase.RUNNING
@@ -198,7 +198,7 @@ async def test_a_reconcile_that_never_ends_is_cancelled_at_a_stop_and_the_lease_
                 ends.append(key.name)
             return None
 
-    spec = Spec(name="ill-controller", reconciler=Endless, options=Options, watches=(For(PODS),))
+    spec = ControllerSpec(name="ill-controller", reconciler=Endless, options=Options, watches=(For(PODS),))
     async with managing(specs=(spec,)) as (cluster, replica):
         await cluster.client.create(PODS, builders.pod("a"))
         await cluster.sleep(3)

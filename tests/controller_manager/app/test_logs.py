@@ -24,7 +24,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.unhandled import unhandled
 from controller_manager.client import InProcessTransport
 from controller_manager.client.credentials import Credential
-from controller_manager.controller import Context, For, Spec
+from controller_manager.controller import Context, ControllerSpec, For
 from controller_manager.options import FlagError, FlagSet, Options
 from controller_manager.testing import FaultyNetwork
 
@@ -183,7 +183,9 @@ class Careless:
             raise RuntimeError(f"{len(password)} secrets, https://admin:{WORD}@registry") from error
 
 
-SPECS = (Spec(name="careless-controller", reconciler=Careless, options=NoOptions, watches=(For(NAMESPACES),)),)
+SPECS = (
+    ControllerSpec(name="careless-controller", reconciler=Careless, options=NoOptions, watches=(For(NAMESPACES),)),
+)
 
 
 @pytest.mark.virtual

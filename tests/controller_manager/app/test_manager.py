@@ -23,7 +23,7 @@ from controller_manager.app.manager import Ending, Manager
 from controller_manager.app.pages.controllers import page
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, InProcessTransport
-from controller_manager.controller import Context, For, Requeue, Spec
+from controller_manager.controller import Context, ControllerSpec, For, Requeue
 from controller_manager.controller.state import Phase
 from controller_manager.options import Int32, Options, flag
 from controller_manager.serving.listening import CannotListen
@@ -57,7 +57,7 @@ class Labeller:
 
 
 SPECS = (
-    Spec(
+    ControllerSpec(
         name="labelling-controller",
         reconciler=Labeller,
         options=LabelOptions,
@@ -215,7 +215,7 @@ async def test_what_runs_at_a_stop_is_finished_with_its_events_and_a_standby_is_
             await asyncio.sleep(2)
             return await super().reconcile(key)
 
-    specs = (Spec(name="slow-controller", reconciler=Slow, options=LabelOptions, watches=(For(PODS),)),)
+    specs = (ControllerSpec(name="slow-controller", reconciler=Slow, options=LabelOptions, watches=(For(PODS),)),)
     async with cluster() as (api, client, group):
         first = Replica(api, "first", group, specs=specs)
         await asyncio.sleep(1)
@@ -269,7 +269,7 @@ class Talkative:
 
 
 async def test_the_last_events_are_written_at_a_stop():
-    talkative = Spec(name="talkative-controller", reconciler=Talkative, options=Options, watches=(For(PODS),))
+    talkative = ControllerSpec(name="talkative-controller", reconciler=Talkative, options=Options, watches=(For(PODS),))
     async with cluster() as (api, client, group):
         flags = ("--leader-elect=false", "--kube-api-qps=1", "--kube-api-burst=1")
         only = Replica(api, "only", group, *flags, specs=(talkative,))
@@ -331,7 +331,7 @@ async def test_pages_are_for_those_whom_the_api_server_knows(tmp_path):
 async def test_the_start_interval_spaces_the_controllers():
     flags = flag_set(SPECS)
     more = tuple(
-        Spec(name=f"{name}-controller", reconciler=Labeller, options=LabelOptions, watches=(For(PODS),))
+        ControllerSpec(name=f"{name}-controller", reconciler=Labeller, options=LabelOptions, watches=(For(PODS),))
         for name in ("one", "two", "three")
     )
     async with cluster() as (api, _, group):

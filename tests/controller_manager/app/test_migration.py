@@ -10,14 +10,14 @@ from controller_manager.app.election import ElectionOptions
 from controller_manager.app.migration import MigrationOptions, Parts, divide
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import ConfigError
-from controller_manager.controller import Spec
+from controller_manager.controller import ControllerSpec
 from controller_manager.options import FlagSet, Options
 
 HEAD = "apiVersion: controllermanager.config.k8s.io/v1alpha1\nkind: LeaderMigrationConfiguration\n"
 
 
 def spec(name: str, *aliases: str) -> AnySpec:
-    return Spec(name=name, aliases=aliases, reconciler=_unused, watches=(), options=Options)
+    return ControllerSpec(name=name, aliases=aliases, reconciler=_unused, watches=(), options=Options)
 
 
 def _unused(*_: Any) -> Any:

@@ -10,7 +10,7 @@ import pytest
 from controller_manager import controller, framework
 from controller_manager.app.catalog import installed
 from controller_manager.app.program import author_program, manager_program
-from controller_manager.framework import PODS, For, Options, Spec, flag
+from controller_manager.framework import PODS, ControllerSpec, For, Options, flag
 from controller_manager.options import FlagError
 
 
@@ -18,8 +18,8 @@ class GreeterOptions(Options):
     greeting: str = flag("hello", "what pods are greeted with")
 
 
-def greeter(name: str = "greeter-controller", **more: Any) -> Spec[GreeterOptions]:
-    return Spec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)  # type: ignore[arg-type, return-value]
+def greeter(name: str = "greeter-controller", **more: Any) -> ControllerSpec[GreeterOptions]:
+    return ControllerSpec(name=name, reconciler=lambda *_: None, options=GreeterOptions, watches=(For(PODS),), **more)  # type: ignore[arg-type, return-value]
 
 
 def test_it_runs_its_own_controllers_alone() -> None:
@@ -63,14 +63,14 @@ def test_a_name_that_no_lease_can_have_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("other", [greeter(), greeter("other", aliases=("greeter-controller",))])
-def test_two_controllers_of_one_name_are_refused(other: Spec[Any]) -> None:
+def test_two_controllers_of_one_name_are_refused(other: ControllerSpec[Any]) -> None:
     with pytest.raises(ValueError, match="two controllers are called 'greeter-controller'"):
         author_program("greeter", (greeter(), other))
 
 
 PROGRAM = """
-from controller_manager.framework import PODS, For, Options, Spec, main
-SPEC = Spec(name="greeter-controller", reconciler=print, options=Options, watches=(For(PODS),))
+from controller_manager.framework import PODS, For, Options, ControllerSpec, main
+SPEC = ControllerSpec(name="greeter-controller", reconciler=print, options=Options, watches=(For(PODS),))
 main((SPEC,)[:{number}], name="greeter")
 """
 

@@ -17,7 +17,7 @@ from controller_manager.app.secure import ServingOptions, secure_site
 from controller_manager.client import ConfigError
 from controller_manager.options import FlagError, FlagSet
 from controller_manager.options.flag import flags_of
-from controller_manager.serving import CannotListen, Site, tls
+from controller_manager.serving import CannotListen, HTTPServer, tls
 from controller_manager.serving.trust import Trust
 
 AES, CHACHA = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
@@ -32,7 +32,7 @@ def flags(*argv: str) -> ServingOptions:
     return FlagSet(ServingOptions).parse(argv)[ServingOptions]
 
 
-def site(*argv: str, client_ca_file: str = "") -> Site | None:
+def site(*argv: str, client_ca_file: str = "") -> HTTPServer | None:
     trust = Trust()
     believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
     return secure_site(handle, flags(*argv), trust, "a-program")
@@ -45,7 +45,7 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serving(*argv: str) -> AsyncIterator[Site]:
+async def serving(*argv: str) -> AsyncIterator[HTTPServer]:
     given = argv if any(one.startswith("--secure-port") for one in argv) else (*argv, f"--secure-port={free_port()}")
     made = site(*given)
     assert made is not None
@@ -57,7 +57,7 @@ async def serving(*argv: str) -> AsyncIterator[Site]:
 
 
 async def visit(
-    site: Site,
+    site: HTTPServer,
     version: ssl.TLSVersion | None = None,
     name: str | None = None,
     host: str = "127.0.0.1",

@@ -26,10 +26,10 @@ async def test_whoever_borrows_gets_what_is_there_anyway() -> None:
     informers = Informers(object(), Runtime("test"))  # type: ignore[arg-type]
     informers.get(PODS, namespace="a")
     whole = informers.get(PODS)
-    assert informers.borrow(PODS.metadata_only()) is whole
-    assert informers.borrow(OTHER_VERSION) is whole
-    informers.give_back(whole)
-    informers.give_back(whole)
+    assert informers.acquire(PODS.metadata_only()) is whole
+    assert informers.acquire(OTHER_VERSION) is whole
+    informers.release(whole)
+    informers.release(whole)
     assert whole in tuple(informers)
 
 
@@ -38,29 +38,29 @@ async def test_what_is_there_for_borrowers_alone_ends_with_the_last_and_nobody_w
     informers = Informers(api.client(), Runtime("test"))
     async with Tasks() as tasks:
         tasks.start(informers.run(), name="informers")
-        first = informers.borrow(PODS.metadata_only())
-        assert informers.borrow(PODS.metadata_only()) is first
+        first = informers.acquire(PODS.metadata_only())
+        assert informers.acquire(PODS.metadata_only()) is first
         assert informers.required == ()
         assert informers.filling == (first,)
         await first.synced()
         assert informers.filling == ()
-        informers.give_back(first)
+        informers.release(first)
         assert tuple(informers) == (first,)
-        informers.give_back(first)
+        informers.release(first)
         assert tuple(informers) == ()
         asked = watching(api)
         await asyncio.sleep(4000)
         assert watching(api) == asked
-        again = informers.borrow(PODS.metadata_only())
+        again = informers.acquire(PODS.metadata_only())
         assert again is not first
-        informers.give_back(first)
+        informers.release(first)
         assert tuple(informers) == (again,)
 
 
 async def test_what_somebody_keeps_stays_when_borrowers_are_done(api: Any) -> None:
     informers = Informers(api.client(), Runtime("test"))
-    borrowed = informers.borrow(PODS)
+    borrowed = informers.acquire(PODS)
     assert informers.get(PODS) is borrowed
     assert informers.required == (borrowed,)
-    informers.give_back(borrowed)
+    informers.release(borrowed)
     assert tuple(informers) == (borrowed,)

@@ -17,7 +17,15 @@ from controller_manager.api.core import PODS
 from controller_manager.api.errors import InternalError
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
-from controller_manager.client import Client, ClientConfig, ConfigError, HttpTransport, TransportError, answer, http
+from controller_manager.client import (
+    Client,
+    ClientConfig,
+    ConfigError,
+    HttpTransport,
+    TransportError,
+    http,
+    response_parser,
+)
 from controller_manager.client.config import ExecPlugin, Identity
 from controller_manager.client.credentials import Credential
 from controller_manager.client.kubeconfig import in_cluster
@@ -235,7 +243,7 @@ async def test_silence_ends_a_request_and_the_opening_of_a_watch(backend: Any, c
         return web.Response()
 
     backend.handler = silent
-    async with transport(config, silence=0.05) as sender:
+    async with transport(config, read_timeout=0.05) as sender:
         with pytest.raises(TransportError, match="timed out"):
             await sender.send(GET)
         with pytest.raises(TransportError, match="timed out"):
@@ -256,7 +264,7 @@ async def test_a_watch_streams_long_lines_and_outlives_silence(backend: Any, con
         return response
 
     backend.handler = handler
-    async with transport(config, silence=0.5) as sender:
+    async with transport(config, read_timeout=0.5) as sender:
         names = [event.object.metadata.name async for event in Client(sender).watch(PODS)]
     assert names == ["a", "b" * 3_000_000]
 
@@ -346,7 +354,7 @@ async def test_a_body_that_ends_early_is_a_transport_error(backend: Any, config:
 async def test_an_endless_body_is_given_up(
     backend: Any, config: ClientConfig, monkeypatch: pytest.MonkeyPatch, status: int, query: Any
 ) -> None:
-    for module in (http, answer):
+    for module in (http, response_parser):
         monkeypatch.setattr(module, "LARGEST_BODY", 1_000_000)
 
     async def endless(request: web.BaseRequest) -> web.StreamResponse:
@@ -402,7 +410,7 @@ async def test_siblings_share_connections_but_no_credentials(
     certificate, key = authority.issue("the process")
     process = Identity(certificate=certificate, key=key, token="process")
     async with transport(replace(config, identity=process)) as first:
-        siblings = [first.acting_as(holder("one")), first.acting_as(holder("two"))]
+        siblings = [first.with_credentials(holder("one")), first.with_credentials(holder("two"))]
         for sender in (first, *siblings, first):
             await sender.send(GET)
         for one in siblings:
@@ -427,7 +435,7 @@ async def test_the_last_to_close_closes_the_connections(backend: Any, config: Cl
 
     backend.handler = handler
     first = HttpTransport(config)
-    second = first.acting_as(nothing)
+    second = first.with_credentials(nothing)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
         running = group.create_task(fails(second.send(GET)))
         await asked.wait()

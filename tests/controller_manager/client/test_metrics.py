@@ -75,8 +75,8 @@ async def test_shared_connections_are_told_from_new_ones() -> None:
     async def obtain(_: float) -> Credential:
         return Credential(token="x")
 
-    first = HttpTransport(CONFIG, lent=Connections(CONFIG, Limits(), metrics))
-    second = first.acting_as(obtain)
+    first = HttpTransport(CONFIG, shared=Connections(CONFIG, Limits(), metrics))
+    second = first.with_credentials(obtain)
     calls = "rest_client_transport_create_calls_total"
     assert registry.get_sample_value(calls, {"result": "miss"}) == 1
     assert registry.get_sample_value(calls, {"result": "hit"}) == 1

@@ -14,9 +14,9 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cache import Change, Informers
 from controller_manager.client import Write
-from controller_manager.controller.consistency import Echoes, note_write, noting_writes, when_seen
+from controller_manager.controller.consistency import OwnWrites, note_write, noting_writes, when_seen
 from controller_manager.controller.spec import For, Mapped
-from controller_manager.controller.watches import Feed
+from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
 from controller_manager.work.loop import LONGEST_SETTLE
 
@@ -99,7 +99,7 @@ async def test_an_informer_that_may_not_hear_of_a_write_is_not_waited_for(api: A
 
 async def test_a_feed_that_has_ended_hears_no_more(api: Any) -> None:
     async with synced(api) as informers:
-        feed = Feed([For(PODS)], informers, Options(), lambda *_, after: None)
+        feed = EventHandler([For(PODS)], informers, Options(), lambda *_, after: None)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
             await asyncio.sleep(1)
@@ -126,7 +126,7 @@ def pod(version: str, uid: str = "one") -> Pod:
     ],
 )
 async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, is_one: bool) -> None:
-    echoes = Echoes(frozenset({"pods"}))
+    echoes = OwnWrites(frozenset({"pods"}))
     echoes.expect(write)
     await asyncio.sleep(after)
     assert echoes.is_one(PODS, change) is is_one
@@ -134,7 +134,7 @@ async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, 
 
 
 async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
-    echoes = Echoes(frozenset({"pods"}))
+    echoes = OwnWrites(frozenset({"pods"}))
     for number in range(100):
         echoes.expect(Write(PODS, Key("a", str(number)), "5"))
         await asyncio.sleep(1)
@@ -144,10 +144,10 @@ async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
 @pytest.mark.parametrize("echoes", [True, False])
 async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bool) -> None:
     woken: list[str] = []
-    own = Echoes(frozenset({"pods"}))
+    own = OwnWrites(frozenset({"pods"}))
     async with synced(api) as informers:
         watch = Mapped(PODS, lambda _, change: (change.object.metadata.resource_version,), echoes=echoes)
-        feed = Feed([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_one)
+        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_one)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
             own.expect(Write(PODS, KEY, "101"))
@@ -160,10 +160,10 @@ async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bo
 
 async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_run_ends(api: Any) -> None:
     woken: list[Any] = []
-    own = Echoes(frozenset({"pods"}))
+    own = OwnWrites(frozenset({"pods"}))
     async with synced(api) as informers:
         watch = Mapped(PODS, lambda _, change: (change.key, change.key), echoes=False)
-        feed = Feed([watch], informers, Options(), lambda key, *_, after: woken.append(key), own.is_one)
+        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(key), own.is_one)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
             for answered in (True, False):

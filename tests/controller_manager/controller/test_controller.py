@@ -12,11 +12,22 @@ from hypothesis import strategies as st
 
 from controller_manager.api.core import ENDPOINTS, PODS, SERVICES, Endpoints, Pod
 from controller_manager.api.model import ObjectMeta
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client.events import EventWriter
-from controller_manager.controller import Change, Context, For, Informers, Key, Mapped, Owned, Requeue, Spec, Watch
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    Owned,
+    Requeue,
+    Watch,
+)
 from controller_manager.controller.build import Controller
 from controller_manager.controller.state import Phase
 from controller_manager.options import Options
@@ -53,7 +64,7 @@ class Process:
                 outcome: Requeue | None = await reconcile(self._context, key)
                 return outcome
 
-        spec = Spec(name=name, reconciler=Simple, watches=watches, options=Options, workers=lambda _: workers)
+        spec = ControllerSpec(name=name, reconciler=Simple, watches=watches, options=Options, workers=lambda _: workers)
         log = self.runtime.log(name)
         context = Context(self.client, self.informers, self.events.recorder(name), log, self.runtime)
         return Controller(spec, context, Options(), self.metrics)
@@ -309,16 +320,16 @@ def test_whatever_happens_the_wanted_state_comes_about(make_api: Any, seed: int)
         controller = process.controller(mirror, *watches, workers=3)
 
         async def slow_and_sometimes_lost(_: Any, __: Any = None) -> None:
-            await asyncio.sleep(chance().uniform(0, 0.2))
-            if chance().uniform(0, 1) < 0.1:
+            await asyncio.sleep(random_source().uniform(0, 0.2))
+            if random_source().uniform(0, 1) < 0.1:
                 raise OSError("lost")
 
         api.before = api.after = slow_and_sometimes_lost
         async with running(process, controller):
             for _ in range(60):
-                await asyncio.sleep(chance().uniform(0, 3))
-                path = SERVICE.format("abc"[int(chance().uniform(0, 3))])
-                dice = chance().uniform(0, 1)
+                await asyncio.sleep(random_source().uniform(0, 3))
+                path = SERVICE.format("abc"[int(random_source().uniform(0, 3))])
+                dice = random_source().uniform(0, 1)
                 if dice < 0.1:
                     api.hang_up()
                 elif dice < 0.15:

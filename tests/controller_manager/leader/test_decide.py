@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controller_manager.api.coordination import Lease, LeaseSpec
-from controller_manager.leader.decide import Move, Seen, Terms, decide, observe
+from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
 from controller_manager.leader.record import Record, held, read, released
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -18,18 +18,18 @@ def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) ->
 @pytest.mark.parametrize(
     ("seen", "move"),
     [
-        (Seen(), Move.CREATE),
-        (Seen(None, "other", until=99.0), Move.CREATE),
-        (Seen(None, "other", until=101.0), Move.WAIT),
-        (Seen(None, "me", until=101.0), Move.CREATE),
-        (Seen(record(""), "", until=99.0), Move.TAKE),
-        (Seen(record("me"), "me", until=101.0), Move.RENEW),
-        (Seen(record("me"), "me", until=99.0), Move.RENEW),
-        (Seen(record(), "other", until=100.1), Move.WAIT),
-        (Seen(record(), "other", until=100.0), Move.TAKE),
+        (Seen(), Action.CREATE),
+        (Seen(None, "other", until=99.0), Action.CREATE),
+        (Seen(None, "other", until=101.0), Action.WAIT),
+        (Seen(None, "me", until=101.0), Action.CREATE),
+        (Seen(record(""), "", until=99.0), Action.TAKE),
+        (Seen(record("me"), "me", until=101.0), Action.RENEW),
+        (Seen(record("me"), "me", until=99.0), Action.RENEW),
+        (Seen(record(), "other", until=100.1), Action.WAIT),
+        (Seen(record(), "other", until=100.0), Action.TAKE),
     ],
 )
-def test_the_table(seen: Seen, move: Move) -> None:
+def test_the_table(seen: Seen, move: Action) -> None:
     assert decide("me", seen, 100.0) is move
 
 
@@ -47,7 +47,7 @@ def test_a_term_is_as_long_as_its_holder_said() -> None:
 def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
     seen = observe(Seen(), record(), 50.0)
     assert observe(seen, None, 51.0) == Seen(None, "other", 65.0)
-    assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is Move.TAKE
+    assert decide("me", observe(seen, record("", seconds=1), 51.0), 51.0) is Action.TAKE
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_deleted_lease_ends_no_term_and_a_released_one_does() -> None:
 )
 def test_terms_that_can_not_work_are_refused(lease: float, renew: float, retry: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        Terms(lease, renew, retry)
+        LeaseTimings(lease, renew, retry)
 
 
 def test_taking_counts_a_transition_and_renewing_does_not() -> None:
@@ -94,5 +94,5 @@ def test_leases_as_client_go_leaves_them_are_understood() -> None:
         b'"renewTime":"2026-11-20T20:27:54.531000Z"}'
     )
     free = Lease.decode(b'{"metadata":{"name":"manager","namespace":"kube-system"},"spec":%s}' % spec)
-    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is Move.TAKE
+    assert decide("b", observe(Seen(), read(free), 100.0), 100.0) is Action.TAKE
     assert held(free, "b", 15, NOON).spec.lease_transitions == 5

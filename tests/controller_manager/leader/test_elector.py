@@ -20,7 +20,7 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.leader import Elector, FencedTransport, LeaderMetrics, LeadershipLost, Terms, identity
+from controller_manager.leader import Elector, FencedTransport, LeaderMetrics, LeadershipLost, LeaseTimings, identity
 from controller_manager.testing.virtual import run
 
 pytestmark = pytest.mark.virtual
@@ -34,7 +34,7 @@ class Candidate:
 
     acting: set[str]
 
-    def __init__(self, api: Any, name: str, acting: set[str], terms: Terms | None = None) -> None:
+    def __init__(self, api: Any, name: str, acting: set[str], terms: LeaseTimings | None = None) -> None:
         self.name = name
         self.acting = acting
         self.cut = False
@@ -46,7 +46,7 @@ class Candidate:
         self.lost = ""
         metrics = LeaderMetrics(self.runtime.registry)
         client = Client(InProcessTransport(self.send))
-        self.elector = Elector(client, KEY, name, terms or Terms(), self.runtime, metrics)
+        self.elector = Elector(client, KEY, name, terms or LeaseTimings(), self.runtime, metrics)
 
     async def send(self, request: Request) -> Response:
         if self.cut:

@@ -24,7 +24,7 @@ class Readers:
 
     async def end(self, caller: str, size: int = 10) -> None:
         self.reading.remove(caller)
-        self.budget.give_back(caller, size)
+        self.budget.release(caller, size)
         await asyncio.sleep(0.01)
 
     async def _take(self, caller: str, size: int) -> None:
@@ -92,9 +92,9 @@ async def test_who_leaves_while_waiting_leaves_nothing_behind():
         await asyncio.sleep(0)
         early.cancel()
         await asyncio.sleep(0)
-        budget.give_back("a", 10)
+        budget.release("a", 10)
         late.cancel()  # it has been let in just now
     for _ in range(3):
-        budget.give_back("a", 10)
+        budget.release("a", 10)
     assert budget.held == 0
     await budget.take("a", 40)

@@ -20,7 +20,7 @@ HOME = "127.0.0.1"
 
 
 def client(
-    version: ssl.TLSVersion | None = None, pair: tls.Pair | None = None, folder: Path | None = None
+    version: ssl.TLSVersion | None = None, pair: tls.KeyPair | None = None, folder: Path | None = None
 ) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -74,7 +74,7 @@ class Files:
         self.cert_file, self.key_file = folder / f"{name}.crt", folder / f"{name}.key"
         self.source = FilePair(self.cert_file, self.key_file)
 
-    def write(self, common_name: str, *hosts: str) -> tls.Pair:
+    def write(self, common_name: str, *hosts: str) -> tls.KeyPair:
         pair = tls.issue(CA, common_name, hosts=hosts)
         pair.write(self.cert_file, self.key_file)
         return pair
@@ -256,7 +256,7 @@ class Counted:
         self.reads = 0
         self._pair = tls.issue(CA, "one", hosts=["one"])
 
-    def read(self) -> tls.Pair:
+    def read(self) -> tls.KeyPair:
         self.reads += 1
         return self._pair
 

@@ -18,7 +18,7 @@ from controller_manager.serving.pairs import FilePair, SelfSigned
 HOSTS = ("localhost", "127.0.0.1")
 
 
-def made(folder: Path | None, *hosts: str) -> tls.Pair:
+def made(folder: Path | None, *hosts: str) -> tls.KeyPair:
     return SelfSigned("manager", hosts or HOSTS, folder).read()
 
 
@@ -79,10 +79,10 @@ def test_no_secret_is_shown_by_mistake():
     assert b"PRIVATE KEY" in pair.key
 
 
-def rsa_pair() -> tls.Pair:
+def rsa_pair() -> tls.KeyPair:
     key = rsa.generate_private_key(65537, 2048)
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "theirs")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, utc_now(), utc_now() + timedelta(days=1))
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("theirs")]), critical=False)
     certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-    return tls.Pair(certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return tls.KeyPair(certificate, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import Site, tls
+from controller_manager.serving import HTTPServer, tls
 
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 
@@ -38,7 +38,7 @@ class Visit:
 @asynccontextmanager
 async def visiting(*, secured: bool = False) -> AsyncIterator[Visit]:
     context = tls.context_of(tls.issue(tls.make_ca("ca"), "server")) if secured else None
-    site = Site(answer_slowly, "127.0.0.1", 0, context)
+    site = HTTPServer(answer_slowly, "127.0.0.1", 0, context)
     await site.start()
     visit = Visit(*await asyncio.open_connection("127.0.0.1", site.port))
     try:
@@ -136,7 +136,7 @@ async def test_who_takes_nothing_is_cut_off_in_time(stream, seconds):
     async def answer(_: Request) -> Response:
         return Response(200, {}, stream())
 
-    site, loop = Site(answer, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    site, loop = HTTPServer(answer, "127.0.0.1", 0, None), asyncio.get_running_loop()
     await site.start()
     _, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
     writer.write(HEAD + b"\r\n")

@@ -13,8 +13,8 @@ import uvloop
 
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import Site
-from controller_manager.serving.site import Limits
+from controller_manager.serving import HTTPServer
+from controller_manager.serving.http_server import Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 
@@ -56,8 +56,8 @@ async def _endless() -> AsyncIterator[bytes]:
 
 
 @contextlib.asynccontextmanager
-async def serving(handler: Any, **limits: int) -> AsyncIterator[Site]:
-    site = Site(handler, "127.0.0.1", 0, None, limits=Limits(**limits))
+async def serving(handler: Any, **limits: int) -> AsyncIterator[HTTPServer]:
+    site = HTTPServer(handler, "127.0.0.1", 0, None, limits=Limits(**limits))
     await site.start()
     try:
         yield site
@@ -66,7 +66,7 @@ async def serving(handler: Any, **limits: int) -> AsyncIterator[Site]:
 
 
 @contextlib.asynccontextmanager
-async def visit(site: Site, say: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def visit(site: HTTPServer, say: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection whose client has said something, and takes little at a time."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -11,7 +11,7 @@ from controller_manager.serving import tls
 from controller_manager.serving.files import write_atomically
 
 
-def subject(pair: tls.Pair) -> list[str]:
+def subject(pair: tls.KeyPair) -> list[str]:
     return [str(one.value) for one in x509.load_pem_x509_certificate(pair.certificate).subject]
 
 

@@ -9,7 +9,7 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import TransportError
-from controller_manager.controller import Context, For, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, UnsettledError, builders
 
@@ -39,9 +39,11 @@ class Slow(Restless):
         return None
 
 
-def spec(reconciler: type[Restless]) -> Spec[Options]:
-    may = (Rule(("",), ("pods",), ("get", "patch")),)
-    return Spec(name="test-controller", reconciler=reconciler, options=Options, watches=(For(PODS),), rbac=may)
+def spec(reconciler: type[Restless]) -> ControllerSpec[Options]:
+    may = (PolicyRule(("",), ("pods",), ("get", "patch")),)
+    return ControllerSpec(
+        name="test-controller", reconciler=reconciler, options=Options, watches=(For(PODS),), rbac=may
+    )
 
 
 @pytest.mark.parametrize("crash", [True, False])

@@ -8,15 +8,15 @@ import pytest
 from controller_manager.api.core import ENDPOINTS, PODS, SERVICES
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.api.resource import Key
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
-from controller_manager.controller import Context, For, GiveUp, Requeue, Rule, Spec
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, ManagerFailedError, blocking, builders
 
 pytestmark = pytest.mark.virtual
 
-MAY = (Rule(("",), ("pods",), ("get", "list", "watch", "create", "update", "patch")),)
+MAY = (PolicyRule(("",), ("pods",), ("get", "list", "watch", "create", "update", "patch")),)
 
 
 class Author:
@@ -50,12 +50,12 @@ class Lost(Author):
 
 class Patient(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        raise GiveUp("there is nothing to be done")
+        raise TerminalError("there is nothing to be done")
 
 
 class Unlucky(Author):
     async def reconcile(self, key: Key) -> Requeue | None:
-        raise ServiceUnavailable("not now") if chance().uniform(0, 1) < 0.5 else TransportError("nobody there")
+        raise ServiceUnavailable("not now") if random_source().uniform(0, 1) < 0.5 else TransportError("nobody there")
 
 
 class Recovering(Author):
@@ -87,8 +87,10 @@ class Crashing(Author):
         raise ZeroDivisionError("made wrong")
 
 
-def spec(reconciler: type[Author]) -> Spec[Options]:
-    return Spec(name="author-controller", reconciler=reconciler, options=Options, watches=(For(PODS),), rbac=MAY)
+def spec(reconciler: type[Author]) -> ControllerSpec[Options]:
+    return ControllerSpec(
+        name="author-controller", reconciler=reconciler, options=Options, watches=(For(PODS),), rbac=MAY
+    )
 
 
 async def start(cluster: Cluster, reconciler: type[Author], **more: Any) -> Any:

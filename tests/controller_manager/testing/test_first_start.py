@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller_manager.api.core import NAMESPACES, PODS
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 from controller_manager.testing import Cluster, builders, first_start, run
 
 FLAGS = ("--service-cluster-ip-range=10.0.0.0/24",)
@@ -18,7 +18,7 @@ async def live(flags: tuple[str, ...] = FLAGS) -> tuple[Any, ...]:
         made = await cluster.client.create(PODS, builders.pod("p"))
         records = list(cluster._log._records.values())
         events = [event async for event in cluster.client.watch(NAMESPACES, resource_version="1", timeout=1)]
-        return made.metadata.uid, records, events, chance().token(), asyncio.get_running_loop().time()
+        return made.metadata.uid, records, events, random_source().token(), asyncio.get_running_loop().time()
 
 
 @pytest.fixture(autouse=True)

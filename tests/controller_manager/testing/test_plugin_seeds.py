@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller_manager.base.chance import chance
+from controller_manager.base.random import random_source
 
 
 @pytest.fixture(scope="module")
@@ -12,6 +12,6 @@ def drawn() -> list[float]:
 
 @pytest.mark.virtual(seeds=3)
 async def test_each_seed_draws_something_else(drawn: list[float]) -> None:
-    number = chance().uniform(0, 1)
+    number = random_source().uniform(0, 1)
     assert number not in drawn
     drawn.append(number)

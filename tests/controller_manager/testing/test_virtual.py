@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from controller_manager.base import chance, clock
+from controller_manager.base import clock, random
 from controller_manager.testing.virtual import AllBlockedError, run
 
 
@@ -51,7 +51,7 @@ def test_all_blocked_is_an_error_that_names_the_tasks() -> None:
 
 def test_a_seed_replays() -> None:
     async def draw() -> tuple[str, str, float]:
-        source = chance.chance()
+        source = random.random_source()
         return source.uid(), source.suffix(), source.uniform(1, 2)
 
     assert run(draw(), seed=7) == run(draw(), seed=7)

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from controller_manager.api import errors
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
-from controller_manager.work import ControlLoop, GiveUp, Priority, Requeue, WorkMetrics
+from controller_manager.work import ControlLoop, Priority, Requeue, TerminalError, WorkMetrics
 
 pytestmark = pytest.mark.virtual
 
@@ -127,7 +127,7 @@ async def test_a_conflict_is_tried_again_and_is_no_error() -> None:
 
 
 async def test_give_up_waits_for_a_change() -> None:
-    async with running(Bench(GiveUp("no such port"))) as bench:
+    async with running(Bench(TerminalError("no such port"))) as bench:
         bench.loop.add("a")
         await asyncio.sleep(5000)
         assert len(bench.runs) == 1

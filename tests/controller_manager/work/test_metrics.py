@@ -9,7 +9,7 @@ from controller_manager.base.log import get_logger
 from controller_manager.base.metric_rules import Rules
 from controller_manager.base.registry import Registry
 from controller_manager.base.tasks import Tasks
-from controller_manager.work import ControlLoop, GiveUp, Requeue, WorkMetrics
+from controller_manager.work import ControlLoop, Requeue, TerminalError, WorkMetrics
 
 pytestmark = pytest.mark.virtual
 
@@ -31,7 +31,7 @@ class Bench:
         self.seen.add(key)
         if key == "later":
             return Requeue(1.0)
-        raising = {"gone": GiveUp("it is gone"), "conflict": errors.Conflict("changed"), "bad": ValueError("no")}
+        raising = {"gone": TerminalError("it is gone"), "conflict": errors.Conflict("changed"), "bad": ValueError("no")}
         if key in raising:
             raise raising[key]
         return None

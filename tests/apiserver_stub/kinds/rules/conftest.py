@@ -10,8 +10,8 @@ import yaml
 
 from apiserver_stub.kinds.clean import clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.kind import Kind
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
 
@@ -32,7 +32,7 @@ class Judge:
     def names(self) -> list[str]:
         return list(self._good)
 
-    def kind(self, name: str) -> Kind:
+    def kind(self, name: str) -> ResourceInfo:
         return self._kinds[name]
 
     def tree(self, name: str, changes: Mapping[str, Any]) -> Tree:

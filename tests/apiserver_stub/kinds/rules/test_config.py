@@ -206,7 +206,7 @@ SAID = ("action", "reason", "type", "reportingController", "reportingInstance")
     ],
 )
 def test_events(judge: Any, kind: str, changes: Any, causes: list[tuple[str, str]]) -> None:
-    """Document 1, Event resource: what new events say, and within which limits."""
+    """API concepts, Event resource: what new events say, and within which limits."""
     assert judge(kind, changes) == sorted(causes)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.kind import Kind
+from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
@@ -26,7 +26,7 @@ for line in (Path(__file__).parent / "recorded.jsonl").read_text().replace("~", 
     RECORDED[name].append(row)
 
 
-def said(kind: Kind, tree: Tree) -> tuple[list[list[str]], int]:
+def said(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
     """Fields with reasons, and the number of warnings, of a new object in its normal form and with its defaults."""
     warnings = warnings_of(kind, tree, None)
     tree["metadata"] |= {"uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z"}

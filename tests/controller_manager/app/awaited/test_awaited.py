@@ -2,10 +2,10 @@
 
 import pytest
 
-from controller_manager.app.awaited import AWAITED
 from controller_manager.app.catalog import installed
 from controller_manager.app.flags import flag_set
 from controller_manager.app.known import KNOWN
+from controller_manager.app.unimplemented import AWAITED
 from controller_manager.options import FlagError
 from controller_manager.options.flag import flags_of
 

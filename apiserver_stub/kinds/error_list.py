@@ -1,0 +1,95 @@
+"""What validation finds, collected as causes in the terse forms clients know; a path becomes text only here."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.errors import Cause
+
+IMMUTABLE = "field is immutable"
+MOST = 1000
+"""How many problems of one object are collected; beyond, nobody could tell them apart."""
+_LONGEST = 300
+
+# Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
+FieldPath = tuple[Any, str | int] | None
+
+
+class ErrorList:
+    """Collects the problems of one object; one method per reason."""
+
+    __slots__ = ("causes",)
+
+    def __init__(self) -> None:
+        self.causes: list[Cause] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether no more are collected, so that nobody has to look on."""
+        return len(self.causes) >= MOST
+
+    def required(self, at: FieldPath, why: str = "") -> None:
+        """A value is missing."""
+        self._add("Required", at, f"Required value: {why}" if why else "Required value")
+
+    def invalid(self, at: FieldPath, value: Any, why: str) -> None:
+        """A value breaks a rule."""
+        self._add("Invalid", at, f"Invalid value: {shown(value)}: {why}")
+
+    def duplicate(self, at: FieldPath, value: Any, why: str = "") -> None:
+        """A value that must be unique occurs twice."""
+        self._add("Duplicate", at, f"Duplicate value: {shown(value)}{why and ': '}{why}")
+
+    def forbidden(self, at: FieldPath, why: str) -> None:
+        """A value may not be there, or not be changed."""
+        self._add("Forbidden", at, f"Forbidden: {why}")
+
+    def unsupported(self, at: FieldPath, value: Any, allowed: Iterable[str]) -> None:
+        """A value is none of the allowed ones."""
+        listed = ", ".join(shown(word) for word in allowed)
+        self._add("NotSupported", at, f"Unsupported value: {shown(value)}: supported values: {listed}")
+
+    def not_found(self, at: FieldPath, value: Any) -> None:
+        """A value names something that is not there."""
+        self._add("NotFound", at, f"Not found: {shown(value)}")
+
+    def too_long(self, at: FieldPath, limit: int, unit: str = "bytes") -> None:
+        """A value is too big."""
+        self._add("TooLong", at, f"Too long: may not be more than {limit} {unit}")
+
+    def too_many(self, at: FieldPath, count: int, limit: int) -> None:
+        """A list has too many items."""
+        self._add("TooMany", at, f"Too many: {count}: must have at most {limit} items")
+
+    def _add(self, reason: str, at: FieldPath, message: str) -> None:
+        if len(self.causes) < MOST:
+            self.causes.append(Cause(reason=f"FieldValue{reason}", message=message, field=render(at)))
+
+
+def place(path: str) -> FieldPath:
+    """The place a dotted path leads to."""
+    at: FieldPath = None
+    for part in path.split("."):
+        at = (at, part)
+    return at
+
+
+def key(name: str) -> str:
+    """The last part of a place in a map."""
+    return f"[{name}]" if len(name) <= _LONGEST else f"[{name[:_LONGEST]}...]"
+
+
+def render(at: FieldPath) -> str:
+    """A place as messages show it: `spec.containers[0].image`, `data[app.conf]`."""
+    parts: list[str] = []
+    while at is not None:
+        at, part = at
+        parts.append(f"[{part}]" if isinstance(part, int) else part if part.startswith("[") else f".{part}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: JSON, cut when long."""
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

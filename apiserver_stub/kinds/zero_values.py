@@ -1,0 +1,97 @@
+"""The fields an object of its type always has, filled in by functions made from a schema."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from apiserver_stub.kinds.schema import Schema
+
+# Changes a value in place. Doing it twice changes nothing more.
+Fill = Callable[[Any], None]
+_FEW = 3  # names are looked for one by one; of more it is cheaper to see what an object has
+
+
+def leave(_value: Any) -> None:
+    """What fills where no field is always there."""
+
+
+def filler(node: "Schema") -> Fill:
+    """What gives all objects in a value that fits `node` the fields that are always there; `leave` without any."""
+    elements = node.items or node.values
+    if elements is not None:
+        return leave if elements.fill is leave else _each(elements.fill, _only(elements))
+    always = {name: field.default for name, field in node.fields.items() if field.default is not None}
+    inner = {name: field.fill for name, field in node.fields.items() if field.fill is not leave}
+    if not always:
+        return _inner(inner)
+    return _both(always, inner) if inner else _absent(always)
+
+
+def _only(node: "Schema") -> str | None:
+    """The one field below which anything is always there; None when there are several, or some in the object itself."""
+    if node.items or node.values or any(field.default is not None for field in node.fields.values()):
+        return None
+    inner = [name for name, field in node.fields.items() if field.fill is not leave]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _each(fill: Fill, only: str | None) -> Fill:
+    def fill_each(elements: Any) -> None:
+        for element in elements.values() if type(elements) is dict else elements:
+            if only is None or only in element:
+                fill(element)
+
+    return fill_each
+
+
+def _both(always: Mapping[str, Any], inner: Mapping[str, Fill]) -> Fill:
+    names, fills = tuple(always.items()), tuple(inner.items())
+    fill_inner = _of_many(inner) if len(inner) > _FEW else None
+
+    def fill_both(tree: Any) -> None:
+        for name, empty in names:
+            if name not in tree:
+                tree[name] = empty.copy() if type(empty) in (list, dict) else empty
+        if fill_inner is not None:
+            fill_inner(tree)
+            return
+        for name, fill in fills:
+            if name in tree:
+                fill(tree[name])
+
+    return fill_both
+
+
+def _absent(always: Mapping[str, Any]) -> Fill:
+    names = tuple(always.items())
+
+    def fill_absent(tree: Any) -> None:
+        for name, empty in names:
+            if name not in tree:
+                tree[name] = empty.copy() if type(empty) in (list, dict) else empty
+
+    return fill_absent
+
+
+def _inner(inner: Mapping[str, Fill]) -> Fill:
+    if not inner:
+        return leave
+    if len(inner) > _FEW:
+        return _of_many(inner)
+    fills = tuple(inner.items())
+
+    def fill_inner(tree: Any) -> None:
+        for name, fill in fills:
+            if name in tree:
+                fill(tree[name])
+
+    return fill_inner
+
+
+def _of_many(inner: Mapping[str, Fill]) -> Fill:
+    def fill_inner(tree: Any) -> None:
+        for name, value in tree.items():
+            if name in inner:
+                inner[name](value)
+
+    return fill_inner

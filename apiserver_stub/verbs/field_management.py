@@ -1,0 +1,94 @@
+"""Field management: who writes, and what that does to `metadata.managedFields` (KEP-555)."""
+
+from collections.abc import Callable
+from functools import partial
+
+from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
+from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.trees import get_in, put_in
+from apiserver_stub.patch.managed_fields import UPDATE, Entries, FieldManager, accepted, updated
+from apiserver_stub.patch.typed import Changes
+from apiserver_stub.patch.versions import Comparison, Versions, tracked
+from apiserver_stub.verbs.scope import RequestScope
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+
+# Gives a changed object its record of owners; the second object is the state before.
+ManageFields = Callable[[Tree, Tree], None]
+
+_UNKNOWN = "unknown"
+_RECORD = "managedFields"
+
+
+def manage_new_fields(scope: RequestScope, call: APIRequest, tree: Tree, time: str) -> None:
+    """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
+    what the object does not have yet.
+    """
+    author, versions = field_manager_of(call), Versions(scope.kinds, call.kind)
+    said = writable(tree, call.kind.strategy, "")
+    if named := accepted(managed_fields_of(tree), []):
+        put_managed_fields(tree, updated(named, author, partial(_born_in, versions, said), time))
+        return
+    fields = versions.own.typed.born(tracked(said))
+    put_managed_fields(tree, [author.entry_in_order(fields, time)] if fields else [])
+
+
+def _born_in(versions: Versions, tree: Tree, api_version: str) -> Changes | None:
+    """All fields of a new object, seen in a version; None when there is no such version."""
+    version = versions.find(api_version)
+    return None if version is None else Changes(version.typed.born(tracked(version.into(tree))) or None, None)
+
+
+def manage_changed_fields(scope: RequestScope, call: APIRequest, new: Tree, old: Tree) -> None:
+    """Record that the caller owns what it changed. Objects that have no record get none by being changed."""
+    author = field_manager_of(call)
+    sent = new["metadata"].get(_RECORD) if call.subresource is None else None
+    entries = accepted(sent, managed_fields_of(old))
+    if entries:
+        changes = Comparison(Versions(scope.kinds, call.kind), old, new)
+        entries = updated(entries, author, changes.seen_in, now())
+    put_managed_fields(new, entries)
+
+
+def managed_fields_of(tree: Tree) -> Entries:
+    """The record an object has."""
+    found: Entries = tree["metadata"].get(_RECORD) or []
+    return found
+
+
+def put_managed_fields(tree: Tree, entries: Entries) -> None:
+    """Give an object its record."""
+    put_in(tree, ("metadata", _RECORD), entries or None)
+
+
+def field_manager_of(call: APIRequest, operation: str = UPDATE) -> FieldManager:
+    """Who makes the call: the field manager it names, or its program."""
+    manager = call.query.get("fieldManager", "") or _program(call.request.headers.get("user-agent", ""))
+    return FieldManager(manager or _UNKNOWN, operation, call.kind.api_version, call.part)
+
+
+def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:
+    """What of an object is written through its subresource `part`, or without one."""
+    paths = strategy.parts.get(part)
+    if paths is None:
+        found = dict(tree)
+        for path in (path for paths in strategy.parts.values() for path in paths):
+            put_in(found, path, None)
+        return found
+    metadata = {name: value for name, value in tree["metadata"].items() if name not in strategy.kept.get(part, ())}
+    found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
+    for path in paths:
+        put_in(found, path, get_in(tree, path))
+    return found
+
+
+def now() -> str:
+    """The time of a write, as records show it."""
+    return format_time(utc_now())
+
+
+def _program(agent: str) -> str:
+    """The name before the slash of a user agent, as much of it as a manager's may have."""
+    name = "".join(filter(str.isprintable, agent.partition("/")[0]))
+    return name.encode()[:MANAGER_LIMIT].decode(errors="ignore")

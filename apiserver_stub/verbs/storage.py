@@ -1,0 +1,132 @@
+"""Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+import orjson
+
+from apiserver_stub.call import APIRequest, Item, Tree
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.offload import Offload, at_once
+from apiserver_stub.patch.managed_fields import is_expendable
+from apiserver_stub.store.errors import Corrupt
+from apiserver_stub.store.row import CorruptRow, Row
+from controller_manager.api.errors import (
+    Cause,
+    Conflict,
+    Details,
+    NotFound,
+    RequestEntityTooLarge,
+    Status,
+    StorageReadError,
+    conflict,
+    not_found,
+)
+from controller_manager.api.model import Model, ObjectMeta
+
+_MUCH = 64 * 1024  # bytes that take some milliseconds to convert
+_MOST_NAMED = 100  # corrupt objects in one answer
+_WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
+_LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
+
+
+def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
+    """The key of an object in the store."""
+    return f"{namespace}/{name}" if kind.namespaced else name
+
+
+def read(kind: ResourceInfo, data: bytes) -> Tree:
+    """A fresh tree of an object at rest, in the kind's own version."""
+    tree: Tree = orjson.loads(data)
+    return kind.from_storage(tree) if kind.from_storage else tree
+
+
+def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
+    """An object at rest as it is answered."""
+    return data if kind.from_storage is None else encode(in_order(read(kind, data)))
+
+
+async def all_from_storage(
+    kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
+) -> list[bytes]:
+    """Many objects at rest as they are answered.
+
+    Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
+    """
+    try:
+        if kind.from_storage is None:
+            return [row.data for row in rows]
+        run = offload.run if sum(row.size for row in rows) > _MUCH else at_once
+        return await run(lambda: [from_storage(kind, row.data) for row in rows])
+    except Corrupt as refusal:
+        raise _unreadable(kind, rows) if named else refusal from None
+
+
+def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:
+    corrupt = [Corrupt(row) for row in rows if isinstance(row, CorruptRow)]
+    causes = [
+        Cause(reason="UnexpectedServerResponse", message=one.message, field=f"/{kind.storage}/{one.row.key}")
+        for one in corrupt[:_MOST_NAMED]
+    ]
+    if len(corrupt) > _MOST_NAMED:
+        more = f"{len(corrupt) - _MOST_NAMED} more objects cannot be read"
+        causes.append(Cause(reason="FieldValueTooMany", message=more))
+    details = Details(name="list", group=kind.group, kind=kind.plural, causes=tuple(causes))
+    return StorageReadError(f"failed to read one or more {kind.name} from the storage", details)
+
+
+def for_storage(kind: ResourceInfo, tree: Tree) -> Callable[[int], bytes]:
+    """What `Store.commit` calls to get the bytes of `tree` at its new revision; it raises `RequestEntityTooLarge`.
+
+    An object that is too large only with its record of owners is stored without it, unless somebody applied it.
+    """
+    stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
+
+    def at(revision: int) -> bytes:
+        stored["metadata"] = {**stored["metadata"], "resourceVersion": str(revision)}
+        data = encode(stored)
+        if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
+            data = encode(stored)
+        if len(data) > _LARGEST:
+            raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
+        return data
+
+    return at
+
+
+def object_not_found(call: APIRequest) -> NotFound:
+    """The object of the call does not exist."""
+    return not_found(call.kind.group, call.kind.plural, call.name)
+
+
+def stale(call: APIRequest) -> Conflict:
+    """The object has changed since the caller read it."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(call.kind.group, call.kind.plural, call.name, why)
+
+
+def mismatch(call: APIRequest, what: str, presumed: str, found: str) -> Conflict:
+    """The object is another one, or another version, than a precondition says."""
+    why = f"Precondition failed: {what} in precondition: {presumed}, {what} in object meta: {found}"
+    return conflict(call.kind.group, call.kind.plural, call.name, why)
+
+
+class _Named(Model):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+def created() -> Item:
+    """What a create answers that makes no object to show."""
+    return Item(Status(status="Success", code=201).encode())
+
+
+def success(call: APIRequest, data: bytes = b"{}", token: str = "") -> Item:
+    """What a delete answers when there is no object to show: which one it was, or where a collection goes on. It has
+    no code.
+    """
+    kind = call.kind
+    uid = msgspec.json.decode(data, type=_Named).metadata.uid
+    details = Details(name=call.name, group=kind.group, kind=kind.plural, uid=uid)
+    metadata = {"continue": token} if token else {}
+    return Item(Status(metadata=metadata, status="Success", details=details).encode())

@@ -1,0 +1,103 @@
+"""The controllers that run under one lock: started in order while this process holds it, stopped before it lets go."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from controller_manager.app.state import LockState
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import Tasks
+from controller_manager.client.events import EventWriter
+from controller_manager.controller.build import Controller
+from controller_manager.leader import Elector
+
+_FLUSH_EVENTS = 2.0  # seconds the last events get at a stop
+
+
+class LeaderGroup:
+    """Controllers, started `interval` seconds apart, and their lock; without an `elector` they need none."""
+
+    def __init__(
+        self,
+        elector: Elector | None,
+        controllers: Sequence[Controller],
+        events: EventWriter,
+        interval: float,
+        runtime: Runtime,
+    ) -> None:
+        self.controllers = controllers
+        # Set while the controllers run, or are about to.
+        self.leading = asyncio.Event()
+        self._elector = elector
+        self._events = events
+        self._recorder = events.recorder(runtime.name)
+        self._interval = interval
+        self._log = runtime.log("manager")
+        self._stop = asyncio.Event()
+
+    def may_write(self) -> bool:
+        """Whether these controllers may change anything right now."""
+        return self.leading.is_set() if self._elector is None else self._elector.leads()
+
+    def overdue(self) -> bool:
+        """Whether the controllers run although the lead is over: what the elector is about to end, or can't."""
+        return self.leading.is_set() and not self.may_write()
+
+    async def run(self) -> None:
+        """Wait for the lead, have the controllers work until `stop`, then let go of the lock.
+
+        Raises LeadershipLost once the lead is lost and everything has ended.
+        """
+        await (self._lead() if self._elector is None else self._elector.run(self._lead))
+
+    def stop(self) -> None:
+        """Have `run` end, if the controllers run: what they work on is finished, the last events are written."""
+        self._stop.set()
+
+    def state(self) -> LockState:
+        """Who leads, as far as it is known here."""
+        names = tuple(controller.spec.name for controller in self.controllers)
+        if self._elector is None:
+            return LockState("", "", "", self.may_write(), names)
+        record = self._elector.record
+        since = record.acquired if record and record.holder else ""
+        return LockState(str(self._elector.key), self._elector.holder, since, self.may_write(), names)
+
+    async def _lead(self) -> None:
+        """Run the controllers until asked to stop; being cancelled ends them at once."""
+        self.leading.set()
+        try:
+            with self._telling_of_the_lead():
+                async with Tasks() as tasks:
+                    running: list[asyncio.Task[Any]] = []
+                    tasks.start(self._start_controllers(tasks, running), name="start the controllers")
+                    await self._stop.wait()
+                    for controller in self.controllers:
+                        controller.stop()
+                    if running:
+                        await asyncio.wait(running)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._events.flush(), _FLUSH_EVENTS)
+        finally:
+            self.leading.clear()
+
+    async def _start_controllers(self, tasks: Tasks, running: list[asyncio.Task[Any]]) -> None:
+        for controller in self.controllers:
+            if running:
+                await asyncio.sleep(self._interval)
+            name = controller.spec.name
+            self._log.info("starting a controller", controller=name, waits_for=controller.waits_for)
+            running.append(tasks.start(controller.run(), name=name))
+
+    @contextlib.contextmanager
+    def _telling_of_the_lead(self) -> Iterator[None]:
+        """Record on the lease when it is taken and given back; who loses the lead can write no more."""
+        lease = self._elector.lease if self._elector is not None else None
+        if self._elector is None or lease is None:
+            yield
+            return
+        me = self._elector.me
+        self._recorder.normal(lease, "LeaderElection", f"{me} became leader")
+        yield
+        self._recorder.normal(lease, "LeaderElection", f"{me} stopped leading")

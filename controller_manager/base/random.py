@@ -1,0 +1,43 @@
+"""Randomness: identifiers, jitter and secrets, reproducible when the running loop carries a seeded source."""
+
+import asyncio
+import random
+
+# Kubernetes leaves out vowels and look-alikes in generated names (apimachinery, util/rand).
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+
+class Random:
+    """One source of randomness; `random.SystemRandom` in production, a seeded `random.Random` in tests."""
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+
+    def uid(self) -> str:
+        """A version 4 UUID in its canonical form (RFC 9562, section 5.4)."""
+        bits = self._source.getrandbits(128)
+        bits = bits & ~(0xF << 76) | (4 << 76)
+        bits = bits & ~(0x3 << 62) | (2 << 62)
+        h = f"{bits:032x}"
+        return f"{h[:8]}-{h[8:12]}-{h[12:16]}-{h[16:20]}-{h[20:]}"
+
+    def suffix(self, length: int = 5) -> str:
+        """Characters to append to `metadata.generateName`."""
+        return "".join(self._source.choice(_SUFFIX_ALPHABET) for _ in range(length))
+
+    def token(self, size: int = 32) -> str:
+        """`size` random bytes in hexadecimal, for secrets."""
+        return self._source.randbytes(size).hex()
+
+    def uniform(self, low: float, high: float) -> float:
+        """A number between `low` and `high`."""
+        return self._source.uniform(low, high)
+
+
+_SYSTEM = Random(random.SystemRandom())
+
+
+def random_source() -> Random:
+    """The running loop's seeded source if it has one, otherwise the operating system's."""
+    found = getattr(asyncio._get_running_loop(), "chance", None)
+    return found if isinstance(found, Random) else _SYSTEM

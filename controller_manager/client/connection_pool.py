@@ -1,0 +1,231 @@
+"""Connections that carry one request at a time and bring back its whole answer, kept for the next.
+
+What an HTTP library does beside that (sessions, cookies, redirects, streams) took most of a request's CPU.
+"""
+
+import asyncio
+import socket
+import ssl
+from typing import NamedTuple, cast
+
+from controller_manager.api.wire import Response
+from controller_manager.client.response_parser import ResponseParser, ServerDisconnected
+from controller_manager.client.transport import TransportError
+
+# Seconds after which a connection that nobody uses is closed, before servers do it.
+_IDLE = 15.0
+# A request is sent again only if the server hung up within so many seconds: whoever sent it may not want it later on.
+_SOON = 2.0
+_HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+
+
+class Origin(NamedTuple):
+    """Where a connection leads; it is secured with `tls`, by a certificate for `name`, if there is that."""
+
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+    name: str | None = None
+
+
+class Connection(asyncio.Protocol):
+    """One connection; `open` while it can carry a request."""
+
+    def __init__(self) -> None:
+        self.open = False
+        self.idle_since = 0.0
+        self._answer = ResponseParser()
+        self._waiting: asyncio.Future[Response] | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._heard = 0.0
+        self._failure: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by the loop."""
+        self._transport = cast("asyncio.Transport", transport)
+        self.open = True
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop."""
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            self.drop()  # nobody asked
+            return
+        self._heard = asyncio.get_running_loop().time()
+        try:
+            found = self._answer.feed(data)
+        except TransportError as error:
+            waiting.set_exception(error)
+            return
+        if found is not None:
+            self.open = self.open and self._answer.reusable
+            waiting.set_result(found)
+
+    def eof_received(self) -> None:
+        """Called by the loop, which then closes what is left of the connection."""
+        self._end(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop."""
+        self._end(error)
+
+    async def ask(self, request: bytes, read_timeout: float) -> Response:
+        """The answer to a request. Whatever this raises, the connection can't be used again."""
+        if not self.open:  # it was closed as soon as it was there
+            raise self._failure or ServerDisconnected("the server hung up")
+        loop = asyncio.get_running_loop()
+        self._answer, self._waiting, self._heard = ResponseParser(), loop.create_future(), loop.time()
+        self._watchdog = loop.call_later(read_timeout, self._look, read_timeout)
+        self._transport.write(request)
+        try:
+            return await self._waiting
+        except BaseException:
+            self.open = False
+            raise
+        finally:
+            self._watchdog.cancel()
+
+    def drop(self) -> None:
+        """End the connection at once; a running request fails."""
+        self._end(TransportError("the connection was closed"))
+        self._transport.abort()
+
+    def _end(self, error: Exception | None) -> None:
+        """Nothing more comes, be it that the server said so or because of an error."""
+        self.open = False
+        self._failure = self._failure or error
+        waiting = self._waiting
+        if waiting is None or waiting.done():
+            return
+        try:
+            found = self._answer.end()
+        except ServerDisconnected as hung_up:
+            waiting.set_exception(hung_up if error is None or isinstance(error, _HANGING_UP) else error)
+        except TransportError as early:
+            waiting.set_exception(error or early)
+        else:
+            if error is None:
+                waiting.set_result(found)
+            else:
+                waiting.set_exception(error)
+
+    def _look(self, read_timeout: float) -> None:
+        """Give up if nothing was heard for so long."""
+        loop = asyncio.get_running_loop()
+        left = self._heard + read_timeout - loop.time()
+        if left > 0:
+            self._watchdog = loop.call_later(left, self._look, read_timeout)
+        elif self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(TimeoutError())
+
+
+class ConnectionPool:
+    """Carry at most so many requests at once, wherever these go: who comes later waits.
+
+    `connect` and `read_timeout` are the seconds without a connection and without a byte after which a request fails.
+    """
+
+    def __init__(self, connections: int, connect: float, read_timeout: float) -> None:
+        self._room = asyncio.Semaphore(connections)
+        self._connect = connect
+        self._silence = read_timeout
+        # Every wire is in one of the two.
+        self._busy: set[Connection] = set()
+        self._idle: dict[Origin, list[Connection]] = {}
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._closings = 0
+
+    async def ask(self, place: Origin, request: bytes, *, idempotent: bool) -> Response:
+        """The answer to a request; one that may be sent `idempotent` is, if a kept connection turns out to be closed.
+
+        Raises OSError, of which `TransportError` is one, and TimeoutError.
+        """
+        clock, closings = asyncio.get_running_loop().time, self._closings
+        async with self._room:
+            kept, begun = self._kept(place), clock()
+            if kept is not None:
+                try:
+                    return await self._exchange(place, kept, request)
+                except ServerDisconnected:
+                    if not idempotent or clock() - begun > _SOON:
+                        raise
+            return await self._exchange(place, await self._open(place, closings), request)
+
+    def close(self) -> None:
+        """End every connection; running requests fail, also those that still wait for one."""
+        self._closings += 1
+        for wire in (*self._busy, *(wire for idle in self._idle.values() for wire in idle)):
+            wire.drop()
+        self._idle.clear()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            self._sweeper = None
+
+    async def _open(self, place: Origin, closings: int) -> Connection:
+        """A new connection, for a request that began when there were so many closings."""
+        if closings == self._closings:
+            wire = await self._reach(place)
+            if closings == self._closings:
+                return wire
+            wire.drop()
+        raise TransportError("the connection was closed")
+
+    async def _reach(self, place: Origin) -> Connection:
+        """A connection to the first address of a host that takes one; none of them gets the time of the others."""
+        loop, name = asyncio.get_running_loop(), (place.name or place.host) if place.tls else None
+        end = loop.time() + self._connect
+        async with asyncio.timeout_at(end):
+            found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        hosts = list(dict.fromkeys(str(address[0]) for *_, address in found))
+        failures: list[OSError] = []
+        for tried, host in enumerate(hosts):
+            try:
+                async with asyncio.timeout((end - loop.time()) / (len(hosts) - tried)):
+                    _, wire = await loop.create_connection(
+                        Connection, host, place.port, ssl=place.tls, server_hostname=name
+                    )
+                return wire
+            except OSError as failure:
+                failures.append(failure)
+        raise failures[0]
+
+    async def _exchange(self, place: Origin, wire: Connection, request: bytes) -> Response:
+        self._busy.add(wire)
+        try:
+            return await wire.ask(request, self._silence)
+        finally:
+            self._busy.discard(wire)
+            if wire.open:
+                self._keep(place, wire)
+            else:
+                wire.drop()
+
+    def _kept(self, place: Origin) -> Connection | None:
+        """The connection that was used last, since that one is the most likely to be alive."""
+        idle = self._idle.get(place)
+        while idle:
+            wire = idle.pop()
+            if wire.open:
+                return wire
+        return None
+
+    def _keep(self, place: Origin, wire: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        wire.idle_since = loop.time()
+        self._idle.setdefault(place, []).append(wire)
+        if self._sweeper is None:
+            self._sweeper = loop.call_later(_IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        """Close what nobody used; the longest idle stand first."""
+        loop = asyncio.get_running_loop()
+        before = loop.time() - _IDLE
+        for place, idle in tuple(self._idle.items()):
+            used = [wire for wire in idle if wire.open and wire.idle_since > before]
+            for wire in idle:
+                if wire not in used:
+                    wire.drop()
+            self._idle[place] = used
+            if not used:
+                del self._idle[place]
+        self._sweeper = loop.call_later(_IDLE, self._sweep) if self._idle else None

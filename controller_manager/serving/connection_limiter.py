@@ -1,0 +1,56 @@
+"""Whom a site deals with, up to a limit: when it is full, whoever it has waited for longest makes room."""
+
+from collections.abc import Callable, Hashable
+
+Drop = Callable[[], None]
+"""Ends the connection of a member at once."""
+
+
+class ConnectionLimiter:
+    """Members are waited for from when they enter, except while the site is busy with them.
+
+    So connections that say nothing keep nobody out: a probe finds room however many of them there are. Only a site that
+    is busy with all of its members has none.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._waited_for: dict[Hashable, Drop] = {}  # the longest first
+        self._busy_with: dict[Hashable, Drop] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Whether somebody must go before another comes."""
+        return len(self._waited_for) + len(self._busy_with) >= self.limit
+
+    def make_room(self) -> bool:
+        """Drop one if need be; whether there is room then."""
+        if self.is_full:
+            self.drop_one()
+        return not self.is_full
+
+    def drop_one(self) -> None:
+        """Drop whoever was waited for longest, if anybody is."""
+        if self._waited_for:
+            self._waited_for.pop(next(iter(self._waited_for)))()
+
+    def enter(self, member: Hashable, drop: Drop) -> None:
+        """Count somebody who is to be waited for."""
+        self._waited_for[member] = drop
+
+    def leave(self, member: Hashable) -> None:
+        """Count somebody no longer, if it ever was."""
+        self._waited_for.pop(member, None)
+        self._busy_with.pop(member, None)
+
+    def keep(self, member: Hashable) -> None:
+        """Be busy with a member from now on: its answer is being made."""
+        drop = self._waited_for.pop(member, None)
+        if drop is not None:
+            self._busy_with[member] = drop
+
+    def wait_for(self, member: Hashable) -> None:
+        """Wait for a member anew, unless it has left."""
+        drop = self._busy_with.pop(member, None)
+        if drop is not None:
+            self._waited_for[member] = drop

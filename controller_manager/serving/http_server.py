@@ -1,0 +1,266 @@
+"""A listening address in front of `handle(Request) -> Response`; with `connection`, all that knows aiohttp's server.
+
+aiohttp parses requests and keeps connections; answers are written as bytes, without its response classes.
+"""
+
+import asyncio
+import math
+import resource
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from aiohttp import HttpVersion10, HttpVersion11, web
+from msgspec.structs import replace
+
+from controller_manager.api import errors
+from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.base.clock import wall_seconds
+from controller_manager.serving import http
+from controller_manager.serving.acceptor import Acceptor, ContextChoice
+from controller_manager.serving.backlog import Backlog
+from controller_manager.serving.body import Body
+from controller_manager.serving.budget import Budget
+from controller_manager.serving.connection import (
+    CLOSE,
+    KEEP,
+    Connection,
+    Roots,
+    open_transport,
+    write_chunks,
+    write_whole,
+)
+from controller_manager.serving.connection_limiter import ConnectionLimiter
+from controller_manager.serving.listening import CannotListen, listen
+
+_IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
+_UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
+_LINE_LIMIT = 64 * 1024  # bytes of a request line or one header
+_VERSIONS = frozenset({HttpVersion10, HttpVersion11})
+_HEADERS = 2000  # a user's groups come in one header each; `connection` bounds the bytes of all
+
+__all__ = ["CannotListen", "HTTPServer", "Limits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may ask of a site: bytes in the head and the body of a request, and of all of them together
+    connections, bytes in unfinished heads, and bytes of answers that are not taken.
+    """
+
+    head: int = 1024 * 1024
+    body: int = 3 * 1024 * 1024
+    connections: int = 10_000
+    heads: int = 64 * 1024 * 1024
+    backlog: int = 128 * 1024 * 1024
+
+
+_LIMITS = Limits()
+
+
+class HTTPServer:
+    """Serves `handle` on one address until stopped; larger bodies than `limits` allow are refused with 413.
+
+    `tls` is one context for all connections, or chooses that of each; None serves plain HTTP.
+
+    `handle` gets a request before its body is read, and decides by asking for it (`Request.received`) that it will be:
+    a caller who is refused has sent it in vain, and the connection ends. An ApiError that it raises is answered, any
+    other exception is logged and becomes a plain 500. It sees HEAD as GET, and is cancelled when its client goes away.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Request], Awaitable[Response]],
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | ContextChoice | None,
+        *,
+        limits: Limits = _LIMITS,
+        share_port: bool = False,
+    ) -> None:
+        self.port = port
+        self._handle = handle
+        self._host = host
+        self._tls = tls
+        self._limits = limits
+        self._crowd = ConnectionLimiter(min(limits.connections, _files_for_clients()))
+        self._budget = Budget(limits.body)
+        self._backlog, self._heads = Backlog(limits.backlog), Backlog(limits.heads)
+        self._share_port = share_port
+        self._door: Acceptor | None = None
+        self._web: web.Server | None = None
+        self._streams: set[asyncio.Task[Any]] = set()
+        self._stopping = False
+        self._date = (0, "")
+
+    @property
+    def held(self) -> int:
+        """Bytes in memory of bodies, unfinished heads and answers that clients have not taken."""
+        return self._budget.held + self._heads.held + self._backlog.held
+
+    async def start(self) -> None:
+        """Listen; `port` then is the port in use. Raises CannotListen."""
+        listener = listen(self._host, self.port, share_port=self._share_port)
+        self.port = listener.getsockname()[1]
+        manager = self._web = web.Server(self._serve, handler_cancellation=True)
+        connect = partial(
+            Connection,
+            manager,
+            Roots(),
+            self._crowd,
+            self._backlog,
+            self._heads,
+            self._limits.head,
+            loop=asyncio.get_running_loop(),
+            access_log=None,
+            keepalive_timeout=_IDLE_TIMEOUT,
+            lingering_time=0,
+            read_bufsize=_UNREAD,
+            auto_decompress=False,
+            max_line_size=_LINE_LIMIT,
+            max_field_size=_LINE_LIMIT,
+            max_headers=_HEADERS,
+        )
+        self._door = Acceptor(listener, connect, self._choose, self._crowd)
+        await self._door.open()
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
+        self._stopping = True
+        if self._door is None or self._web is None:
+            return
+        await self._door.close()
+        self._web.pre_shutdown()
+        for stream in tuple(self._streams):
+            stream.cancel()
+        await self._web.shutdown(grace / 2)  # applied twice: to finish, then to end when cancelled
+        self._door = None
+
+    def _choose(self, address: str) -> ssl.SSLContext | None:
+        return self._tls(address) if callable(self._tls) else self._tls
+
+    async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("Connection", incoming.protocol)
+        body = Body(incoming, self._limits.body, self._budget) if _has_body(incoming) else None
+        try:
+            keep = _may_stay(incoming)
+            try:
+                request = self._understand(incoming, connection.certificate, body)
+            except errors.ApiError as error:
+                response, keep = http.refusal(error), False
+            else:
+                self._crowd.keep(connection)
+                response = await self._answer(request)
+            # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
+            # sends whose body was not wanted is not worth reading.
+            unwanted = body is not None and not body.arrived
+            keep = keep and not (unwanted or self._stopping or response.status == 401)
+            connection.answering = True
+            try:
+                if isinstance(response.body, bytes):
+                    await self._send(incoming, response, response.body, keep=keep)
+                else:
+                    await self._send_stream(incoming, response, response.body, keep=keep)
+                if unwanted:
+                    self._crowd.wait_for(connection)
+                    await connection.part()
+            except ConnectionError:
+                return CLOSE
+            connection.answering = False
+            return KEEP if keep else CLOSE
+        finally:
+            if body is not None:
+                body.release()
+            self._crowd.wait_for(connection)
+
+    async def _answer(self, request: Request) -> Response:
+        try:
+            return await self._handle(request)
+        except errors.ApiError as error:
+            return http.refusal(error)
+
+    def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None, body: Body | None) -> Request:
+        if incoming.version not in _VERSIONS:
+            raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
+        if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
+            raise errors.BadRequest("the request is not valid HTTP: the only Transfer-Encoding known here is chunked")
+        path, query = http.parse_target(_target(incoming))
+        method = "GET" if incoming.method == "HEAD" else incoming.method
+        items = incoming.headers.items()
+        headers = http.fold_headers(items)
+        request = Request(method, path, query, headers, b"", certificate, unread=body)
+        return request if len(headers) == len(items) else replace(request, repeated=http.repeated_headers(items))
+
+    async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
+        framing = http.content_length(response.status, len(body))
+        head = self._head(response, framing, keep=keep)
+        if incoming.method == "HEAD":
+            body = b""
+        await write_whole(incoming, head, body)
+
+    async def _send_stream(
+        self, incoming: web.BaseRequest, response: Response, body: AsyncIterator[bytes], *, keep: bool
+    ) -> None:
+        chunked = incoming.version >= HttpVersion11
+        until = getattr(body, "ends_at", math.inf)
+        task = asyncio.current_task()
+        assert task is not None
+        self._streams.add(task)
+        try:
+            framing = http.CHUNKED if chunked else http.UNTIL_CLOSE
+            open_transport(incoming).write(self._head(response, framing, keep=keep))
+            if incoming.method != "HEAD":
+                await write_chunks(incoming, body, until, chunked=chunked)
+        except asyncio.CancelledError:
+            if not self._stopping or incoming.transport is None:
+                raise
+            task.uncancel()  # it was stop() that ended the stream: the client gets a proper end
+        finally:
+            self._streams.discard(task)
+            aclose = getattr(body, "aclose", None)
+            if aclose is not None:
+                await aclose()
+        if chunked and incoming.method != "HEAD":
+            open_transport(incoming).write(http.LAST_CHUNK)
+            await cast("Connection", incoming.protocol).drained(0, until)
+
+    def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
+        date, repeated = self._date_line(), response.repeated
+        return http.head(response.status, response.headers, date, framing, keep=keep, repeated=repeated)
+
+    def _date_line(self) -> str:
+        second = int(wall_seconds())
+        if second != self._date[0]:
+            self._date = (second, http.date_line(second))
+        return self._date[1]
+
+
+def _files_for_clients() -> float:
+    """How many connections a site may have so that the process has files left for what else it does."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4
+
+
+def _target(incoming: web.BaseRequest) -> str:
+    """Path and query as they came; of an absolute target (RFC 9112, section 3.2.2) the part behind the host."""
+    raw = incoming.raw_path
+    return raw if raw.startswith("/") else incoming.rel_url.raw_path_qs
+
+
+def _has_body(incoming: web.BaseRequest) -> bool:
+    if incoming.method == "CONNECT":
+        incoming.content.feed_eof()  # aiohttp takes all that follows for a body
+        return False
+    return incoming.body_exists
+
+
+def _may_stay(incoming: web.BaseRequest) -> bool:
+    """Whether the connection may serve another request."""
+    return incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
+
+
+def _leaves_http(incoming: web.BaseRequest) -> bool:
+    """Whether the client offers to go on in another protocol; what it sends behind that is no request to be trusted."""
+    return incoming.method == "CONNECT" or "upgrade" in incoming.headers

@@ -1,0 +1,112 @@
+"""Deletes what a resource has in a namespace, with as few requests as may be: one where there is nothing to do."""
+
+import asyncio
+from collections.abc import Sequence
+
+from controller_manager.api.errors import ApiError, MethodNotAllowed, NotFound
+from controller_manager.api.model import PartialObject
+from controller_manager.api.resource import Resource, key_of
+from controller_manager.base.clock import utc_now
+from controller_manager.base.log import Logger
+from controller_manager.base.tasks import all_of
+from controller_manager.client import Client
+from controller_manager.client.discovery import ServedResource
+
+from .outcome import Remains, is_settled, remains_of
+
+# Resources of one namespace, or objects of a resource that can't be deleted together, dealt with at the same time.
+PARALLEL = 8
+PAGE = 500
+# A namespace goes only after a pass in which every resource answered: a passing failure is asked again at once.
+ATTEMPTS = 3
+_BACKGROUND = "Background"
+
+
+class NamespacedResourcesDeleter:
+    """Acts through one client; the failure of a resource is its own and holds up nobody else."""
+
+    def __init__(self, client: Client, log: Logger) -> None:
+        self._client = client
+        self._log = log
+
+    async def clear_all(self, served: Sequence[ServedResource], namespace: str) -> list[Remains]:
+        """Clear several resources, some at a time."""
+        gate = asyncio.Semaphore(PARALLEL)
+
+        async def clear(one: ServedResource) -> Remains:
+            async with gate:
+                return await self.clear(one, namespace)
+
+        return await all_of(*map(clear, served))
+
+    async def clear(self, served: ServedResource, namespace: str) -> Remains:
+        """Delete what one resource has in the namespace; what is there after that."""
+        name = served.resource.name
+        left = Remains(name)
+        for _ in range(ATTEMPTS):
+            try:
+                left = await self._clear_once(served, namespace)
+            except (NotFound, MethodNotAllowed):
+                return Remains(name)  # there is no such resource any more, or nobody can ask it
+            except (ApiError, OSError) as error:
+                left = Remains(name, failure=_sentence(name, error))
+            if not left.failure:
+                return left
+        self._log.warning("a resource could not be emptied", resource=name, namespace=namespace, error=left.failure)
+        return left
+
+    async def _clear_once(self, served: ServedResource, namespace: str) -> Remains:
+        resource = served.resource
+        if "list" not in served.verbs:
+            await self._client.delete_collection(resource, namespace, propagation=_BACKGROUND)
+            return Remains(resource.name)  # nobody can ask what is left
+        found = await self._objects(resource, namespace, until_unsettled=True)
+        if all(map(is_settled, found)):
+            return remains_of(resource.name, found, utc_now())
+        refusal = await self._delete(served, namespace)
+        left = await self._objects(resource, namespace)
+        return remains_of(resource.name, left, utc_now(), refusal if left else "")
+
+    async def _delete(self, served: ServedResource, namespace: str) -> str:
+        """Ask for the deletion of everything; why that was refused, for all or for some."""
+        resource = served.resource
+        if "deletecollection" in served.verbs:
+            try:
+                await self._client.delete_collection(resource, namespace, propagation=_BACKGROUND)
+            except (MethodNotAllowed, NotFound):
+                pass  # in spite of what it says of itself
+            except (ApiError, OSError) as error:
+                return _sentence(resource.name, error)
+            else:
+                return ""
+        gate = asyncio.Semaphore(PARALLEL)
+        objects = await self._objects(resource, namespace)
+        return next(filter(None, await all_of(*(self._delete_one(resource, obj, gate) for obj in objects))), "")
+
+    async def _delete_one(self, resource: Resource[PartialObject], obj: PartialObject, gate: asyncio.Semaphore) -> str:
+        async with gate:
+            try:
+                await self._client.delete(resource, key_of(obj), propagation=_BACKGROUND, uid=obj.metadata.uid)
+            except NotFound:
+                return ""
+            except (ApiError, OSError) as error:
+                return _sentence(resource.name, error)
+        return ""
+
+    async def _objects(
+        self, resource: Resource[PartialObject], namespace: str, *, until_unsettled: bool = False
+    ) -> list[PartialObject]:
+        """All objects there are, or the pages up to the first one with an object that is yet to be deleted."""
+        objects: list[PartialObject] = []
+        token = ""
+        while True:
+            page = await self._client.list(resource, namespace, limit=PAGE, continue_token=token)
+            there = [*page.items, *(one.object for one in page.unreadable)]
+            objects += there
+            token = page.continue_token
+            if not token or (until_unsettled and not all(map(is_settled, there))):
+                return objects
+
+
+def _sentence(name: str, error: Exception) -> str:
+    return f"{name}: {error}"

@@ -1,0 +1,248 @@
+"""What is known of all nodes: when each was heard last, who is silent, and how their zones fare; pure.
+
+A node is heard when its lease is renewed, or when what it says of being ready changes: when that was is measured by our
+clock. What counts is that it was said since the last look, never the time that is written in it. A condition that is
+Unknown says nothing: its author is a controller.
+
+    it is silent    when nothing was heard for the grace period (of the startup, until it says whether it is ready)
+    it is heard     by the next sign of life
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from controller_manager.api.coordination import Lease
+from controller_manager.api.nodes import Node
+from controller_manager.api.resource import Key
+
+from .desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of
+from .zones import Terms, Zone, ZoneState
+
+LEASES_NAMESPACE = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Grace:
+    """Seconds a node may be silent: `startup` before it has said whether it is ready, `running` after."""
+
+    startup: float
+    running: float
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a look at all nodes brought up; `pending` are the names of those something must be done about."""
+
+    new: list[Node] = field(default_factory=list)
+    gone: list[Node] = field(default_factory=list)
+    pending: list[str] = field(default_factory=list)
+    zones: dict[str, ZoneState] = field(default_factory=dict)
+    """Those whose state changed."""
+    emptied: list[str] = field(default_factory=list)
+    """Zones without nodes from now on."""
+
+
+class _Record:
+    """What is known of one node."""
+
+    __slots__ = (
+        "counted",
+        "deadline",
+        "evicted",
+        "healthy",
+        "lease",
+        "lease_key",
+        "node",
+        "ready",
+        "said",
+        "silenced",
+        "silent",
+        "waits",
+        "zone",
+    )
+
+    def __init__(self, node: Node, deadline: float) -> None:
+        self.node: Node | None = None
+        self.lease: Lease | None = None
+        self.lease_key = Key(LEASES_NAMESPACE, node.metadata.name)
+        self.said: tuple[str, str | None, str | None] | None = None
+        self.deadline = deadline
+        self.silent = False
+        # As the node has it: what Ready says, whether all conditions tell that it is silent, and whether it is tainted.
+        self.ready = ""
+        self.silenced = False
+        self.evicted = False
+        # Whether it should be in the queue of its zone.
+        self.waits = False
+        # As it is counted in its zone.
+        self.zone = ""
+        self.counted = False
+        self.healthy = False
+
+
+class NodeHealth:
+    """Every node by name, and the zones they are in."""
+
+    def __init__(self, grace: Grace, terms: Terms) -> None:
+        self.zones: dict[str, Zone] = {}
+        self.disrupted = False
+        """Whether all zones are fully disrupted: nobody is evicted then, nor stays it."""
+        self._grace = grace
+        self._terms = terms
+        self._records: dict[str, _Record] = {}
+
+    def look(
+        self, nodes: Sequence[Node], lease_of: Callable[[Key], Lease | None], now: float, *, judge: bool = True
+    ) -> Findings:
+        """Take in how all nodes are; unless `judge`, nobody falls silent now."""
+        found, records = Findings(), self._records
+        for node in nodes:
+            name = node.metadata.name
+            record = records.get(name)
+            if record is None or (node is not record.node and _is_another(record.node, node)):
+                record = self._meet(node, now, found)
+            lease = lease_of(record.lease_key)
+            if node is not record.node or lease is not record.lease:
+                self._take_in(record, node, lease, now)
+            if now > record.deadline and judge and not record.silent:
+                record.silent = True
+                self._count(record)
+            if (record.silent and not record.silenced) or (self.disrupted and record.evicted):
+                found.pending.append(name)
+            if record.waits:
+                self.zones[record.zone].wait(name)
+        if len(nodes) != len(records):
+            self._miss(nodes, found)
+        self._assess(now, found)
+        return found
+
+    def heard(self, node: Node, lease: Lease | None, now: float) -> bool:
+        """Take in how one node is; whether it is silent nevertheless."""
+        record = self._records.get(node.metadata.name)
+        if record is None or _is_another(record.node, node):
+            return False
+        self._take_in(record, node, lease, now)
+        return record.silent
+
+    def hear_all(self, now: float) -> None:
+        """Take every node for heard now, and let nobody's turn come soon: what was heard last says nothing."""
+        for record in self._records.values():
+            self._hear(record, now)
+            self._count(record)
+        for zone in self.zones.values():
+            zone.rest(now)
+
+    def turns(self) -> Iterator[tuple[str, float]]:
+        """Whose turn it is in each zone, and from when."""
+        turns = (zone.next_turn() for zone in self.zones.values())
+        return (turn for turn in turns if turn is not None)
+
+    def begin(self, name: str, now: float) -> Zone | None:
+        """The zone of a node that may be evicted now, whose `end` must be called after the attempt; else None."""
+        record = self._records.get(name)
+        if record is None or not record.waits or self.disrupted or self._all_disrupted():
+            return None
+        zone = self.zones[record.zone]
+        zone.assess(self._terms)
+        return zone if zone.begin(name, now) else None
+
+    def _meet(self, node: Node, now: float, found: Findings) -> _Record:
+        name = node.metadata.name
+        if name in self._records:
+            self._forget(name, found)
+        record = self._records[name] = _Record(node, now)
+        found.new.append(node)
+        self._hear(record, now)
+        return record
+
+    def _miss(self, nodes: Sequence[Node], found: Findings) -> None:
+        for name in self._records.keys() - {node.metadata.name for node in nodes}:
+            self._forget(name, found)
+
+    def _forget(self, name: str, found: Findings) -> None:
+        record = self._records.pop(name)
+        if record.node is not None:
+            found.gone.append(record.node)
+            self._uncount(record)
+            self.zones[record.zone].leave(name)
+
+    def _take_in(self, record: _Record, node: Node, lease: Lease | None, now: float) -> None:
+        if node is not record.node:
+            self._take_in_node(record, node, now)
+        if lease is None or lease is record.lease:
+            return
+        before, record.lease = record.lease, lease
+        if before is None or lease.spec.renew_time != before.spec.renew_time:
+            self._hear(record, now)
+            self._count(record)
+
+    def _take_in_node(self, record: _Record, node: Node, now: float) -> None:
+        ready = ready_of(node)
+        record.ready = ready.status if ready else ""
+        said = (ready.status, ready.last_heartbeat_time, ready.last_transition_time) if ready else None
+        if said is not None and record.ready != "Unknown" and said != record.said:
+            record.said = said
+            self._hear(record, now)
+        record.silenced = record.ready == "Unknown" and silenced(node, "") is node
+        record.evicted = is_evicted(node)
+        record.waits = record.ready in ("False", "Unknown") and not record.evicted
+        self._place(record, node, now)
+        if not record.waits:
+            self.zones[record.zone].leave(node.metadata.name)
+
+    def _place(self, record: _Record, node: Node, now: float) -> None:
+        """Count a node where it is now."""
+        name = zone_of(node)
+        if record.node is not None:
+            self._uncount(record)
+            if name != record.zone:
+                self.zones[record.zone].leave(node.metadata.name)
+        record.node, record.zone = node, name
+        if name not in self.zones:
+            self.zones[name] = Zone(now)
+        zone = self.zones[name]
+        zone.members += 1
+        record.counted = UNCOUNTED not in (node.metadata.labels or {})
+        record.healthy = record.ready == "True" and not record.silent
+        zone.size += record.counted
+        zone.unhealthy += record.counted and not record.healthy
+
+    def _uncount(self, record: _Record) -> None:
+        zone = self.zones[record.zone]
+        zone.members -= 1
+        zone.size -= record.counted
+        zone.unhealthy -= record.counted and not record.healthy
+
+    def _count(self, record: _Record) -> None:
+        """Count a node anew that is where it was."""
+        healthy = record.ready == "True" and not record.silent
+        if healthy != record.healthy:
+            self.zones[record.zone].unhealthy += record.counted * (1 if record.healthy else -1)
+            record.healthy = healthy
+
+    def _hear(self, record: _Record, now: float) -> None:
+        record.silent = False
+        record.deadline = now + (self._grace.running if record.ready else self._grace.startup)
+
+    def _assess(self, now: float, found: Findings) -> None:
+        for name in [name for name, zone in self.zones.items() if not zone.members]:
+            del self.zones[name]
+            found.emptied.append(name)
+        was, self.disrupted = self.disrupted, self._all_disrupted()
+        if was and not self.disrupted:
+            self.hear_all(now)
+        for name, zone in self.zones.items():
+            before = zone.state
+            zone.assess(self._terms, stopped=self.disrupted)
+            if zone.state is not before:
+                found.zones[name] = zone.state
+        if self.disrupted and not was:
+            found.pending += [name for name, record in self._records.items() if record.evicted]
+
+    def _all_disrupted(self) -> bool:
+        counted = [zone for zone in self.zones.values() if zone.size]
+        return bool(counted) and all(zone.unhealthy == zone.size for zone in counted)
+
+
+def _is_another(known: Node | None, node: Node) -> bool:
+    return known is not None and known.metadata.uid != node.metadata.uid

@@ -1,0 +1,35 @@
+"""Continue tokens: what is written is read, and nothing else is."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.verbs.continue_token import ContinueToken, read, write
+from controller_manager.api.errors import BadRequest
+
+keys = st.text(st.characters(codec="utf-8"), max_size=30)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 2**63 - 1), st.text("ab/", max_size=3), keys)
+def test_a_token_comes_back_as_it_went(revision: int, prefix: str, rest: str) -> None:
+    token = ContinueToken(revision, prefix + rest)
+    text = write(token)
+    assert read(text, prefix) == token
+    assert text.isascii()
+    assert not set(text) & set("+/=&? ")
+
+
+@settings(max_examples=200)
+@given(st.one_of(st.text(max_size=40), st.text("ABCabc019-_=", max_size=40)))
+def test_any_other_text_is_a_bad_request(text: str) -> None:
+    with pytest.raises(BadRequest):
+        read(text, "default/")
+
+
+def test_a_token_of_another_namespace_or_form_is_a_bad_request() -> None:
+    with pytest.raises(BadRequest):
+        read(write(ContinueToken(5, "other/a")), "default/")
+    for revision in (-1, 1.5, "5"):
+        with pytest.raises(BadRequest):
+            read(write(ContinueToken(revision, "default/a")), "default/")  # type: ignore[arg-type]

@@ -1,0 +1,180 @@
+"""The record of owners through the verbs: who is recorded for what, and when the record changes."""
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from controller_manager.api import errors
+
+Tree = dict[str, Any]
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def config(data: Any = None, **metadata: Any) -> Tree:
+    tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", **metadata}}
+    return tree if data is None else {**tree, "data": data}
+
+
+async def test_writers_of_all_kinds_own_what_they_write(api, deployment, owners) -> None:
+    """API concepts, Update operations, rule 5: managed fields are tracked, whoever writes."""
+    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", deployment(replicas=1))
+    assert ".spec.replicas" in owners(made)["maker", "Update", ""]
+    assert not [path for path in owners(made)["maker", "Update", ""] if path.startswith((".status", ".metadata.name"))]
+    await api.patch(f"{DEPLOYMENTS}/d", {"metadata": {"labels": {"x": "y"}}}, user_agent="kubectl/v1.36.0 (linux)")
+    await api.patch(f"{DEPLOYMENTS}/d/status", {"status": {"replicas": 1}}, user_agent="controller")
+    scale = {"metadata": {"name": "d"}, "spec": {"replicas": 3}}
+    await api.put(f"{DEPLOYMENTS}/d/scale?fieldManager=scaler", scale)
+    found = owners(await api.get(f"{DEPLOYMENTS}/d"))
+    assert ".spec.replicas" not in found.pop(("maker", "Update", ""))
+    assert found == {
+        ("kubectl", "Update", ""): [".metadata.labels", ".metadata.labels.x"],
+        ("controller", "Update", "status"): [".status.replicas"],
+        ("scaler", "Update", "scale"): [".spec.replicas"],
+    }
+
+
+async def test_a_write_that_changes_nothing_records_nothing(api) -> None:
+    made = await api.config("a")
+    assert await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"k": "a"}}) == made
+
+
+@pytest.mark.virtual
+async def test_times_are_those_of_changes(api) -> None:
+    made = await api.config("a")
+    (first,) = made["metadata"]["managedFields"]
+    await asyncio.sleep(60)
+    changed = await api.patch(f"{CONFIGS}/a", {"data": {"m": "2"}})
+    (second,) = changed["metadata"]["managedFields"]
+    assert first["time"] < second["time"]
+    await asyncio.sleep(60)
+    third = await api.patch(f"{CONFIGS}/a?fieldManager=other", {"data": {"n": "3"}})
+    assert next(e["time"] for e in third["metadata"]["managedFields"]) == second["time"]
+    removed = await api.patch(f"{CONFIGS}/a", {"data": {"n": None}})
+    assert removed["metadata"]["managedFields"] == [second]
+
+
+@pytest.mark.parametrize(
+    ("agent", "manager"),
+    [("kubectl/v1.36 (linux/amd64)", "kubectl"), ("", "unknown"), ("a\x07b", "ab"), ("x" * 200, "x" * 128),
+     ("é" * 100, "é" * 64), ("/1", "unknown")],
+)  # fmt: skip
+async def test_a_program_is_a_manager_by_its_name(api, agent: str, manager: str) -> None:
+    made = await api.post(CONFIGS, config({"k": "1"}), user_agent=agent)
+    assert [e["manager"] for e in made["metadata"]["managedFields"]] == [manager]
+
+
+@pytest.mark.parametrize(
+    ("manager", "why"),
+    [("x" * 129, "Too long: may not be more than 128 bytes"), ("a\x01", r"U\+0001 \(at position 1\)")],
+)
+async def test_names_of_managers_have_bounds(api, apply, manager: str, why: str) -> None:
+    with pytest.raises(errors.Invalid, match=rf"^CreateOptions\.meta\.k8s\.io .*fieldManager: .*{why}"):
+        await api.post(f"{CONFIGS}?fieldManager={manager}", config())
+    await api.config("a")
+    with pytest.raises(errors.Invalid, match=r"^UpdateOptions\.meta\.k8s\.io"):
+        await api.put(f"{CONFIGS}/a?fieldManager={manager}", config())
+    with pytest.raises(errors.Invalid, match=r"^PatchOptions\.meta\.k8s\.io"):
+        await apply(f"{CONFIGS}/a", config(), manager)
+
+
+@pytest.mark.parametrize("sent", [[], [{}]])
+@pytest.mark.parametrize("verb", ["PUT", "merge-patch", "json-patch"])
+async def test_an_empty_record_starts_over(api, apply, sent: Any, verb: str) -> None:
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    if verb == "PUT":
+        made["metadata"]["managedFields"] = sent
+        cleared = await api.put(f"{CONFIGS}/a", made)
+    else:
+        operations = [{"op": "replace", "path": "/metadata/managedFields", "value": sent}]
+        patch = operations if verb == "json-patch" else {"metadata": {"managedFields": sent}}
+        cleared = await api.patch(f"{CONFIGS}/a", patch, verb)
+    assert "managedFields" not in cleared["metadata"]
+    later = await api.patch(f"{CONFIGS}/a", {"data": {"k": "2"}})
+    assert "managedFields" not in later["metadata"]
+    with pytest.raises(errors.Conflict, match="before-first-apply"):
+        await apply(f"{CONFIGS}/a", config({"k": "3"}))
+
+
+@pytest.mark.parametrize("record", ["left out", "null", "as read", "nonsense"])
+async def test_a_record_that_says_nothing_new_is_kept(api, apply, record: str) -> None:
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    kept = made["metadata"]["managedFields"]
+    sent: dict[str, Any] = {"null": None, "as read": kept, "nonsense": [{"manager": "x", "operation": "Guess"}]}
+    wanted = copy.deepcopy(made)
+    wanted["metadata"].pop("managedFields")
+    if record in sent:
+        wanted["metadata"]["managedFields"] = sent[record]
+    assert await api.put(f"{CONFIGS}/a", wanted) == made
+
+
+async def test_a_client_may_write_the_record_itself(api, apply) -> None:
+    """As kubectl does to turn what it applied on its own side into what the server applies."""
+    made = (await apply(f"{CONFIGS}/a", config({"k": "1"}))).tree
+    (entry,) = made["metadata"]["managedFields"]
+    renamed = [{**entry, "manager": "other"}]
+    changed = await api.patch(f"{CONFIGS}/a", {"metadata": {"managedFields": renamed}})
+    assert changed["metadata"]["managedFields"] == renamed
+    assert (await apply(f"{CONFIGS}/a", config(), "other")).tree.get("data") is None
+
+
+async def test_subresources_do_not_touch_the_record_of_others(api, apply, deployment, owners) -> None:
+    made = (await apply(f"{DEPLOYMENTS}/d", deployment())).tree
+    wanted = {**made, "status": {"replicas": 1}, "metadata": {**made["metadata"], "managedFields": []}}
+    changed = await api.put(f"{DEPLOYMENTS}/d/status?fieldManager=c", wanted)
+    assert owners(changed).keys() == {("one", "Apply", ""), ("c", "Update", "status")}
+
+
+def _entry(operation: str, fields: Tree, version: str = "apps/v1", manager: str = "x", **more: Any) -> Tree:
+    return {
+        "manager": manager, "operation": operation, "apiVersion": version, "time": "2020-01-01T00:00:00Z",
+        "fieldsType": "FieldsV1", "fieldsV1": fields, **more,
+    }  # fmt: skip
+
+
+# What a real server keeps of the entries that a new object brings along; the creator owns all the object has.
+@pytest.mark.parametrize(
+    ("brought", "kept"),
+    [
+        ([("Update", {"f:spec": {"f:replicas": {}}})], []),
+        ([("Apply", {"f:spec": {"f:replicas": {}, "f:paused": {}}})], [("Apply", {"f:spec": {"f:paused": {}}})]),
+        ([("Update", {"f:spec": {"f:paused": {}}})], [("Update", {"f:spec": {"f:paused": {}}})]),
+        ([("Apply", {"f:spec": {"f:paused": {}}}, "apps/v1beta9")], []),
+        ([("Apply", {"f:spec": {"f:paused": {}}}), ("Other", {})], []),
+        ([("Update", {"strange": {}})], []),
+    ],
+)
+async def test_a_new_object_keeps_the_owners_it_brings_of_what_it_does_not_have(
+    api, deployment, brought: list[Any], kept: list[Any]
+) -> None:
+    tree = deployment(replicas=1)
+    plain = (await api.post(f"{DEPLOYMENTS}?dryRun=All&fieldManager=maker", tree))["metadata"]["managedFields"]
+    tree["metadata"]["managedFields"] = [_entry(*one) for one in brought]
+    made = await api.post(f"{DEPLOYMENTS}?fieldManager=maker", tree)
+    found = made["metadata"]["managedFields"]
+    assert [entry for entry in found if entry["manager"] == "x"] == [_entry(*one) for one in kept]
+    (own,) = [entry for entry in found if entry["manager"] == "maker"]
+    assert own["fieldsV1"] == plain[0]["fieldsV1"]
+
+
+async def test_a_restored_object_keeps_the_owner_of_its_status(api, deployment) -> None:
+    """As restore tools send it; the status itself is dropped by both servers."""
+    tree = {**deployment(), "status": {"replicas": 1}}
+    status = _entry("Update", {"f:status": {"f:replicas": {}}}, subresource="status")
+    tree["metadata"]["managedFields"] = [status]
+    made = await api.post(DEPLOYMENTS, tree)
+    assert (made["metadata"]["managedFields"][0], made["status"]) == (status, {})
+
+
+async def test_owners_in_another_version_keep_what_is_absent_there(api) -> None:
+    owned = {"f:spec": {"f:minReplicas": {}, "f:behavior": {}}}
+    tree = {
+        "metadata": {"name": "h", "managedFields": [_entry("Apply", owned, "autoscaling/v2")]},
+        "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "x", "apiVersion": "apps/v1"}},
+    }
+    made = await api.post("/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers", tree)
+    entry = made["metadata"]["managedFields"][0]
+    assert (entry["operation"], entry["fieldsV1"]) == ("Apply", {"f:spec": {"f:behavior": {}}})

@@ -1,0 +1,311 @@
+"""Connections that are kept: how many there are, which is used, and what becomes of one that ends."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from controller_manager.client import TransportError
+from controller_manager.client.connection_pool import Connection, ConnectionPool, Origin
+from controller_manager.client.response_parser import ServerDisconnected
+
+GET = b"GET / HTTP/1.1\r\n\r\n"
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+Serve = Callable[[int, int], bytes | None]
+
+
+class Server:
+    """Answers request `n` of connection `c` with `serve(c, n)`; None closes the connection."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.seen: list[tuple[int, int]] = []
+        self.connections = 0
+        self.asked, self.ended = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        mine, count = self.connections, 0
+        try:
+            while await reader.readuntil(b"\r\n\r\n"):
+                count += 1
+                self.seen.append((mine, count))
+                self.asked.set()
+                await asyncio.sleep(0.01)
+                said = self.serve(mine, count)
+                if said is None:
+                    break
+                writer.write(said)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.ended.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def wires(
+    server: Server, connections: int = 4, read_timeout: float = 5.0
+) -> AsyncIterator[tuple[ConnectionPool, Origin]]:
+    listening = await asyncio.start_server(server, "127.0.0.1", 0)
+    found = ConnectionPool(connections, 5.0, read_timeout)
+    try:
+        yield found, Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    finally:
+        found.close()
+        listening.close()
+
+
+async def test_a_connection_is_used_again() -> None:
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
+        for _ in range(3):
+            assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+    assert server.seen == [(1, 1), (1, 2), (1, 3)]
+
+
+async def test_there_are_so_many_at_most() -> None:
+    server = Server(lambda *_: OK)
+    async with wires(server, connections=3) as (made, place), asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(made.ask(place, GET, idempotent=False))
+    assert server.connections == 3
+    assert len(server.seen) == 12
+
+
+@pytest.mark.parametrize("said", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
+async def test_one_that_ends_with_its_answer_is_not(said: bytes) -> None:
+    server = Server(lambda *_: said)
+    async with wires(server) as (made, place):
+        for _ in range(2):
+            assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+    assert server.seen == [(1, 1), (2, 1)]
+
+
+async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_meanwhile() -> None:
+    server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
+    async with wires(server) as (made, place):
+        for _ in range(2):
+            assert (await made.ask(place, GET, idempotent=True)).body == b"ok"
+    assert server.seen == [(1, 1), (1, 2), (2, 1)]
+
+
+async def test_nothing_else_is_sent_twice() -> None:
+    server = Server(lambda _, count: None if count == 2 else OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, idempotent=False)
+        with pytest.raises(ServerDisconnected):
+            await made.ask(place, GET, idempotent=False)
+    fresh = Server(lambda *_: None)
+    async with wires(fresh) as (made, place):
+        with pytest.raises(ServerDisconnected):
+            await made.ask(place, GET, idempotent=True)
+    half = Server(lambda _, count: OK if count == 1 else OK[:9])
+    async with wires(half, read_timeout=0.1) as (made, place):
+        await made.ask(place, GET, idempotent=True)
+        with pytest.raises(TimeoutError):
+            await made.ask(place, GET, idempotent=True)
+    assert [len(one.seen) for one in (server, fresh, half)] == [2, 1, 2]
+
+
+async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
+    answers = iter((OK, OK.replace(b"ok", b"no")))
+    server = Server(lambda *_: next(answers))
+    async with wires(server, connections=1) as (made, place):
+        asking = asyncio.create_task(made.ask(place, GET, idempotent=True))
+        await server.asked.wait()  # and nothing is answered yet
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await made.ask(place, GET, idempotent=True)).body in (b"ok", b"no")
+    assert server.connections == 2
+
+
+async def test_a_slow_answer_is_no_silence() -> None:
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        for byte in OK:
+            writer.write(bytes((byte,)))
+            await asyncio.sleep(0.02)
+        writer.close()
+
+    listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
+    made = ConnectionPool(1, 5.0, 0.5)
+    place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+    made.close()
+    listening.close()
+
+
+async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.connection_pool._IDLE", 0.05)
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, idempotent=False)
+        async with asyncio.timeout(30):
+            await server.ended.wait()
+        await made.ask(place, GET, idempotent=False)
+    assert server.connections == 2
+
+
+async def test_closing_ends_what_runs() -> None:
+    server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(closed(made, place))
+        await server.asked.wait()
+        await asyncio.sleep(0.05)
+        made.close()
+
+
+async def test_closing_ends_what_waits_for_a_connection_too() -> None:
+    server = Server(lambda *_: b"HTTP/1.1 200 OK\r\n\r\npart")
+    async with wires(server, connections=1) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(closed(made, place))
+        await server.asked.wait()
+        await asyncio.sleep(0.05)
+        made.close()
+    assert server.seen == [(1, 1)]
+    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(closed(made, place))
+        await asyncio.sleep(0)
+        made.close()
+    assert server.seen == [(1, 1)]
+
+
+async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
+    server = Server(lambda _, count: OK if count == 1 else b"")
+    async with wires(server) as (made, place), asyncio.timeout(30):
+        await made.ask(place, GET, idempotent=True)
+        server.asked.clear()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(closed(made, place))
+            await server.asked.wait()
+            await asyncio.sleep(0.05)
+            made.close()
+    assert server.seen == [(1, 1), (1, 2)]
+
+
+async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.connection_pool._IDLE", 0.05)
+    server = Server(lambda *_: OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, idempotent=False)
+        made.close()
+        async with asyncio.timeout(30):
+            await server.ended.wait()
+            server.ended.clear()
+            await made.ask(place, GET, idempotent=False)
+            await server.ended.wait()
+
+
+async def closed(made: ConnectionPool, place: Origin) -> None:
+    with pytest.raises(TransportError, match="the connection was closed"):
+        await made.ask(place, GET, idempotent=True)
+
+
+async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller_manager.client.connection_pool._SOON", 0.005)  # the server takes 0.01
+    server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
+    async with wires(server) as (made, place):
+        await made.ask(place, GET, idempotent=True)
+        with pytest.raises(ServerDisconnected):
+            await made.ask(place, GET, idempotent=True)
+    assert server.seen == [(1, 1), (1, 2)]
+
+
+class Loopless(asyncio.Transport):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += bytes(data)
+
+    def abort(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("error", [None, ConnectionResetError(), ssl.SSLError("refused")])
+async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: Exception | None) -> None:
+    wire, transport = Connection(), Loopless()
+    wire.connection_made(transport)
+    wire.connection_lost(error)
+    with pytest.raises(OSError if error is None else type(error)):
+        async with asyncio.timeout(30):
+            await wire.ask(GET, 60.0)
+    assert transport.written == b""
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError()])
+async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: Exception) -> None:
+    wire = Connection()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
+    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+    with pytest.raises(type(error)):
+        await wire.ask(GET, 60.0)
+    wire = Connection()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+    with pytest.raises(ServerDisconnected):
+        await wire.ask(GET, 60.0)
+
+
+async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
+    wire = Connection()
+    wire.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(wire.data_received, OK)
+    await wire.ask(GET, 60.0)
+    assert wire.open
+    wire.eof_received()
+    assert not wire.open
+
+
+@pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
+async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(said)
+
+    listening = await asyncio.start_server(speak, "127.0.0.1", 0)
+    made = ConnectionPool(1, 5.0, 60.0)
+    place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    with pytest.raises(OSError):
+        async with asyncio.timeout(30):
+            await made.ask(place, GET, idempotent=True)
+    made.close()
+    listening.close()
+
+
+async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server(lambda *_: OK)
+    silent = socket.create_server(("127.0.0.2", 0), backlog=0)
+    port = silent.getsockname()[1]
+    fillers = [socket.socket() for _ in range(4)]
+    for filler in fillers:
+        filler.setblocking(False)
+        filler.connect_ex(("127.0.0.2", port))
+    listening = await asyncio.start_server(server, "127.0.0.1", port)
+    addresses = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port)) for host in ("127.0.0.2", "127.0.0.1")]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return list(addresses)
+
+    made = ConnectionPool(1, 1.6, 5.0)
+    try:
+        with monkeypatch.context() as patched:
+            loop = asyncio.get_running_loop()
+            real = loop.getaddrinfo
+            patched.setattr(
+                loop, "getaddrinfo", lambda host, *a, **k: (resolve if host == "twice" else real)(host, *a, **k)
+            )
+            assert (await made.ask(Origin("twice", port), GET, idempotent=False)).body == b"ok"
+    finally:
+        made.close()
+        listening.close()
+        for one in (silent, *fillers):
+            one.close()

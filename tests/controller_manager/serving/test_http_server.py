@@ -1,0 +1,545 @@
+"""A site on the loopback interface: translation, bodies, streams, certificates and a clean stop."""
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+import uvloop
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+
+from controller_manager.api.wire import Request, Response
+from controller_manager.serving import CannotListen, HTTPServer, tls
+from controller_manager.serving.http_server import Limits
+
+TEXT = {"content-type": "text/plain"}
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
+def event_loop_policy(request):
+    """Processes run on uvloop, tests of others on the loop of the standard library."""
+    return request.param()
+
+
+class Handler:
+    """Remembers requests and answers by path."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.closed = asyncio.Event()
+        self.started = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        self.requests.append(await request.received("somebody"))
+        match request.path:
+            case "/stream":
+                return Response(200, TEXT, self._ticks(3))
+            case "/endless":
+                return Response(200, TEXT, self._ticks(None))
+            case "/broken":
+                return Response(200, TEXT, self._break())
+            case "/flood":
+                return Response(200, TEXT, self._flood())
+            case "/big":
+                return Response(200, TEXT, b"x" * (3 * 1024 * 1024 + 7))
+            case "/fails":
+                raise RuntimeError("a bug")
+            case "/slow":
+                self.started.set()
+                await asyncio.sleep(0.2)
+            case "/empty":
+                return Response(204)
+            case "/unknown":
+                return Response(401)
+        return Response(200, TEXT, b"hello")
+
+    async def _ticks(self, count: int | None) -> AsyncIterator[bytes]:
+        try:
+            number = 0
+            while count is None or number < count:
+                yield b"tick\n"
+                number += 1
+                if count is None:
+                    await asyncio.Event().wait()
+        finally:
+            self.closed.set()
+
+    async def _flood(self) -> AsyncIterator[bytes]:
+        try:
+            while True:
+                self.requests.append(Request("", ""))
+                yield b"x" * 65536
+        finally:
+            self.closed.set()
+
+    async def _break(self) -> AsyncIterator[bytes]:
+        yield b"first"
+        raise RuntimeError("the store is gone")
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler, context: Any = None, **more: Any) -> AsyncIterator[HTTPServer]:
+    site = HTTPServer(handler, "127.0.0.1", 0, context, **more)
+    await site.start()
+    try:
+        yield site
+    finally:
+        await site.stop(1.0)
+
+
+@contextlib.asynccontextmanager
+async def visiting(handler: Handler, **more: Any) -> AsyncIterator[aiohttp.ClientSession]:
+    async with serving(handler, **more) as site, aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+        yield session
+
+
+async def test_whoever_is_not_believed_comes_on_another_connection():
+    async with serving(Handler()) as site:
+        answer = await raw(site.port, b"GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert b"connection: close" in answer
+
+
+async def raw(port: int, text: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(text)
+    answer = await asyncio.wait_for(reader.read(), 30)
+    writer.close()
+    return answer
+
+
+async def test_a_request_arrives_as_it_was_sent():
+    handler = Handler()
+    async with visiting(handler) as session:
+        headers = {"X-Thing": "1", "Accept": "a"}
+        async with session.post("/api/a%20b?x=1&x=2&watch", data=b"body", headers=headers) as answer:
+            assert (answer.status, await answer.read()) == (200, b"hello")
+            assert answer.headers["Content-Type"] == "text/plain"
+            assert answer.headers["Content-Length"] == "5"
+            assert answer.headers["Date"].endswith("GMT")
+    (got,) = handler.requests
+    assert (got.method, got.path, got.body) == ("POST", "/api/a b", b"body")
+    assert got.query == (("x", "1"), ("x", "2"), ("watch", ""))
+    assert got.headers["x-thing"] == "1"
+    assert got.headers["accept"] == "a"
+    assert got.certificate is None
+
+
+async def test_one_connection_carries_many_requests():
+    handler = Handler()
+    async with serving(handler) as site:
+        one = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+        answer = await raw(site.port, one * 3 + b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+    assert answer.count(b"hello") == 4
+    assert answer.count(b"connection: close") == 1
+
+
+async def test_head_is_get_without_a_body():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.head("/a") as answer:
+            assert answer.headers["Content-Length"] == "5"
+        async with session.head("/endless") as answer:
+            assert answer.status == 200
+        async with session.get("/a") as answer:
+            assert await answer.read() == b"hello"
+    assert [one.method for one in handler.requests] == ["GET"] * 3
+
+
+async def test_a_stream_is_sent_chunk_by_chunk_and_a_big_body_whole():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.get("/stream") as answer:
+            assert answer.headers["Transfer-Encoding"] == "chunked"
+            assert await answer.read() == b"tick\n" * 3
+        async with session.get("/big") as answer:
+            assert len(await answer.read()) == 3 * 1024 * 1024 + 7
+        async with session.get("/empty") as answer:
+            assert answer.status == 204
+
+
+async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_closes_it():
+    handler = Handler()
+    async with visiting(handler) as session:
+        async with session.get("/endless") as answer:
+            assert await answer.content.readline() == b"tick\n"
+            assert not handler.closed.is_set()
+        await asyncio.wait_for(handler.closed.wait(), 30)
+
+
+async def test_a_client_that_does_not_read_holds_the_stream_back():
+    handler = Handler()
+    async with serving(handler) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1024)
+        writer.write(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        await reader.readline()
+        produced = 0
+        while produced != len(handler.requests):
+            produced = len(handler.requests)
+            assert produced < 1000
+            await asyncio.sleep(0.2)
+        writer.transport.abort()
+        await asyncio.wait_for(handler.closed.wait(), 30)
+
+
+async def test_a_stream_that_breaks_is_visibly_incomplete():
+    async with visiting(Handler()) as session, session.get("/broken") as answer:
+        assert await answer.content.readany() == b"first"
+        with pytest.raises(aiohttp.ClientError):
+            await answer.read()
+
+
+async def test_an_old_client_gets_a_plain_stream_and_a_close():
+    async with serving(Handler()) as site:
+        answer = await raw(site.port, b"GET /stream HTTP/1.0\r\n\r\n")
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert body == b"tick\n" * 3
+    assert b"chunked" not in head
+    assert b"connection: close" in head
+
+
+async def test_a_bug_in_the_handler_is_a_plain_500():
+    async with visiting(Handler()) as session:
+        async with session.get("/fails") as answer:
+            status = json.loads(await answer.read())
+        assert (answer.status, status["reason"], status["kind"]) == (500, "InternalError", "Status")
+        async with session.get("/a") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_above_the_limit_is_refused_unread(chunked):
+    handler = Handler()
+
+    async def parts() -> AsyncIterator[bytes]:
+        for _ in range(11):
+            yield b"x" * 100
+
+    async with visiting(handler, limits=Limits(body=1000)) as session:
+        async with session.put("/a", data=parts() if chunked else b"x" * 1001) as answer:
+            status = json.loads(await answer.read())
+        assert (answer.status, status["reason"]) == (413, "RequestEntityTooLarge")
+        assert not handler.requests
+        async with session.put("/a", data=b"x" * 1000) as answer:
+            assert answer.status == 200
+
+
+async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
+    async with visiting(Handler()) as session, session.put("/a", data=b"x" * 100, expect100=True) as answer:
+        assert answer.status == 200
+
+
+async def test_nobody_else_is_given_leave():
+    head = b"POST / HTTP/%b\r\nHost: x\r\nExpect: %b\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
+    async with serving(Handler()) as site:
+        assert (await raw(site.port, head % (b"1.1", b"100-Continue"))).startswith(b"HTTP/1.1 200 OK")  # it was there
+        assert (await raw(site.port, head % (b"1.0", b"100-continue"))).startswith(b"HTTP/1.1 200 OK")
+        assert (await raw(site.port, head % (b"1.1", b"miracles"))).startswith(b"HTTP/1.1 200 OK")
+
+
+@pytest.mark.parametrize(
+    "start", ["GET /a HTTP/1.1\r\nUpgrade: h2c", "POST /a HTTP/1.1\r\nUpgrade: SPDY/3.1", "CONNECT a:1 HTTP/1.1"]
+)
+async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_is_read(start):
+    handler = Handler()
+    async with serving(handler) as site:
+        request = f"{start}\r\nConnection: Upgrade\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n"
+        answers = await raw(site.port, request.encode())
+    assert answers.startswith(b"HTTP/1.1 200 OK")
+    assert [request.body for request in handler.requests] == [b""]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nbad header\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nhost: x\r\ncontent-length: x\r\n\r\n",
+        b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /a\r\n\r\n",
+        b"GET /a HTTP/0.9\r\n\r\n",
+        b"GET /a HTTP/2.0\r\nhost: x\r\n\r\n",
+        b"GET /a HTTP/1.1\r\n\r\n",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /b",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\ncontent-length: 4\r\n\r\n0\r\n\r\nGET /b",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\ncontent-length: 5\r\n\r\nabcde",
+        b"PUT /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nhost: x\r\n" + b"x: y\r\n" * 10_000 + b"\r\n",
+    ],
+)
+async def test_what_is_no_http_gets_a_status(garbage):
+    handler = Handler()
+    async with serving(handler) as site:
+        answer = await raw(site.port, garbage)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(body)["reason"] == "BadRequest"
+    assert not handler.requests
+
+
+async def test_an_old_client_need_not_name_a_host():
+    async with serving(Handler()) as site:
+        assert (await raw(site.port, b"GET /a HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
+    async with serving(Handler()) as site:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+        writer.write(b"nonsense\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+
+async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
+    handler = Handler()
+    site = HTTPServer(handler, "127.0.0.1", 0, None)
+    await site.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+        endless = await session.get("/endless")
+        await endless.content.readline()
+        async with asyncio.TaskGroup() as group:
+            slow = group.create_task(session.get("/slow"))
+            await handler.started.wait()
+            group.create_task(site.stop(5.0))
+        assert await endless.read() == b""
+        assert (await slow.result().read()) == b"hello"
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await session.get("/a")
+
+
+async def test_a_stop_is_bounded():
+    loop = asyncio.get_running_loop()
+
+    async def stubborn(request: Request) -> Response:
+        await asyncio.sleep(300)
+        return Response(200)
+
+    site = HTTPServer(stubborn, "127.0.0.1", 0, None)
+    await site.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+    await asyncio.sleep(0.05)
+    started = loop.time()
+    await site.stop(0.2)
+    assert loop.time() - started < 30
+    writer.close()
+
+
+async def test_a_busy_port_is_one_clear_sentence():
+    async with serving(Handler()) as site:
+        with pytest.raises(CannotListen) as caught:
+            await HTTPServer(Handler(), "127.0.0.1", site.port, None).start()
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{site.port}: address already in use"
+
+
+async def test_a_site_that_never_started_stops_quietly():
+    await HTTPServer(Handler(), "127.0.0.1", 0, None).stop()
+
+
+class Keys:
+    def __init__(self, folder) -> None:
+        self.ca = tls.make_ca("ca")
+        self.ca_file = folder / "ca.crt"
+        self.ca_file.write_bytes(self.ca.certificate)
+        self.folder = folder
+        server = tls.issue(self.ca, "server", hosts=("127.0.0.1", "localhost"))
+        self.server = tls.context_of(server, self.ca.certificate)
+
+    def client(self, pair: tls.KeyPair | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.ca_file))
+        if pair is not None:
+            pair.write(self.folder / "c.crt", self.folder / "c.key")
+            context.load_cert_chain(self.folder / "c.crt", self.folder / "c.key")
+        return context
+
+
+@pytest.fixture
+def keys(tmp_path) -> Keys:
+    return Keys(tmp_path)
+
+
+async def get(port: int, context: ssl.SSLContext) -> int:
+    url = f"https://127.0.0.1:{port}/a"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
+        await answer.read()
+        return answer.status
+
+
+async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
+    handler = Handler()
+    pair = tls.issue(keys.ca, "alice", ("b-team", "a-team"), client=True)
+    async with serving(handler, keys.server) as site:
+        assert await get(site.port, keys.client(pair)) == 200
+        assert await get(site.port, keys.client()) == 200
+    shown, nothing = (one.certificate for one in handler.requests)
+    assert nothing is None
+    assert shown is not None
+    assert (shown.common_name, shown.organizations) == ("alice", ("b-team", "a-team"))
+    authority = x509.load_pem_x509_certificate(keys.ca.certificate)
+    assert shown.root == authority.fingerprint(hashes.SHA256()).hex()
+    leaf = x509.load_pem_x509_certificate(pair.certificate)
+    assert shown.expires == leaf.not_valid_after_utc.timestamp()
+
+
+@pytest.mark.parametrize("flaw", ["foreign authority", "not for clients"])
+async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
+    ca = tls.make_ca("ca") if flaw == "foreign authority" else keys.ca
+    pair = tls.issue(ca, "mallory", ("system:masters",), client=flaw == "foreign authority")
+    handler = Handler()
+    async with serving(handler, keys.server) as site:
+        with pytest.raises(aiohttp.ClientError):
+            await get(site.port, keys.client(pair))
+    assert not handler.requests
+
+
+def test_old_versions_of_tls_are_refused(keys):
+    assert keys.server.minimum_version is ssl.TLSVersion.TLSv1_2
+
+
+async def test_an_authority_that_is_no_root_is_found_at_the_end_of_the_chain(keys, tmp_path):
+    middle = issue_authority(keys.ca)
+    pair = tls.issue(middle, "alice", client=True)
+    handler, server = Handler(), tls.issue(keys.ca, "server", hosts=("127.0.0.1",))
+    shown = keys.client(tls.KeyPair(pair.certificate + middle.certificate, pair.key))
+    for authority in (keys.ca, middle):
+        async with serving(handler, tls.context_of(server, authority.certificate)) as site:
+            assert await get(site.port, shown) == 200
+        certificate = handler.requests.pop().certificate
+        assert certificate is not None
+        found = x509.load_pem_x509_certificate(authority.certificate)
+        assert certificate.root == found.fingerprint(hashes.SHA256()).hex()
+
+
+async def test_a_resumed_session_tells_the_same_of_its_client(keys):
+    handler = Handler()
+    context = keys.client(tls.issue(keys.ca, "alice", client=True))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 nothing is resumed at all
+    async with serving(handler, keys.server) as site:
+
+        def visit(session: ssl.SSLSession | None) -> ssl.SSLSocket:
+            plain = socket.create_connection(("127.0.0.1", site.port), 5)
+            secured = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
+            secured.sendall(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert secured.recv(100).startswith(b"HTTP/1.1 200")
+            return secured
+
+        with await asyncio.to_thread(visit, None) as before, await asyncio.to_thread(visit, before.session) as after:
+            assert after.session_reused
+    first, again = handler.requests
+    assert first.certificate is not None
+    assert first.certificate.root
+    assert again.certificate == first.certificate
+
+
+async def test_the_context_of_each_new_connection_is_asked_for(keys):
+    asked: list[str] = []
+
+    def choose(address: str) -> ssl.SSLContext:
+        asked.append(address)
+        if len(asked) == 2:
+            raise ValueError("no certificate right now")
+        return keys.server
+
+    async with serving(Handler(), choose) as site:
+        assert await get(site.port, keys.client()) == 200
+        with pytest.raises(aiohttp.ClientError):
+            await get(site.port, keys.client())
+        assert await get(site.port, keys.client()) == 200
+    assert asked == ["127.0.0.1"] * 3
+
+
+@pytest.mark.parametrize("secured", [True, False])
+async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
+    context = keys.server if secured else None
+    async with serving(Handler(), context, limits=Limits(connections=2)) as site:
+        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
+        scheme, ssl_context = ("https", keys.client()) if secured else ("http", False)
+        async with aiohttp.ClientSession() as session:
+            async with session.get(f"{scheme}://127.0.0.1:{site.port}/a", ssl=ssl_context) as answer:
+                assert answer.status == 200
+            async with asyncio.timeout(30):
+                for reader, _ in silent[:4]:
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
+    async with serving(Handler()) as site:
+        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(4)]
+        async with asyncio.timeout(30):
+            with contextlib.suppress(ConnectionResetError):
+                assert await silent[0][0].read() == b""
+        silent[1][1].write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert await asyncio.wait_for(silent[1][0].readline(), 30) == b"HTTP/1.1 200 OK\r\n"
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_connections_above_the_limit_are_closed_while_all_others_are_answered():
+    handler = Handler()
+    async with serving(handler, limits=Limits(connections=1)) as site, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{site.port}"
+        async with session.get(f"{url}/endless") as endless:
+            with contextlib.suppress(ConnectionResetError):
+                assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n") == b""
+            assert await endless.content.readline() == b"tick\n"
+            endless.close()
+        await asyncio.wait_for(handler.closed.wait(), 30)
+        async with session.get(f"{url}/a") as answer:
+            assert answer.status == 200
+
+
+async def test_handshakes_that_fail_leave_nothing_behind(keys):
+    async with serving(Handler(), keys.server, limits=Limits(connections=2)) as site:
+        for _ in range(5):
+            with contextlib.suppress(ConnectionResetError):
+                assert b"HTTP" not in await raw(site.port, b"GET / HTTP/1.1\r\n\r\n")
+        assert await get(site.port, keys.client()) == 200
+
+
+async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
+    handler = Handler()
+    async with serving(handler) as site:
+        groups = b"".join(b"x-remote-group: group-%d\r\n" % number for number in range(1000))
+        answer = await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + groups + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 200")
+        long = b"".join(b"x-%d: %b\r\n" % (number, b"x" * 60_000) for number in range(20))
+        with contextlib.suppress(ConnectionResetError):
+            assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
+        assert len(handler.requests) == 1
+    async with serving(handler, limits=Limits(head=1000)) as site:
+        with contextlib.suppress(ConnectionResetError):
+            assert await raw(site.port, b"GET /a HTTP/1.1\r\nx: " + b"x" * 2000) == b""
+
+
+def issue_authority(ca: tls.KeyPair) -> tls.KeyPair:
+    """An authority below another."""
+    middle = tls.make_ca("middle")
+    made = x509.load_pem_x509_certificate(middle.certificate)
+    above = x509.load_pem_x509_certificate(ca.certificate)
+    builder = x509.CertificateBuilder(above.subject, made.subject, made.public_key(), made.serial_number + 1)
+    builder = builder.not_valid_before(made.not_valid_before_utc).not_valid_after(made.not_valid_after_utc)
+    for extension in made.extensions:
+        if not isinstance(extension.value, x509.AuthorityKeyIdentifier):
+            builder = builder.add_extension(extension.value, extension.critical)
+    key = load_pem_private_key(ca.key, None)
+    assert isinstance(key, EllipticCurvePrivateKey)
+    return tls.KeyPair(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM), middle.key)

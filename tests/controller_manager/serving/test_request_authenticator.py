@@ -1,0 +1,193 @@
+"""Who sent a request, and who only pretends to be somebody."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller_manager.api.errors import ServiceUnavailable, Unauthorized
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.access import ANONYMOUS, Identity
+from controller_manager.serving.proxy import ProxyRules
+from controller_manager.serving.request_authenticator import RequestAuthenticator, bearer_token
+from controller_manager.serving.tls import make_ca
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, digest
+
+pytestmark = pytest.mark.virtual
+
+CLIENT_CA, PROXY_CA, OTHER_CA = (make_ca(name) for name in ("clients", "proxies", "others"))
+KNOWN = "system:authenticated"
+
+
+def root(ca) -> str:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return digest(x509.load_pem_x509_certificate(ca.certificate).public_bytes(Encoding.DER))
+
+
+async def owner(token: str) -> Identity | None:
+    if token == "unknowable":
+        raise ServiceUnavailable("the API server is away")
+    return {"good": Identity("bob", ("b",), "7", {"k": ("v",)}), "full": Identity("eve", (KNOWN,))}.get(token)
+
+
+RULES = ProxyRules(("front",), ("X-Remote-User", "x-second"), ("x-remote-uid",), ("x-remote-group",), ("X-Extra-",))
+
+
+def callers(rules: ProxyRules = RULES, find_owner=owner) -> RequestAuthenticator:
+    trust = Trust()
+    trust.set(CLIENTS, CLIENT_CA.certificate)
+    trust.set(PROXIES, PROXY_CA.certificate)
+    return RequestAuthenticator(trust, rules, find_owner)
+
+
+def asks(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None, **headers: str) -> Request:
+    certificate = Certificate(name, tuple(groups), root(ca), expires) if ca else None
+    plain = {key.replace("_", "-"): value for key, value in headers.items()}
+    return Request("GET", "/", headers=plain, certificate=certificate, repeated=repeated or {})
+
+
+AS_ALICE = {"x_remote_user": "alice"}
+
+BELIEVED = {
+    "nothing is shown": (asks(), ANONYMOUS),
+    "a client": (asks("jane", CLIENT_CA, ("dev", "ops")), Identity("jane", ("dev", "ops", KNOWN))),
+    "a client says it is known": (asks("jane", CLIENT_CA, (KNOWN,)), Identity("jane", (KNOWN,))),
+    "a token": (asks(authorization="Bearer good"), Identity("bob", ("b", KNOWN), "7", {"k": ("v",)})),
+    "its owner says it is known": (asks(authorization="bearer  full "), Identity("eve", (KNOWN,))),
+    "a certificate counts more than a token": (
+        asks("jane", CLIENT_CA, authorization="Bearer good"),
+        Identity("jane", (KNOWN,)),
+    ),
+    "a token helps where a certificate does not": (
+        asks("jane", OTHER_CA, authorization="Bearer full"),
+        Identity("eve", (KNOWN,)),
+    ),
+    "a proxy for alice": (asks("front", PROXY_CA, **AS_ALICE), Identity("alice", (KNOWN,))),
+    "a proxy's headers count more than the token it passes on": (
+        asks("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
+        Identity("alice", (KNOWN,)),
+    ),
+    "a proxy for nobody known": (
+        asks("front", PROXY_CA, x_remote_user="system:anonymous", x_remote_group="system:unauthenticated"),
+        Identity("system:anonymous", ("system:unauthenticated",)),
+    ),
+    "headers of a client": (
+        asks("jane", CLIENT_CA, x_remote_group="system:masters", **AS_ALICE),
+        Identity("jane", (KNOWN,)),
+    ),
+    "headers of nobody": (asks(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS),
+    "headers of the owner of a token": (asks(authorization="Bearer full", **AS_ALICE), Identity("eve", (KNOWN,))),
+    "impersonation": (asks("jane", CLIENT_CA, impersonate_user="root"), Identity("jane", (KNOWN,))),
+    "another scheme": (asks(authorization="Basic cm9vdDpyb290"), ANONYMOUS),
+    "an empty header": (asks(authorization=""), ANONYMOUS),
+    "a scheme without a token": (asks(authorization="Bearer "), ANONYMOUS),
+}
+
+
+@pytest.mark.parametrize("case", BELIEVED)
+async def test_believed(case):
+    request, identity = BELIEVED[case]
+    assert await callers().identify(request) == identity
+
+
+REFUSED = {
+    "a client of another authority": asks("admin", OTHER_CA, ("system:masters",)),
+    "a certificate whose authority nobody knows": Request("GET", "/", certificate=Certificate("admin")),
+    "a client whose certificate has expired": asks("jane", CLIENT_CA, expires=1.0),
+    "a proxy as a client": asks("front", PROXY_CA),
+    "a proxy whose certificate has expired": asks("front", PROXY_CA, expires=1.0, **AS_ALICE),
+    "a proxy that is not allowed": asks("back", PROXY_CA, **AS_ALICE),
+    "a proxy whose name is allowed in another case": asks("FRONT", PROXY_CA, **AS_ALICE),
+    "a proxy of another authority": asks("front", OTHER_CA, **AS_ALICE),
+    "a proxy that names nobody": asks("front", PROXY_CA, x_remote_user="", x_remote_group="system:masters"),
+    "a header with underscores": Request(
+        "GET", "/", headers={"x_remote_user": "alice"}, certificate=Certificate("front", root=root(PROXY_CA))
+    ),
+    "a name that is no text": asks("front", PROXY_CA, x_remote_user="al\udce9ce"),
+    "a group that is no text": asks("front", PROXY_CA, x_remote_group="\udce9", **AS_ALICE),
+    "a token of nobody": asks(authorization="Bearer forged"),
+    "a token that cannot be one": asks(authorization="Bearer good x"),
+    "two tokens": asks(authorization="Bearer good, Bearer full"),
+    "a token that is no text": asks(authorization="Bearer go\udce9d"),
+    "a token with a control character": asks(authorization="Bearer go\x0bod"),
+    "a huge token": asks(authorization=f"Bearer {'a' * 20_000}"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_refused(case):
+    with pytest.raises(Unauthorized):
+        await callers().identify(REFUSED[case])
+
+
+async def test_a_token_that_cannot_be_judged_is_no_refusal_of_the_token():
+    with pytest.raises(ServiceUnavailable):
+        await callers().identify(asks(authorization="Bearer unknowable"))
+
+
+async def test_where_tokens_are_not_looked_at_their_holders_are_anonymous():
+    assert await callers(find_owner=None).identify(asks(authorization="Bearer good")) == ANONYMOUS
+
+
+async def test_without_names_every_proxy_may_speak_for_others():
+    everybody = ProxyRules(username_headers=("x-remote-user",))
+    found = await callers(everybody).identify(asks("back", PROXY_CA, **AS_ALICE))
+    assert found.name == "alice"
+
+
+async def test_one_authority_may_sign_for_clients_and_proxies():
+    trust = Trust()
+    for purpose in (CLIENTS, PROXIES):
+        trust.set(purpose, CLIENT_CA.certificate)
+    both = RequestAuthenticator(trust, RULES, None)
+    assert (await both.identify(asks("front", CLIENT_CA, **AS_ALICE))).name == "alice"
+    assert (await both.identify(asks("front", CLIENT_CA))).name == "front"
+    assert (await both.identify(asks("back", CLIENT_CA, **AS_ALICE))).name == "back"
+
+
+async def test_belief_ends_while_a_connection_stays():
+    trust = Trust()
+    trust.set(CLIENTS, CLIENT_CA.certificate)
+    known = RequestAuthenticator(trust, RULES, None)
+    request = asks("jane", CLIENT_CA, expires=wall_seconds() + 10)
+    assert (await known.identify(request)).name == "jane"
+    trust.set(CLIENTS, OTHER_CA.certificate)
+    with pytest.raises(Unauthorized):
+        await known.identify(request)
+    trust.set(CLIENTS, OTHER_CA.certificate + CLIENT_CA.certificate)
+    assert (await known.identify(request)).name == "jane"
+
+
+def test_what_people_write_between_certificates_is_not_passed_on():
+    trust = Trust()
+    trust.set(CLIENTS, "# die Behörde\n".encode() + CLIENT_CA.certificate)
+    assert trust.authorities == CLIENT_CA.certificate
+
+
+def test_all_that_a_proxy_says():
+    request = Request(
+        "GET",
+        "/",
+        headers={
+            "x-remote-user": "",
+            "x-second": "al, ice",
+            "x-remote-group": "a, b, , c",
+            "x-remote-uid": "7",
+            "x-extra-scopes": "r, w",
+            "x-extra-ex%41mple.org%2fkey": "v",
+            "x-extra-bro%ken": "w",
+            "x-extra": "no",
+            "x_extra_other": "no",
+        },
+        repeated={"x-remote-group": ("a, b", "", "c"), "x-extra-scopes": ("r", "w")},
+    )
+    extra = {"scopes": ("r", "w"), "exAmple.org/key": ("v",), "bro%ken": ("w",)}
+    assert RULES.identity(request) == Identity("al, ice", ("a, b", "c"), "7", extra)
+
+
+@given(st.text(max_size=40))
+def test_whatever_the_header_holds_it_is_a_token_or_nothing(text):
+    found = bearer_token(Request("GET", "/", headers={"authorization": text}))
+    assert found is None or (found and text.strip().lower().startswith("bearer "))

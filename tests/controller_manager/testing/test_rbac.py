@@ -1,0 +1,90 @@
+"""What a controller did not declare is refused, in the sense of RBAC's rules."""
+
+import pytest
+
+from apiserver_stub.parse import parse
+from controller_manager.api.core import NAMESPACES, PODS
+from controller_manager.api.errors import NotFound
+from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
+from controller_manager.client.client import Call
+from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
+from controller_manager.options import Options
+from controller_manager.testing import Cluster, ManagerFailedError, builders
+from controller_manager.testing.rbac import allows
+
+PODS_RULE = PolicyRule(("",), ("pods",), ("get", "update"))
+
+RULES = {
+    "the verb": (PODS_RULE, "GET", "/api/v1/namespaces/a/pods/p", True),
+    "another verb": (PODS_RULE, "DELETE", "/api/v1/namespaces/a/pods/p", False),
+    "a collection is another verb": (PODS_RULE, "GET", "/api/v1/namespaces/a/pods", False),
+    "another resource": (PODS_RULE, "GET", "/api/v1/namespaces/a/services/p", False),
+    "another group": (PODS_RULE, "GET", "/apis/other/v1/namespaces/a/pods/p", False),
+    "a subresource is another resource": (PODS_RULE, "PUT", "/api/v1/namespaces/a/pods/p/status", False),
+    "everything": (PolicyRule(("*",), ("*",), ("*",)), "PUT", "/apis/g/v1/namespaces/a/pods/p/status", True),
+    "a subresource of whatever": (
+        PolicyRule(("*",), ("*/scale",), ("get",)),
+        "GET",
+        "/apis/g/v1/namespaces/a/x/p/scale",
+        True,
+    ),
+    "and not the whole": (PolicyRule(("*",), ("*/scale",), ("get",)), "GET", "/apis/g/v1/namespaces/a/x/p", False),
+    "the name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/n", True),
+    "another name": (PolicyRule(("",), ("nodes",), ("get",), ("n",)), "GET", "/api/v1/nodes/m", False),
+}
+
+
+@pytest.mark.parametrize("case", RULES)
+def test_a_rule_allows_what_it_says(case: str) -> None:
+    rule, method, path, allowed = RULES[case]
+    assert allows(rule, parse(method, path, {})) is allowed
+
+
+class Meddler:
+    """Reads the pod it is called for, which it may, and a namespace, which it may not."""
+
+    def __init__(self, context: Context, _options: Options) -> None:
+        self._client = context.client
+
+    async def reconcile(self, key: Key) -> None:
+        await self._client.get(PODS, key)
+        await self._client.get(NAMESPACES, Key("", key.namespace))
+
+
+MEDDLER = ControllerSpec(name="meddler", reconciler=Meddler, options=Options, watches=(For(PODS),), rbac=(PODS_RULE,))
+
+
+@pytest.mark.virtual
+async def test_a_controller_is_held_to_what_it_declares() -> None:
+    async with Cluster() as cluster:
+        replica = await cluster.manage("--leader-elect=false", specs=[MEDDLER], strict=False)
+        await cluster.client.create(PODS, builders.pod("p"))
+        await cluster.settle()
+        refused = "meddler did not declare that it may get namespaces of the group '' (default)"
+        assert list(replica.permits.refused) == [refused]
+
+
+@pytest.mark.virtual
+async def test_a_cluster_ends_with_what_was_refused() -> None:
+    cluster = Cluster()
+    await cluster.__aenter__()
+    await cluster.manage("--leader-elect=false", specs=[MEDDLER])
+    await cluster.client.create(PODS, builders.pod("p"))
+    await cluster.sleep(5)
+    with pytest.raises(ManagerFailedError, match="meddler did not declare"):
+        await cluster.__aexit__(None, None, None)
+
+
+@pytest.mark.virtual
+async def test_what_is_served_beside_answers_below_its_path_only() -> None:
+    async with Cluster() as cluster:
+        cluster.serve_beside("/apis/metrics.example.org", _answer)
+        beside, other = Call("GET", "/apis/metrics.example.org/v1/pods"), Call("GET", "/apis/metrics.example.orgs/v1")
+        assert await cluster.client.raw(beside) == b'"beside"'
+        with pytest.raises(NotFound):
+            await cluster.client.raw(other)
+
+
+async def _answer(request: Request) -> Response:
+    return Response(200, {}, b'"beside"')

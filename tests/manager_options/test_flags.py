@@ -1,0 +1,86 @@
+"""Every documented flag, with its type, its default and its bounds; and no flag more."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from controller_manager.app.catalog import installed
+from controller_manager.app.flags import flag_set
+from controller_manager.options import FlagError
+from controller_manager.options.flag import Flag
+
+DOCUMENTED = {row["name"]: row for row in map(json.loads, Path(__file__).with_name("flags.jsonl").open())}
+FLAGS = flag_set(installed())
+DECLARED = {flag.name: flag for flag in FLAGS}
+
+
+def takes_any_text(flag: Flag) -> bool:
+    """Whether any text is a value: of a name or a file, of which only use tells whether it is any good."""
+    try:
+        FLAGS.parse([f"--{flag.name}=x"])
+    except FlagError as error:
+        return "must be given together" in error.problems[0]
+    return flag.type.label in ("string", "strings")
+
+
+def test_every_documented_flag_exists_and_no_other():
+    assert sorted(DECLARED) == sorted(DOCUMENTED)
+
+
+@pytest.mark.parametrize("name", sorted(set(DECLARED)))
+def test_a_flag_has_its_documented_type_and_default(name):
+    flag, row = DECLARED[name], DOCUMENTED[name]
+    default = "" if flag.default is None else flag.type.format(flag.default)
+    assert (flag.type.label, default, flag.declared.short) == (row["type"], row["default"], row.get("short"))
+    assert flag.declared.help
+
+
+@pytest.mark.parametrize("name", sorted(name for name, flag in DECLARED.items() if not takes_any_text(flag)))
+def test_nonsense_is_refused_in_one_sentence_that_names_the_flag(name):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse([f"--{name}=?!"])
+    (told,) = caught.value.problems
+    assert told.startswith((f"--{name}: ", f"--{name} "))
+    assert "\n" not in told
+
+
+# One prints help, and each mention of the other is a pair of files.
+@pytest.mark.parametrize("name", sorted(set(DECLARED) - {"help", "tls-sni-cert-key"}))
+def test_a_default_can_be_written_on_the_command_line_by_every_name(name):
+    flag = DECLARED[name]
+    text = "" if flag.default is None else flag.type.format(flag.default)
+    before = FLAGS.parse([])[flag.group]
+    for one in (name, name.replace("-", "_"), *flag.declared.aliases):
+        assert FLAGS.parse([f"--{one}={text}"])[flag.group] == before
+
+
+# The table "Limits" of the document, and the bounds that its meanings state.
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (["--attach-detach-reconcile-sync-period=1s"], "--attach-detach-reconcile-sync-period must be more than 1s"),
+        (["--leader-elect-renew-deadline=15s"], "--leader-elect-renew-deadline must be less than"),
+        (["--allocate-node-cidrs"], "--allocate-node-cidrs requires --cluster-cidr"),
+        (["--leader-elect-resource-lock=configmaps"], "--leader-elect-resource-lock"),
+        (["--unhealthy-zone-threshold=1.1"], "--unhealthy-zone-threshold: must be at most 1"),
+        (
+            [
+                f"--cluster-signing-{name}-file=x"
+                for name in ("cert", "key", "legacy-unknown-cert", "legacy-unknown-key")
+            ],
+            "--cluster-signing-legacy-unknown-cert-file cannot be given with --cluster-signing-cert-file",
+        ),
+    ],
+)
+def test_a_stated_bound_is_kept(argv, problem):
+    with pytest.raises(FlagError) as caught:
+        FLAGS.parse(argv)
+    assert caught.value.problems[0].startswith(problem)
+
+
+@pytest.mark.parametrize(
+    "argv", [["--terminated-pod-gc-threshold=-1"], ["--attach-detach-reconcile-sync-period=1.001s"]]
+)
+def test_what_a_bound_allows_is_taken(argv):
+    FLAGS.parse(argv)
