@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from controller_manager.api.core import Namespace
-from controller_manager.api.errors import ApiError
 from controller_manager.controller import Change, Informers, Key
 
 
@@ -15,12 +14,6 @@ def takes_content(namespace: Namespace | None) -> bool:
         and namespace.metadata.deletion_timestamp is None
         and namespace.status.phase != "Terminating"
     )
-
-
-def is_ending(error: ApiError) -> bool:
-    """Whether a write was refused because its namespace is gone or being deleted."""
-    causes = error.details.causes if error.details is not None else ()
-    return error.code == 404 or any(cause.reason == "NamespaceTerminating" for cause in causes)
 
 
 def namespace_of(_: Informers, change: Change[Any]) -> Iterable[Key]:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from controller_manager.api.core import TCP, Pod, Service, ServicePort
-from controller_manager.api.errors import ApiError, NotFound
+from controller_manager.api.errors import NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
 from controller_manager.client import Client
@@ -101,11 +101,6 @@ async def is_gone(client: Client, resource: Resource[Any], key: Key) -> bool:
     except NotFound:
         return True
     return False
-
-
-def namespace_terminates(error: ApiError) -> bool:
-    """Whether the server refused to create something since the namespace is being deleted."""
-    return error.details is not None and any(c.reason == "NamespaceTerminating" for c in error.details.causes)
 
 
 def _readiness_changed(pod: Pod) -> str | None:

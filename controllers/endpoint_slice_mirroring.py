@@ -31,10 +31,10 @@ from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base import clock
 from controller_manager.base.metrics import Family, Histograms
-from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule
+from controller_manager.controller import Change, Context, ControllerSpec, Informers, Key, Mapped, PolicyRule, try_write
 from controller_manager.options import Duration, Int32, Options, flag
 
-from ._serving import LEADER, TRIGGER_TIME, is_gone, namespace_terminates
+from ._serving import LEADER, TRIGGER_TIME, is_gone
 from ._slice_writer import (
     PER_SYNC,
     RULES,
@@ -126,16 +126,15 @@ class EndpointSliceMirroringController:
         arrangement = arrange(slices, mirror.wanted, self._limit, style.is_due)
         writes = style.writes(arrangement, dict)
         self._tell(key, endpoints, mirror)
-        try:
-            await self._writer.write(writes._replace(create=()) if _is_going(endpoints) else writes)
-        except ApiError as error:
-            if namespace_terminates(error):
-                return  # and what this is for goes with it
-            if error.code != 409:
-                message = f"Failed to update the endpoint slices of endpoints {key}: {error}"
-                self._events.warning(endpoints, "FailedToUpdateEndpointSlices", message)
-            raise
-        self._metrics.mirrored(key, arrangement, mirror, slices)
+        if _is_going(endpoints):
+            writes = writes._replace(create=())
+
+        def report(error: ApiError) -> None:
+            message = f"Failed to update the endpoint slices of endpoints {key}: {error}"
+            self._events.warning(endpoints, "FailedToUpdateEndpointSlices", message)
+
+        if await try_write(self._writer.write(writes), report):
+            self._metrics.mirrored(key, arrangement, mirror, slices)
 
     def _tell(self, key: Key, endpoints: Endpoints, mirror: "Mirror") -> None:
         left_out = mirror.invalid, mirror.too_many

@@ -13,10 +13,10 @@ from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Counters, Family, Histograms
 from controller_manager.client import ConfigError
-from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of
+from controller_manager.controller import Add, Context, ControllerSpec, For, Key, Mapped, PolicyRule, key_of, try_write
 from controller_manager.options import Options, flag
 
-from ._namespaces import is_ending, namespace_of, takes_content
+from ._namespaces import namespace_of, takes_content
 
 NAME = "kube-root-ca.crt"
 DATA = "ca.crt"
@@ -102,18 +102,13 @@ class RootCaPublisher:
             return
         current = self._published.get(Key(key.name, NAME))
         wanted = desired(key.name, current, self._bundle.text)
+        if wanted is None:
+            return
+        write = self._client.create if current is None else self._client.update
         try:
-            if wanted is None:
-                return
-            if current is None:
-                await self._client.create(CONFIG_MAPS, wanted)
-            else:
-                await self._client.update(CONFIG_MAPS, wanted)
+            await try_write(write(CONFIG_MAPS, wanted))
         except AlreadyExists as error:
             raise Conflict(str(error)) from None  # somebody was faster: it is looked at again
-        except ApiError as error:
-            if current is not None or not is_ending(error):
-                raise
 
 
 class Bundle:

@@ -1,13 +1,15 @@
 """Sees to it that every namespace has the service account that pods get when they name none."""
 
+import contextlib
+
 from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.core import NAMESPACES
-from controller_manager.api.errors import AlreadyExists, ApiError
+from controller_manager.api.errors import AlreadyExists
 from controller_manager.api.model import ObjectMeta
-from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule
+from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write
 from controller_manager.options import Options
 
-from ._namespaces import is_ending, namespace_of, takes_content
+from ._namespaces import namespace_of, takes_content
 
 NAME = "default"
 _ACCOUNTS = SERVICE_ACCOUNTS.metadata_only()
@@ -39,13 +41,8 @@ class ServiceAccountController:
         if not missing or not takes_content(self._namespaces.get(key)):
             return
         account = ServiceAccount(metadata=ObjectMeta(namespace=key.name, name=NAME))
-        try:
-            await self._client.create(SERVICE_ACCOUNTS, account)
-        except AlreadyExists:
-            return
-        except ApiError as error:
-            if not is_ending(error):
-                raise
+        with contextlib.suppress(AlreadyExists):
+            await try_write(self._client.create(SERVICE_ACCOUNTS, account))
 
 
 SPECS = (

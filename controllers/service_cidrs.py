@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.edit import Condition, with_condition
+from controller_manager.api.edit import Condition, with_conditions
 from controller_manager.api.errors import NotFound
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.networking import GROUP, IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR
@@ -27,6 +27,7 @@ from controller_manager.controller import (
     Requeue,
     Resource,
     key_of,
+    update_status,
 )
 from controller_manager.options import Options
 
@@ -125,12 +126,9 @@ class ServiceCIDRController:
         return await self._client.update(SERVICE_CIDRS, changed)
 
     async def _say(self, found: ServiceCIDR, wanted: Condition) -> None:
-        before = next((one for one in found.status.conditions if one.type == wanted.type), None)
-        if before and (before.status, before.reason, before.message) == (wanted.status, wanted.reason, wanted.message):
-            return
-        wanted = replace(wanted, last_transition_time=format_time(utc_now()))
-        status = replace(found.status, conditions=with_condition(found.status.conditions, wanted))
-        await self._client.update(SERVICE_CIDRS, replace(found, status=status), subresource="status")
+        conditions = with_conditions(found.status.conditions, (wanted,), format_time(utc_now()))
+        changed = replace(found, status=replace(found.status, conditions=conditions))
+        await update_status(self._client, SERVICE_CIDRS, found, changed)
 
 
 def _of_range(informers: Informers, change: Change[ServiceCIDR]) -> Iterator[Key]:

@@ -1,6 +1,6 @@
 """Small pure edits of frozen objects that several controllers need."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -28,3 +28,14 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
     if found.status == new.status:
         new = msgspec.structs.replace(new, last_transition_time=found.last_transition_time)
     return tuple(new if c.type == new.type else c for c in conditions)
+
+
+def with_conditions(conditions: Sequence[Condition], news: Iterable[Condition], now: str) -> tuple[Condition, ...]:
+    """`conditions` with all `news`, of which the last of a type counts; equal to `conditions` if nothing is new.
+
+    `now` is the transition time of those whose status turns, and of those that were not there.
+    """
+    changed = tuple(conditions)
+    for new in {new.type: new for new in news}.values():
+        changed = with_condition(changed, msgspec.structs.replace(new, last_transition_time=now))
+    return changed

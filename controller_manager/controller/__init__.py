@@ -27,6 +27,7 @@ from controller_manager.api.core import (
     Service,
 )
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
+from controller_manager.api.edit import Condition, with_condition, with_conditions
 from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource, key_of
@@ -48,6 +49,7 @@ from controller_manager.controller.spec import (
     Source,
     Watch,
 )
+from controller_manager.controller.writes import try_write, update_status
 from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
 from controller_manager.work import Priority, Requeue, TerminalError
 
@@ -68,6 +70,7 @@ __all__ = [
     "CertificateSigningRequest",
     "Change",
     "Client",
+    "Condition",
     "ConfigError",
     "ConfigMap",
     "Context",
@@ -117,6 +120,10 @@ __all__ = [
     "errors",
     "flag",
     "key_of",
+    "try_write",
+    "update_status",
+    "with_condition",
+    "with_conditions",
 ]
 
 # What was called otherwise, until the next release.

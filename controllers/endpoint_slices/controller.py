@@ -23,12 +23,13 @@ from controller_manager.controller import (
     Mapped,
     PolicyRule,
     key_of,
+    try_write,
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .._placement import PODS_BY_NODE, pods_on
 from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of, services_for
-from .._serving import is_gone, namespace_terminates, services_served_by
+from .._serving import is_gone, services_served_by
 from .._slice_writer import (
     RULES,
     SLICES_BY_SERVICE,
@@ -143,15 +144,12 @@ class EndpointSliceController:
         writes = made.writes
         if service.metadata.deletion_timestamp is not None:
             writes = writes._replace(create=())
-        try:
-            await self._writer.write(writes)
-        except ApiError as error:
-            if namespace_terminates(error):
-                return  # and what this is for goes with it
-            if error.code != 409:
-                message = f"Failed to update the endpoint slices of service {key_of(service)}: {error}"
-                self._events.warning(service, "FailedToUpdateEndpointSlices", message)
-            raise
+
+        def report(error: ApiError) -> None:
+            message = f"Failed to update the endpoint slices of service {key_of(service)}: {error}"
+            self._events.warning(service, "FailedToUpdateEndpointSlices", message)
+
+        await try_write(self._writer.write(writes), report)
 
     def _zone_of(self, node: str) -> str | None:
         found = self._nodes.get(Key("", node))

@@ -9,7 +9,7 @@ from controller_manager.api.core import (
     SERVICES,
     Endpoints,
 )
-from controller_manager.api.errors import ApiError, Forbidden, NotFound
+from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.controller import (
     Change,
     Context,
@@ -20,16 +20,12 @@ from controller_manager.controller import (
     Mapped,
     PolicyRule,
     key_of,
+    try_write,
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of
-from .._serving import (
-    LEADER,
-    is_gone,
-    namespace_terminates,
-    services_served_by,
-)
+from .._serving import LEADER, is_gone, services_served_by
 from .desired import MANAGED_BY, MANAGER, desired
 
 
@@ -78,25 +74,14 @@ class EndpointsController:
                 await self._client.delete(ENDPOINTS, key_of(current), uid=current.metadata.uid)
 
     async def _write(self, wanted: Endpoints, *, new: bool) -> None:
-        try:
-            if new:
-                await self._client.create(ENDPOINTS, wanted)
-            else:
-                await self._client.update(ENDPOINTS, wanted)
-        except Forbidden as error:
-            if namespace_terminates(error):
-                return  # and what this is for goes with it
-            self._report(wanted, new, error)
-            raise
-        except ApiError as error:
-            if error.code != 409:
-                self._report(wanted, new, error)
-            raise
-
-    def _report(self, endpoints: Endpoints, new: bool, error: ApiError) -> None:
         verb = "create" if new else "update"
-        reason = f"FailedTo{verb.capitalize()}Endpoint"
-        self._events.warning(endpoints, reason, f"Failed to {verb} the endpoints of {key_of(endpoints)}: {error}")
+        write = self._client.create if new else self._client.update
+
+        def report(error: ApiError) -> None:
+            message = f"Failed to {verb} the endpoints of {key_of(wanted)}: {error}"
+            self._events.warning(wanted, f"FailedTo{verb.capitalize()}Endpoint", message)
+
+        await try_write(write(ENDPOINTS, wanted), report)
 
 
 def service_of_endpoints(informers: Informers, change: Change[Endpoints]) -> Iterator[Key]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.edit import Condition, with_condition
+from controller_manager.api.edit import Condition, with_conditions
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
@@ -22,17 +22,11 @@ class ConditionUpdate(NamedTuple):
 
 def with_told(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], now: str) -> tuple[Condition, ...]:
     """The conditions with all that is told, the last word of a type counting; `now` is the time of what turns."""
-    changed = tuple(conditions)
-    for one in {one.type: one for one in told}.values():
-        new = Condition(
-            type=one.type,
-            status="True" if one.holds else "False",
-            last_transition_time=now,
-            reason=one.reason,
-            message=one.message,
-        )
-        changed = with_condition(changed, new)
-    return changed
+    news = (
+        Condition(type=one.type, status="True" if one.holds else "False", reason=one.reason, message=one.message)
+        for one in told
+    )
+    return with_conditions(conditions, news, now)
 
 
 def holds(conditions: Iterable[Condition], kind: str) -> bool:

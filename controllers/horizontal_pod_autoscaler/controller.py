@@ -14,7 +14,7 @@ from controller_manager.api.autoscaling import (
     ScaleResource,
 )
 from controller_manager.api.core import PODS
-from controller_manager.api.errors import ApiError, Conflict, NotFound
+from controller_manager.api.errors import ApiError, Conflict
 from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS, RESOURCE_METRICS
 from controller_manager.api.resource import key_of
 from controller_manager.api.timestamps import format_time
@@ -30,6 +30,8 @@ from controller_manager.controller import (
     Mapped,
     PolicyRule,
     Requeue,
+    try_write,
+    update_status,
 )
 
 from .._selection import PODS_BY_LABEL
@@ -241,17 +243,11 @@ class AutoscalerController:
         await self._write(autoscaler, status)
 
     async def _write(self, autoscaler: HorizontalPodAutoscaler, status: AutoscalerStatus) -> None:
-        if status == autoscaler.status:
-            return
-        try:
-            await self._client.update(
-                HORIZONTAL_POD_AUTOSCALERS, msgspec.structs.replace(autoscaler, status=status), subresource="status"
-            )
-        except (Conflict, NotFound):
-            raise
-        except ApiError as error:
+        def report(error: ApiError) -> None:
             self._events.warning(autoscaler, "FailedUpdateStatus", str(error))
-            raise
+
+        changed = msgspec.structs.replace(autoscaler, status=status)
+        await try_write(update_status(self._client, HORIZONTAL_POD_AUTOSCALERS, autoscaler, changed), report)
 
 
 def autoscaler_to_look_at(_: Informers, change: Change[HorizontalPodAutoscaler]) -> Iterator[Key]:

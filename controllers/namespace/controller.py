@@ -10,7 +10,16 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
 from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.client.discovery import ServedResource
-from controller_manager.controller import Change, Context, ControllerSpec, Informers, Mapped, PolicyRule, Requeue
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerSpec,
+    Informers,
+    Mapped,
+    PolicyRule,
+    Requeue,
+    update_status,
+)
 from controller_manager.options import Duration, Int32, Options, flag
 
 from .discovery_cache import DiscoveryCache
@@ -103,11 +112,11 @@ class NamespaceController:
         """Write the conditions if they changed, unless the namespace is about to go with them."""
         goes = outcome.empty and namespace.spec.finalizers == (FINALIZER,) and not namespace.metadata.finalizers
         conditions = with_outcome(namespace.status.conditions, outcome, utc_now())
-        if goes or conditions == namespace.status.conditions:
+        if goes:
             return namespace
         status = msgspec.structs.replace(namespace.status, conditions=conditions)
         changed = msgspec.structs.replace(namespace, status=status)
-        return await self._client.update(NAMESPACES, changed, subresource="status")
+        return await update_status(self._client, NAMESPACES, namespace, changed)
 
     async def _finalize(self, namespace: Namespace) -> None:
         left = tuple(f for f in namespace.spec.finalizers if f != FINALIZER)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from controller_manager.api.edit import Condition, with_condition
+from controller_manager.api.edit import Condition, with_conditions
 from controller_manager.api.model import PartialObject
 from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.client.discovery import ServedResource
@@ -117,17 +117,16 @@ class _Finding(NamedTuple):
 
 def with_outcome(conditions: Sequence[Condition], outcome: Outcome, now: datetime) -> tuple[Condition, ...]:
     """The conditions of a namespace after a pass: each is there, True where there is something to say."""
-    changed = tuple(conditions)
-    for found in _findings(outcome):
-        condition = Condition(
+    news = (
+        Condition(
             type=found.kind,
             status="True" if found.message else "False",
             reason=found.reason if found.message else found.settled,
             message=found.message or found.all_well,
-            last_transition_time=format_time(now),
         )
-        changed = with_condition(changed, condition)
-    return changed
+        for found in _findings(outcome)
+    )
+    return with_conditions(conditions, news, format_time(now))
 
 
 def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
