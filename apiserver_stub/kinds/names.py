@@ -1,6 +1,8 @@
 """The forms names, labels and keys may have; each check returns what is wrong, or an empty text."""
 
 import re
+from collections.abc import Callable
+from functools import lru_cache
 
 _LABEL_LIMIT = 63
 _SUBDOMAIN_LIMIT = 253
@@ -12,11 +14,19 @@ _SUBDOMAIN_FORM = rf"{_LABEL_FORM}(\.{_LABEL_FORM})*"
 _KEY_FORM = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _DATA_KEY_FORM = "[-._a-zA-Z0-9]+"
 
-_LABEL = re.compile(_LABEL_FORM, re.ASCII)
-_OLD_LABEL = re.compile(_OLD_LABEL_FORM, re.ASCII)
-_SUBDOMAIN = re.compile(_SUBDOMAIN_FORM, re.ASCII)
-_LOOSE_SUBDOMAIN = re.compile(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*", re.ASCII)
-_QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", re.ASCII)
+Form = Callable[[str], re.Match[str] | None]
+
+
+def _remembering(form: str) -> Form:
+    """Whether a short text has a form: names and labels are the same in many objects."""
+    return lru_cache(maxsize=4096)(re.compile(form, re.ASCII).fullmatch)
+
+
+_LABEL = _remembering(_LABEL_FORM)
+_OLD_LABEL = _remembering(_OLD_LABEL_FORM)
+_SUBDOMAIN = _remembering(_SUBDOMAIN_FORM)
+_LOOSE_SUBDOMAIN = _remembering(r"[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*")
+_QUALIFIED = _remembering(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _DATA_KEY = re.compile(_DATA_KEY_FORM, re.ASCII)
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
 _ENV_NAME = re.compile(r"[ -<>-~]+")
@@ -85,10 +95,10 @@ def host(name: str) -> str:
     return f"a wildcard DNS-1123 subdomain must start with '*.': {why}" if why and "*" in name else why
 
 
-def _dns(name: str, limit: int, form: re.Pattern[str], rule: str) -> str:
+def _dns(name: str, limit: int, form: Form, rule: str) -> str:
     if len(name) > limit:
         return _too_long(limit)
-    return "" if form.fullmatch(name) else rule
+    return "" if form(name) else rule
 
 
 def path_segment(name: str) -> str:
@@ -112,7 +122,7 @@ def qualified(name: str) -> str:
         return "name part must be non-empty"
     if len(rest) > _LABEL_LIMIT:
         return f"name part {_too_long(_LABEL_LIMIT, 'bytes')}"
-    return "" if _QUALIFIED.fullmatch(rest) else _QUALIFIED_RULE
+    return "" if _QUALIFIED(rest) else _QUALIFIED_RULE
 
 
 def domain_prefixed(name: str) -> str:
@@ -124,7 +134,7 @@ def label_value(value: str) -> str:
     """The value of a label."""
     if len(value) > _LABEL_LIMIT:
         return _too_long(_LABEL_LIMIT, "bytes")
-    return "" if not value or _QUALIFIED.fullmatch(value) else _VALUE_RULE
+    return "" if not value or _QUALIFIED(value) else _VALUE_RULE
 
 
 def data_key(key: str) -> str:

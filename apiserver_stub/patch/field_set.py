@@ -7,6 +7,7 @@ empty set at the root, and a field without further ones anywhere else.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +20,7 @@ SELF = "."
 LEAF: Fields = {}
 """What stands below a step that is in the set alone. It is shared, and nobody changes it."""
 _DEEPEST = 200  # steps of a path
+_SHORT = 64  # characters of a text that is remembered
 _LONGEST_SHOWN = 256  # characters of a step
 
 
@@ -118,7 +120,13 @@ def to_value(value: Any) -> str:
 
 def spelt(value: Any) -> str:
     """A value as steps have it."""
-    return orjson.dumps(value).decode()
+    return _spelt_text(value) if type(value) is str and len(value) <= _SHORT else orjson.dumps(value).decode()
+
+
+@lru_cache(maxsize=8192)
+def _spelt_text(text: str) -> str:
+    """The same of a name: the containers, ports and variables of many objects are called alike."""
+    return orjson.dumps(text).decode()
 
 
 def parse(value: object, levels: int = _DEEPEST) -> Fields:
