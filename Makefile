@@ -16,7 +16,7 @@ run: .venv/runtime ## start an API server and two controller managers
 
 test: .venv/dev ## all tests but the long trials; installs the programs they use, as far as it may
 	@$(BIN)/python tests/programs.py
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 3 $(ARGS)
 
 check: .venv/dev ## style, types, floors, house rules
 	$(BIN)/ruff check .

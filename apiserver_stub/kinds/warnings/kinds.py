@@ -27,7 +27,7 @@ def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "")
 
 def deprecated_kind(kind: ResourceInfo) -> str:
     """The warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
-    return _DEPRECATED.get(f"{kind.api_version}/{kind.kind}", "")
+    return "" if kind.group else _DEPRECATED.get(kind.kind, "")
 
 
 def _templated(path: str, *, named: bool = True) -> Warn:
@@ -251,7 +251,8 @@ _OF_NOTHING: Mapping[str, Warn] = MappingProxyType({})
 _OF_PARTS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
     "": _OF_WHOLE, "status": _OF_STATUS, "ephemeralcontainers": MappingProxyType({"v1/Pod": _ephemeral_containers}),
 })  # fmt: skip
+# Of the core group, whose only version is v1.
 _DEPRECATED: Mapping[str, str] = MappingProxyType({
-    "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
-    "v1/ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
+    "Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
+    "ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
 })  # fmt: skip
