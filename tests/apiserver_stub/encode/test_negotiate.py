@@ -325,9 +325,9 @@ async def test_old_tables_have_the_same_fields_in_their_version() -> None:
     assert old["rows"][0]["cells"] == new["rows"][0]["cells"]
 
 
-@pytest.mark.parametrize("medium", [JSON, YAML, CBOR, PROTOBUF])
-async def test_metadata_stands_for_objects_and_lists(serializer: str) -> None:
-    accept = AS_PARTIAL.replace(JSON, serializer)
+@pytest.mark.parametrize("media_type", [JSON, YAML, CBOR, PROTOBUF])
+async def test_metadata_stands_for_objects_and_lists(media_type: str) -> None:
+    accept = AS_PARTIAL.replace(JSON, media_type)
     partial = {
         "kind": "PartialObjectMetadata",
         "apiVersion": "meta.k8s.io/v1",
