@@ -44,7 +44,7 @@ class World:
         writes = style.writes(arrangement, dict)
         for slice_ in writes.create:
             self._made += 1
-            name = f"web-{self._made * 7 % 100:02}"
+            name = f"web-{self._made * 7 % 1000:03}"  # not in the order they were made in, and no two alike
             self.slices[name] = replace(slice_, metadata=replace(slice_.metadata, name=name))
         for slice_ in writes.update:
             assert slice_.address_type == self.slices[slice_.metadata.name].address_type
