@@ -12,12 +12,14 @@ would have to be made.
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from controller_manager.api.discovery import ENDPOINT_SLICES, Endpoint, EndpointSlice, SlicePort
-from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.api.model import Object, ObjectMeta
+from controller_manager.api.resource import Resource
+from controller_manager.controller import controller_ref
 
 # What tells endpoints apart: addresses, hostname, namespace and name of what is behind them.
 Identity = tuple[tuple[str, ...], str, str, str]
@@ -165,14 +167,15 @@ def _reuse(drafts: list[Draft], spare: list[EndpointSlice]) -> tuple[tuple[Draft
 class Style:
     """How the slices of one owner look beside their endpoints.
 
-    `labels` are what they have; `annotations` says what their annotations are, of those they have now. Those that are
-    written have the annotations that `stamp` tells as well, and no longer those that are None there.
+    `owner` is of the resource `kind`. `labels` are what they have; `annotations` says what their annotations are, of
+    those they have now. Those that are written have the annotations that `stamp` tells as well, and no longer those
+    that are None there.
     """
 
     def __init__(
         self,
         owner: Object,
-        kind: str,
+        kind: Resource[Any],
         labels: Mapping[str, str],
         annotations: Callable[[Mapping[str, str]], Mapping[str, str]] = dict,
     ) -> None:
@@ -215,20 +218,12 @@ class Style:
 
     def _new(self, draft: Draft, stamp: Mapping[str, str | None]) -> EndpointSlice:
         owner = self._owner.metadata
-        reference = OwnerReference(
-            api_version="v1",
-            kind=self._kind,
-            name=owner.name,
-            uid=owner.uid,
-            controller=True,
-            block_owner_deletion=True,
-        )
         metadata = ObjectMeta(
             generate_name=f"{owner.name}-",
             namespace=owner.namespace,
             labels=self._labels,
             annotations=_stamped(self._annotations({}), stamp) or None,
-            owner_references=(reference,),
+            owner_references=(controller_ref(self._kind, self._owner),),
         )
         return EndpointSlice(
             api_version=ENDPOINT_SLICES.api_version,

@@ -192,7 +192,7 @@ def style_of(endpoints: Endpoints) -> Style:
     meta = endpoints.metadata
     labels = {**(meta.labels or {}), SERVICE_NAME: meta.name, MANAGED_BY: MANAGER}
     kept = {name: value for name, value in (meta.annotations or {}).items() if name not in (TRIGGER_TIME, LAST_APPLIED)}
-    return Style(endpoints, ENDPOINTS.kind, labels, lambda _: kept)
+    return Style(endpoints, ENDPOINTS, labels, lambda _: kept)
 
 
 @lru_cache(maxsize=4096)

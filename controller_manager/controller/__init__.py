@@ -37,6 +37,7 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
+from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref
 from controller_manager.controller.spec import (
     Add,
     Context,
@@ -74,6 +75,7 @@ __all__ = [
     "ConfigError",
     "ConfigMap",
     "Context",
+    "ControllerRefManager",
     "ControllerSpec",
     "Counters",
     "Duration",
@@ -117,6 +119,8 @@ __all__ = [
     "StringMap",
     "TerminalError",
     "Watch",
+    "controller_of",
+    "controller_ref",
     "errors",
     "flag",
     "key_of",

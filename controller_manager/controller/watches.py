@@ -8,6 +8,7 @@ from typing import Any
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.cache import Change, Informer, Informers
+from controller_manager.controller.references import controller_of
 from controller_manager.controller.spec import Add, For, Mapped, Owned, Watch
 from controller_manager.options import Options
 from controller_manager.work import Priority
@@ -50,11 +51,13 @@ def _controllers(owner: Resource[Any], change: Change[Any]) -> Iterator[Key]:
 
 
 def _controller(owner: Resource[Any], obj: Object) -> Key | None:
-    for reference in obj.metadata.owner_references:
-        group = reference.api_version.rpartition("/")[0]
-        if reference.controller and (group, reference.kind) == (owner.group, owner.kind):
-            return Key(obj.metadata.namespace if owner.namespaced else "", reference.name)
-    return None
+    reference = controller_of(obj)
+    if reference is None:
+        return None
+    group = reference.api_version.rpartition("/")[0]
+    if (group, reference.kind) != (owner.group, owner.kind):
+        return None
+    return Key(obj.metadata.namespace if owner.namespaced else "", reference.name)
 
 
 class EventHandler:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import TCP, ObjectReference, Pod, Service
+from controller_manager.api.core import SERVICES, TCP, ObjectReference, Pod, Service
 from controller_manager.api.discovery import (
     MANAGED_BY,
     SERVICE_NAME,
@@ -107,7 +107,7 @@ def decide(
         is_ours = slice_.address_type in supported and _is_owned(slice_, service)
         (ours if is_ours else foreign).append(slice_)
     wanted = wanted_of(service, pods, zone_of)
-    style = Style(service, "Service", _labels(service))
+    style = Style(service, SERVICES, _labels(service))
     hints: dict[str, str] = {}
     if follows_zones(service):
         wanted = _with_former_hints(wanted, ours)

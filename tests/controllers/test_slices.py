@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.core import Service
+from controller_manager.api.core import SERVICES, Service
 from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta
 from controllers._slices import Group, Identity, Style, Wanted, Writes, arrange, identity
 
 OWNER = Service(metadata=ObjectMeta(namespace="ns", name="web", uid="uid-web"))
-STYLE = Style(OWNER, "Service", {"app": "web"})
+STYLE = Style(OWNER, SERVICES, {"app": "web"})
 WEB, SIX, DNS = (
     Group(family, frozenset({SlicePort(port=port)})) for family, port in (("IPv4", 80), ("IPv6", 80), ("IPv4", 53))
 )
@@ -134,7 +134,7 @@ def test_an_empty_slice_stands_for_no_endpoints() -> None:
 def test_labels_are_put_right_and_slices_written_for_that_are_filled() -> None:
     world = World()
     world.become(wanted(web=some(8)), 10)
-    writes = world.become(wanted(web=some(9)), 10, style=Style(OWNER, "Service", {"app": "other"}))
+    writes = world.become(wanted(web=some(9)), 10, style=Style(OWNER, SERVICES, {"app": "other"}))
     assert [slice_.metadata.labels for slice_ in writes.update] == [{"app": "other"}]
     assert world.sizes() == [9]
 

@@ -1,0 +1,151 @@
+"""Controller references: who controls an object, and which objects an owner keeps, adopts and releases.
+
+    controller of the object    selector    owner           object          decision
+    another                     any         any             any             IGNORE
+    the owner                   matches     any             any             KEEP
+    the owner                   does not    is there        any             RELEASE
+    the owner                   does not    being deleted   any             IGNORE
+    none                        matches     is there        is there        ADOPT, if the owner may own it there
+    none                        otherwise                                   IGNORE
+
+An owner with a namespace owns objects of its namespace alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from typing import Any, TypeVar
+
+import msgspec
+
+from controller_manager.api.errors import ApiError, Conflict, Invalid, NotFound, conflict
+from controller_manager.api.model import Object, ObjectMeta, OwnerReference
+from controller_manager.api.resource import Resource, key_of
+from controller_manager.client import Client, TransportError
+from controller_manager.client.client import STRATEGIC_MERGE_PATCH
+
+T = TypeVar("T", bound=Object)
+
+
+def controller_of(obj: Object) -> OwnerReference | None:
+    """The reference to the one owner that controls `obj`; None if nobody does."""
+    return next((reference for reference in obj.metadata.owner_references if reference.controller), None)
+
+
+def controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:
+    """The reference by which `owner`, an object of `resource`, controls another object and outlives it."""
+    return OwnerReference(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        name=owner.metadata.name,
+        uid=owner.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+class Claim(Enum):
+    """What an owner makes of an object that may be its own."""
+
+    KEEP = auto()
+    ADOPT = auto()
+    RELEASE = auto()
+    IGNORE = auto()
+
+
+def claim_of(owner: ObjectMeta, obj: Object, *, matches: bool) -> Claim:
+    """The decision of the table above; `matches` says whether the selector of the owner does."""
+    controller = controller_of(obj)
+    if controller is not None and controller.uid != owner.uid:
+        return Claim.IGNORE
+    if controller is not None and matches:
+        return Claim.KEEP
+    if owner.deletion_timestamp is not None:
+        return Claim.IGNORE
+    if controller is not None:
+        return Claim.RELEASE
+    may_own = owner.namespace in ("", obj.metadata.namespace)
+    return Claim.ADOPT if matches and may_own and obj.metadata.deletion_timestamp is None else Claim.IGNORE
+
+
+class ControllerRefManager:
+    """Claims objects for `owner`, which is of the resource `kind`; made anew in each reconcile.
+
+    The controller needs `get` on the owners, and `patch` on the objects, which are of a built-in kind.
+    """
+
+    def __init__(self, client: Client, kind: Resource[Any], owner: Object) -> None:
+        self._client = client
+        self._kind = kind
+        self._owner = owner
+
+    async def claim(self, resource: Resource[T], objects: Iterable[T], matches: Callable[[T], bool]) -> list[T]:
+        """Adopt and release `objects` as decided; return those that the owner controls from now on.
+
+        Before anything is adopted the server is asked whether the owner is still there: a local copy may lag behind.
+        Each object is tried; then the first error is raised, Conflict where something had changed meanwhile.
+        """
+        decided = [(obj, claim_of(self._owner.metadata, obj, matches=matches(obj))) for obj in objects]
+        refusal = await self._refusal() if any(claim is Claim.ADOPT for _, claim in decided) else None
+        failures = [refusal] if refusal is not None else []
+        claimed: list[T] = []
+        for obj, claim in decided:
+            try:
+                if claim is Claim.KEEP:
+                    claimed.append(obj)
+                elif claim is Claim.RELEASE:
+                    await self._release(resource, obj)
+                elif claim is Claim.ADOPT and refusal is None:
+                    claimed += await self._adopt(resource, obj)
+            except (ApiError, TransportError) as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        return claimed
+
+    async def _refusal(self) -> ApiError | TransportError | None:
+        """Why the owner may not adopt anything, by the word of the server; None if it may."""
+        kind, owner = self._kind, self._owner.metadata
+        try:
+            found = (await self._client.get(kind, key_of(self._owner))).metadata
+        except NotFound:
+            return conflict(kind.group, kind.plural, owner.name, "it is gone and adopts nothing")
+        except (ApiError, TransportError) as error:
+            return error
+        if found.uid != owner.uid:
+            return conflict(kind.group, kind.plural, owner.name, "it was made anew and is not the one that adopts")
+        if found.deletion_timestamp is not None:
+            return conflict(kind.group, kind.plural, owner.name, "it is being deleted and adopts nothing")
+        return None
+
+    async def _adopt(self, resource: Resource[T], obj: T) -> list[T]:
+        reference = msgspec.to_builtins(controller_ref(self._kind, self._owner))
+        try:
+            return [await self._patch(resource, obj, reference)]
+        except NotFound:
+            return []
+        except Invalid as error:
+            if _is_other(error):
+                raise Conflict(error.message, error.details) from None
+            raise
+
+    async def _release(self, resource: Resource[T], obj: T) -> None:
+        """Take the reference away; an object that is gone, or another one by now, has none of ours."""
+        reference = {"$patch": "delete", "uid": self._owner.metadata.uid}
+        try:
+            await self._patch(resource, obj, reference)
+        except NotFound:
+            return
+        except Invalid as error:
+            if not _is_other(error):
+                raise
+
+    async def _patch(self, resource: Resource[T], obj: T, reference: Mapping[str, Any]) -> T:
+        # With its uid a patch is refused for an object that was made anew under the same name.
+        change = {"metadata": {"uid": obj.metadata.uid, "ownerReferences": [reference]}}
+        return await self._client.patch(resource, key_of(obj), change, STRATEGIC_MERGE_PATCH)
+
+
+def _is_other(error: Invalid) -> bool:
+    """Whether a claim was refused as the object is another one by now, or has another controller."""
+    causes = error.details.causes if error.details is not None else ()
+    return any(cause.field in ("metadata.uid", "metadata.ownerReferences") for cause in causes)
