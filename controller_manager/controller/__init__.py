@@ -37,6 +37,7 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
+from controller_manager.controller.batches import Batched, slow_start
 from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref
 from controller_manager.controller.spec import (
     Add,
@@ -68,6 +69,7 @@ __all__ = [
     "SERVICES",
     "SERVICE_ACCOUNTS",
     "Add",
+    "Batched",
     "CertificateSigningRequest",
     "Change",
     "Client",
@@ -124,6 +126,7 @@ __all__ = [
     "errors",
     "flag",
     "key_of",
+    "slow_start",
     "try_write",
     "update_status",
     "with_condition",
