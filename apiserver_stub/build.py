@@ -24,11 +24,11 @@ from apiserver_stub.admission.priorities import Priorities
 from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.chain import Authenticator, RequestAuthenticator
-from apiserver_stub.authn.reviews import authentication_reviews
+from apiserver_stub.authn.request_authenticator import Authenticator, RequestAuthenticator
+from apiserver_stub.authn.token_reviews import authentication_reviews
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
-from apiserver_stub.authz.chain import Authorizer, AuthorizerChain, Decision, always_allow
-from apiserver_stub.authz.reviews import AccessReviews
+from apiserver_stub.authz.access_reviews import AccessReviews
+from apiserver_stub.authz.authorizer import Authorizer, AuthorizerChain, Decision, always_allow
 from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.call import User
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
@@ -49,12 +49,12 @@ from apiserver_stub.flags import (
     StorageOptions,
     TokenOptions,
 )
-from apiserver_stub.health import Progress
+from apiserver_stub.health import StartProgress
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.pages import Pages
 from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
@@ -65,7 +65,7 @@ from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.metrics import StoreMetrics
 from apiserver_stub.store.row import decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.store import Rules, Store
+from apiserver_stub.store.store import Store, StoreRules
 from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.create import read_new
@@ -95,7 +95,7 @@ class ApiServer:
         store: Store,
         hub: Hub,
         kinds: Kinds,
-        progress: Progress,
+        progress: StartProgress,
         options: Parsed,
         offload: Offload,
         addresses: AddressObjects,
@@ -200,13 +200,16 @@ def build(
     )
     _measure_store(store, kinds, runtime.registry)
     ProcessMetrics(runtime.registry)
-    health, progress = Health(runtime.log("health")), Progress(serving.livez_grace_period, lambda: store.trouble, HOOKS)
+    health, progress = (
+        Health(runtime.log("health")),
+        StartProgress(serving.livez_grace_period, lambda: store.trouble, HOOKS),
+    )
     progress.checks_in(health)
     server = Server(
         Filters(health.answer, RequestAuthenticator(authenticators), may),
         kinds,
         Handlers(
-            Pages(
+            NonResourceHandler(
                 kinds,
                 runtime.registry,
                 Media(cbor=features.enabled(CBOR)),
@@ -239,7 +242,7 @@ def _health_of(store: Store) -> Ask:
 def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
     lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return Store(backend or _backend(options, log), retention, log=log, rules=Rules(decode_error_of, lifetimes))
+    return Store(backend or _backend(options, log), retention, log=log, rules=StoreRules(decode_error_of, lifetimes))
 
 
 def _admission(store: Store, may: AuthorizerChain, network: NetworkOptions, features: FeatureOptions) -> Admission:

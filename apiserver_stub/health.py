@@ -10,7 +10,7 @@ from controller_manager.serving.health import Health
 _STORES = ("etcd", "etcd-readiness")  # what clients call the store that they leave out
 
 
-class Progress:
+class StartProgress:
     """From starting to stopping; each step is noted by who takes it. Make it within the loop.
 
     `trouble` tells why the store cannot write, if it cannot; `hooks` are the names of what follows the start.

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from apiserver_stub.authn.chain import AUTHENTICATED, bearer_token
+from apiserver_stub.authn.request_authenticator import AUTHENTICATED, bearer_token
 from apiserver_stub.call import User
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.platform import ADMIN_GROUP

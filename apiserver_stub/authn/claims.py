@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from apiserver_stub.authn.chain import AUTHENTICATED
+from apiserver_stub.authn.request_authenticator import AUTHENTICATED
 from apiserver_stub.call import User
 
 LEEWAY = 60.0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from apiserver_stub.authn.chain import authenticated, bearer_token
 from apiserver_stub.authn.claims import shared
+from apiserver_stub.authn.request_authenticator import authenticated, bearer_token
 from apiserver_stub.call import User
 from controller_manager.api.wire import Request
 

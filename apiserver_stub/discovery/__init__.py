@@ -1,5 +1,5 @@
 """What the server offers: `/api`, `/apis`, groups and versions, plain and aggregated."""
 
-from apiserver_stub.discovery.pages import Discovery
+from apiserver_stub.discovery.handler import Discovery
 
 __all__ = ["Discovery"]

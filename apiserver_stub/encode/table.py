@@ -24,7 +24,7 @@ _END = INITIAL_EVENTS_END.encode()
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
 
-class Named(Protocol):
+class NamedKind(Protocol):
     """What is told of the objects: the type of their bodies (a kind's or a subresource's)."""
 
     @property
@@ -44,7 +44,7 @@ class Tabulator:
     """Makes the parts of tables of one kind at one time; `include_object` says what a row carries of its object."""
 
     def __init__(
-        self, kind: Named, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
+        self, kind: NamedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
     ) -> None:
         self._printer = printer(kind.group, kind.kind)
         self._kept_as = f"table {kind.group}/{kind.version}"

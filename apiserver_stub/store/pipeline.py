@@ -20,7 +20,7 @@ class Limits:
     waiting_size: int = 64 << 20
 
 
-class Write:
+class PendingWrite:
     """A record on its way, and who waits for it: its writer, and others who want to write the same key."""
 
     __slots__ = ("others", "record", "row")
@@ -32,7 +32,7 @@ class Write:
 
 
 # Called after each group, with the failure if it failed; it answers the waiting writers.
-Settle = Callable[[Sequence[Write], BaseException | None], None]
+Settle = Callable[[Sequence[PendingWrite], BaseException | None], None]
 
 
 class Pipeline:
@@ -42,9 +42,9 @@ class Pipeline:
         self._backend = backend
         self._settle = settle
         self._limits = limits
-        self._queue: deque[Write] = deque()
+        self._queue: deque[PendingWrite] = deque()
         self._size = 0
-        self._group: list[Write] = []
+        self._group: list[PendingWrite] = []
         self._scheduled = False
         self._turned_away: list[asyncio.Future[None]] = []
         self._closed = False
@@ -60,7 +60,7 @@ class Pipeline:
         """Wait until some of the queue has moved on."""
         await turn(self._turned_away)
 
-    def submit(self, write: Write) -> None:
+    def submit(self, write: PendingWrite) -> None:
         """Queue a write; its revision is greater than any submitted before."""
         self._queue.append(write)
         self._size += len(write.record.data)

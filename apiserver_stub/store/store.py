@@ -13,7 +13,7 @@ from apiserver_stub.store.errors import RevisionConflict, Unknown, Unusable
 from apiserver_stub.store.expiry import Expiry, TTLIndex
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.index import Collection, Snapshot
-from apiserver_stub.store.pipeline import Limits, Pipeline, Write, turn, wake
+from apiserver_stub.store.pipeline import Limits, PendingWrite, Pipeline, turn, wake
 from apiserver_stub.store.replay import Inspect, Replay
 from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
 from controller_manager.api.errors import ServiceUnavailable, Timeout
@@ -27,7 +27,7 @@ _NAMED = 20  # corrupt rows that are named in the log
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class StoreRules:
     """What the store is told about rows it does not look into: how to find out at the start that one cannot be read,
     and of which resources each row is deleted so many seconds after its last write (0: never).
     """
@@ -49,7 +49,7 @@ class Store:
         retention: Retention | None = None,
         limits: Limits | None = None,
         log: Logger | None = None,
-        rules: Rules | None = None,
+        rules: StoreRules | None = None,
     ) -> None:
         self.revision = 1
         self._backend = backend
@@ -63,11 +63,11 @@ class Store:
         """How many writes failed, by what is known of them."""
         self._allotted = self.revision
         self._collections: dict[str, Collection] = {}
-        self._pending: dict[tuple[str, str], Write] = {}
+        self._pending: dict[tuple[str, str], PendingWrite] = {}
         self._subscribers: list[Subscriber] = []
         self._awaited: dict[asyncio.Future[None], int] = {}  # revisions that readers wait for
         self._upkeep = Compactor(backend, self._collections, self.retention, self.now, self._log)
-        self._rules = rules or Rules()
+        self._rules = rules or StoreRules()
         self._ages = TTLIndex(self._rules.lifetimes)
         self._expiry = Expiry(self._ages, self._expire, self.now)
 
@@ -184,11 +184,11 @@ class Store:
         with suppress(RevisionConflict, ServiceUnavailable):
             await self.commit(*_NOTHING, row.revision if row else 0, lambda _: _EMPTY)
 
-    def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> Write:
+    def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> PendingWrite:
         revision = self._allotted + 1
         record = Record(revision, resource, key, encode(revision), deleted, self.now())
         self._allotted = revision
-        write = self._pending[resource, key] = Write(record, asyncio.get_running_loop().create_future())
+        write = self._pending[resource, key] = PendingWrite(record, asyncio.get_running_loop().create_future())
         self._pipeline.submit(write)
         return write
 
@@ -211,7 +211,7 @@ class Store:
             replay.add(written.of(records))
         return replay
 
-    def _settle(self, writes: Sequence[Write], failure: BaseException | None) -> None:
+    def _settle(self, writes: Sequence[PendingWrite], failure: BaseException | None) -> None:
         for write in writes:
             del self._pending[write.record.resource, write.record.key]
         try:
@@ -223,7 +223,7 @@ class Store:
             for write in writes:
                 wake(write.others)
 
-    def _publish(self, writes: Sequence[Write]) -> None:
+    def _publish(self, writes: Sequence[PendingWrite]) -> None:
         changes = [self._collection(write.record.resource).apply(write.record) for write in writes]
         for write in writes:
             self._ages.note(write.record)
@@ -240,7 +240,7 @@ class Store:
                 if not write.row.done():
                     write.row.set_result(change.row)
 
-    def _refuse(self, writes: Sequence[Write], failure: BaseException) -> None:
+    def _refuse(self, writes: Sequence[PendingWrite], failure: BaseException) -> None:
         self._failure = str(failure)
         known = not isinstance(failure, Unknown)
         self.failures["refused" if known else "unknown"] += len(writes)

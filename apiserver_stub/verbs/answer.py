@@ -13,8 +13,8 @@ from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.list import list_
-from apiserver_stub.verbs.options import check_write
 from apiserver_stub.verbs.patch import patch
+from apiserver_stub.verbs.request_options import check_write
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.subresources.binding import bind, bind_named
 from apiserver_stub.verbs.subresources.eviction import evict

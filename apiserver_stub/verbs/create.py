@@ -17,7 +17,7 @@ from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.decode import Warnings, read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now, put_managed_fields
-from apiserver_stub.verbs.options import check_write
+from apiserver_stub.verbs.request_options import check_write
 from apiserver_stub.verbs.scope import RequestScope, about
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid

@@ -6,7 +6,7 @@ from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.verbs.delete_corrupt import remove_unread
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
 from apiserver_stub.verbs.deletion import begin_deletion
-from apiserver_stub.verbs.guaranteed_update import Fresh, Outcome, Write, guaranteed_update
+from apiserver_stub.verbs.guaranteed_update import Fresh, UpdateOutcome, Write, guaranteed_update
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import success
 from controller_manager.api.errors import conflict
@@ -29,7 +29,7 @@ async def delete(scope: RequestScope, call: APIRequest) -> Reply:
     return Reply(Item(outcome.data) if shown else success(call, outcome.data), code, warnings(call, options))
 
 
-async def remove(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> Outcome:
+async def remove(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> UpdateOutcome:
     """Delete the object of the call as far as can be done now. Raises `NotFound`, `Conflict` or a refusal."""
 
     async def decide(fresh: Fresh) -> Write | None:

@@ -8,7 +8,7 @@ from apiserver_stub.call import APIRequest, Items, Reply
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.delete import remove, warnings
 from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
-from apiserver_stub.verbs.list import Page, Reading, read_page
+from apiserver_stub.verbs.list import ListPage, Reading, read_page
 from apiserver_stub.verbs.list_semantics import list_semantics
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
@@ -41,7 +41,7 @@ async def delete_collection(scope: RequestScope, call: APIRequest) -> Reply:
     return Reply(await _found(scope, call, reading, page), 200, told)
 
 
-async def _found(scope: RequestScope, call: APIRequest, reading: Reading, page: Page) -> Items:
+async def _found(scope: RequestScope, call: APIRequest, reading: Reading, page: ListPage) -> Items:
     objects = await all_from_storage(call.kind, page.rows, scope.offload)
     return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
 

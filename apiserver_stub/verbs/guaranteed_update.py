@@ -25,7 +25,7 @@ class Write(Struct, frozen=True):
     allocate: Callable[[], None] = lambda: None
 
 
-class Outcome(Struct, frozen=True):
+class UpdateOutcome(Struct, frozen=True):
     """The object as it is answered, and whether it is gone."""
 
     data: bytes
@@ -56,7 +56,7 @@ class Fresh:
 Decide = Callable[[Fresh], Awaitable[Write | None]]
 
 
-async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decide) -> Outcome:
+async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decide) -> UpdateOutcome:
     """Change the object of the call. `decide` is asked again for each state it loses a race against; a caller who
     holds to one state makes it raise a `Conflict`. Raises `NotFound`, and whatever `decide` raises.
     """
@@ -70,13 +70,13 @@ async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decid
         run = scope.run_of(call.request, row.data)
         write = await decide(Fresh(kind, row.data, run))
         if write is None:
-            return Outcome(from_storage(kind, row.data))
+            return UpdateOutcome(from_storage(kind, row.data))
         await scope.store.turn(kind.storage, key)
         if scope.store.get(kind.storage, key) is not row:
             continue
         write.allocate()
         if dry:
-            return Outcome(await run(partial(encode, in_order(write.tree))), write.removes)
+            return UpdateOutcome(await run(partial(encode, in_order(write.tree))), write.removes)
         before = row.data
         try:
             row = await scope.store.commit(
@@ -85,5 +85,5 @@ async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decid
         except RevisionConflict:
             continue
         await scope.committed(kind.storage, before, None if write.removes else row.data)
-        return Outcome(from_storage(kind, row.data), write.removes)
+        return UpdateOutcome(from_storage(kind, row.data), write.removes)
     raise stale(call)

@@ -27,7 +27,7 @@ _GONE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """A piece of a collection: its rows, whether more follow, and how many if that is known."""
 
     rows: list[Row]
@@ -41,7 +41,7 @@ class Reading(NamedTuple):
     snapshot: Snapshot
     began: int
 
-    def token(self, page: Page) -> str:
+    def token(self, page: ListPage) -> str:
         """What to go on with behind this piece; empty if it is the last."""
         return (
             continue_token.write(continue_token.ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began))
@@ -60,7 +60,7 @@ async def list_(scope: RequestScope, call: APIRequest) -> Reply:
 
 async def read_page(
     scope: RequestScope, call: APIRequest, asked: ListSemantics, chosen: Selection
-) -> tuple[Reading, Page]:
+) -> tuple[Reading, ListPage]:
     """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = (
@@ -70,7 +70,7 @@ async def read_page(
     snapshot = reading.snapshot
     if chosen.name and (chosen.namespace or not call.kind.namespaced):
         row = snapshot.get(prefix + chosen.name)
-        return reading, Page([row] if row is not None and row.key > token.after and chosen.has(row) else [])
+        return reading, ListPage([row] if row is not None and row.key > token.after and chosen.has(row) else [])
     if chosen.everything:
         return reading, _plain(snapshot, token.after, prefix, asked.limit)
     return reading, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
@@ -108,16 +108,16 @@ async def _continued(scope: RequestScope, resource: str, token: continue_token.C
     raise Expired(_GONE, continue_token=continue_token.write(token._replace(revision=0)))
 
 
-def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> Page:
+def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> ListPage:
     rows = snapshot.items(after, prefix)
     if not limit:
-        return Page(list(rows))
+        return ListPage(list(rows))
     found = list(islice(rows, limit))
     remaining = snapshot.count(found[-1].key, prefix) if len(found) == limit else 0
-    return Page(found, more=remaining > 0, remaining=remaining or None)
+    return ListPage(found, more=remaining > 0, remaining=remaining or None)
 
 
-async def _selected(snapshot: Snapshot, after: str, prefix: str, limit: int, chosen: Selection) -> Page:
+async def _selected(snapshot: Snapshot, after: str, prefix: str, limit: int, chosen: Selection) -> ListPage:
     found: list[Row] = []
     looked, conditions = 0, chosen.conditions
     for row in snapshot.items(after, prefix):
@@ -127,6 +127,6 @@ async def _selected(snapshot: Snapshot, after: str, prefix: str, limit: int, cho
             await asyncio.sleep(0)
         if chosen.has(row):
             if limit and len(found) == limit:
-                return Page(found, more=True)
+                return ListPage(found, more=True)
             found.append(row)
-    return Page(found)
+    return ListPage(found)

@@ -21,7 +21,7 @@ from apiserver_stub.patch import json_patch, merge, strategic
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import Warnings, fit
 from apiserver_stub.verbs.guaranteed_update import Fresh
-from apiserver_stub.verbs.options import is_apply
+from apiserver_stub.verbs.request_options import is_apply
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import check_name, keep_uid

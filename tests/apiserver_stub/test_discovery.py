@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.discovery import Discovery
-from apiserver_stub.discovery.pages import AGGREGATED
+from apiserver_stub.discovery.handler import AGGREGATED
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import NotAcceptable, NotFound
 from controller_manager.api.wire import Request, Response

@@ -11,7 +11,7 @@ from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import created, mismatch
-from apiserver_stub.verbs.subresources.body import read_body
+from apiserver_stub.verbs.subresources.read_body import read_body
 from controller_manager.api.errors import BadRequest, conflict, invalid
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now

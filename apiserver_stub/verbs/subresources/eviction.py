@@ -13,7 +13,7 @@ from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_upda
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import created, key_of, object_not_found, read, stale
-from apiserver_stub.verbs.subresources.body import read_body
+from apiserver_stub.verbs.subresources.read_body import read_body
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now

@@ -17,8 +17,8 @@ from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.decode import Warnings, check, fit
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.guaranteed_update import Fresh
-from apiserver_stub.verbs.options import is_apply
 from apiserver_stub.verbs.patch import Patch, unfit
+from apiserver_stub.verbs.request_options import is_apply
 from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.update import check_name

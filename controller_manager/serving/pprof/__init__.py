@@ -4,6 +4,6 @@ Nothing here shows the value of a variable: only the names of files, functions, 
 """
 
 from controller_manager.serving.pprof.contention import Contention
-from controller_manager.serving.pprof.pages import PprofPages
+from controller_manager.serving.pprof.handler import PprofPages
 
 __all__ = ["Contention", "PprofPages"]

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.expiry import TTLIndex
 from apiserver_stub.store.row import Record, decode_error_of
-from apiserver_stub.store.store import Rules, Store
+from apiserver_stub.store.store import Store, StoreRules
 from controller_manager.base.clock import wall_seconds
 
 HOUR = 3600.0
-RULES = Rules(decode_error_of, {"events": HOUR, "kept": 0})
+RULES = StoreRules(decode_error_of, {"events": HOUR, "kept": 0})
 
 Opened = Callable[..., AbstractAsyncContextManager[Store]]
 
@@ -29,7 +29,7 @@ def body(revision: int) -> bytes:
 @pytest.fixture
 def opened(disk: Any) -> Opened:
     @asynccontextmanager
-    async def start(rules: Rules = RULES) -> AsyncIterator[Store]:
+    async def start(rules: StoreRules = RULES) -> AsyncIterator[Store]:
         store = Store(disk, rules=rules)
         await store.start()
         yield store

@@ -21,7 +21,7 @@ from apiserver_stub.store.history import Retention
 from apiserver_stub.store.integrity import JUMP, Observed, in_doubt, losses
 from apiserver_stub.store.row import CorruptRow, Record, decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.store import Rules, Store
+from apiserver_stub.store.store import Store, StoreRules
 from apiserver_stub.store.witness import Acknowledged, parse, witness_path
 
 FILES = ("", "-wal", "-witness")
@@ -33,7 +33,7 @@ def body(revision: int) -> bytes:
 
 
 async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> Store:
-    store = Store(SqliteBackend(path, accept_data_loss=accept), Retention(**bounds), rules=Rules(decode_error_of))
+    store = Store(SqliteBackend(path, accept_data_loss=accept), Retention(**bounds), rules=StoreRules(decode_error_of))
     await store.start()
     return store
 

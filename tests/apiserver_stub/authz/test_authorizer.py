@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver_stub.authz.chain import Authorization, Authorizer, AuthorizerChain, Decision, always_allow
+from apiserver_stub.authz.authorizer import Authorization, Authorizer, AuthorizerChain, Decision, always_allow
 from apiserver_stub.call import User
 from apiserver_stub.parse import RequestInfo
 from controller_manager.api.errors import Forbidden

@@ -17,7 +17,7 @@ from controller_manager.serving.pages import metrics_page
 _ELSEWHERE = ("/healthz", "/livez", "/readyz", "/openapi/v2", "/openapi/v3")
 
 
-class Pages:
+class NonResourceHandler:
     """Answers GET requests for known paths; clients are told that they reach the server at `address`, if given.
 
     `others` answer for more paths; `run` performs what takes long.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from apiserver_stub.authz.chain import AuthorizerChain, Decision
+from apiserver_stub.authz.authorizer import AuthorizerChain, Decision
 from apiserver_stub.call import APIRequest, Tree, User
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.parse import RequestInfo

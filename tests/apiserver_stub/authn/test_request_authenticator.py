@@ -3,7 +3,7 @@
 import pytest
 
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.chain import RequestAuthenticator
+from apiserver_stub.authn.request_authenticator import RequestAuthenticator
 from apiserver_stub.authn.tokens import BearerTokens, StaticTokens
 from apiserver_stub.call import User
 from controller_manager.api.errors import BadRequest, Forbidden, Unauthorized

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.kinds.registry import Kinds, built_in
-from apiserver_stub.openapi import OpenApi, definitions, pages
+from apiserver_stub.openapi import OpenApi, definitions, handler
 from controller_manager.api.errors import NotAcceptable, NotFound
 from controller_manager.api.wire import Request
 
@@ -87,7 +87,7 @@ def test_definitions_are_read_when_the_first_document_is_asked_for(
 ) -> None:
     """Servers start, and serve objects, without them."""
     read: list[bool] = []
-    monkeypatch.setattr(pages, "built_in", lambda: read.append(True) or definitions.built_in())
+    monkeypatch.setattr(handler, "built_in", lambda: read.append(True) or definitions.built_in())
     descriptions = OpenApi(kinds)
     assert asyncio.run(descriptions.answer(Request("GET", "/api/v1/pods"), "/api/v1/pods")) is None
     assert read == []
