@@ -1,0 +1,199 @@
+"""An author's controller that keeps pods for config maps with the helpers of the framework, in virtual time.
+
+Whatever goes wrong meanwhile, once it is quiet:
+  - each config map controls as many of the pods with its label as it says, and no others;
+  - a pod whose label somebody changed is controlled by the config map it belongs to now, or by none;
+  - a pod has one controller at most.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from controller_manager.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
+from controller_manager.api.errors import ApiError
+from controller_manager.api.model import ObjectMeta
+from controller_manager.base.random import random_source
+from controller_manager.controller import (
+    Change,
+    Context,
+    ControllerRefManager,
+    ControllerSpec,
+    For,
+    Informers,
+    Key,
+    Mapped,
+    Options,
+    Owned,
+    PolicyRule,
+    controller_of,
+    controller_ref,
+    key_of,
+    slow_start,
+    try_write,
+)
+from controller_manager.testing import Cluster, builders
+
+T = TypeVar("T")
+
+APPS = ("a", "b")
+QUIET = 120.0
+
+
+class KeeperOptions(Options):
+    """Keeper"""
+
+
+class Keeper:
+    """Has as many pods with the label `app` of its name as a config map says."""
+
+    def __init__(self, context: Context, _: KeeperOptions) -> None:
+        self._client = context.client
+        self._events = context.events
+        self._owners = context.informers.get(CONFIG_MAPS)
+        self._pods = context.informers.get(PODS)
+
+    async def reconcile(self, key: Key) -> None:
+        owner = self._owners.get(key)
+        if owner is None or "pods" not in owner.data or owner.metadata.deletion_timestamp is not None:
+            return
+        claims = ControllerRefManager(self._client, CONFIG_MAPS, owner)
+        pods = [pod for pod in self._pods.list() if pod.metadata.namespace == key.namespace]
+        claimed = await claims.claim(PODS, pods, lambda pod: app_of(pod) == key.name)
+        kept = [pod for pod in claimed if pod.metadata.deletion_timestamp is None]
+        missing = int(owner.data["pods"]) - len(kept)
+        create = partial(self._create, owner)
+        found = await (slow_start(range(missing), create) if missing > 0 else slow_start(kept[:-missing], self._delete))
+        if found.error is not None:
+            raise found.error
+
+    async def _create(self, owner: ConfigMap, _: int) -> None:
+        meta = owner.metadata
+        pod = builders.pod("", namespace=meta.namespace, labels={"app": meta.name})
+        made = ObjectMeta(
+            generate_name=f"{meta.name}-",
+            namespace=meta.namespace,
+            labels=pod.metadata.labels,
+            owner_references=(controller_ref(CONFIG_MAPS, owner),),
+        )
+
+        def report(error: ApiError) -> None:
+            self._events.warning(owner, "FailedCreate", str(error))
+
+        await try_write(self._client.create(PODS, replace(pod, metadata=made)), report)
+
+    async def _delete(self, pod: Pod) -> None:
+        await try_write(self._client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid))
+
+
+def app_of(pod: Pod) -> str:
+    return (pod.metadata.labels or {}).get("app", "")
+
+
+def owners_by_label(_: Informers, change: Change[Pod]) -> Iterator[Key]:
+    yield from (Key(change.key.namespace, app_of(pod)) for pod in (change.before, change.after) if pod and app_of(pod))
+
+
+SPECS = (
+    ControllerSpec(
+        name="keeper-controller",
+        reconciler=Keeper,
+        options=KeeperOptions,
+        watches=(For(CONFIG_MAPS), Owned(PODS, owner=CONFIG_MAPS), Mapped(PODS, owners_by_label)),
+        workers=lambda _: 2,
+        rbac=(
+            PolicyRule(groups=("",), resources=("configmaps",), verbs=("get", "list", "watch")),
+            PolicyRule(groups=("",), resources=("pods",), verbs=("list", "watch", "create", "patch", "delete")),
+        ),
+    ),
+)
+
+
+def pick(options: Sequence[T]) -> T:
+    return options[int(random_source().uniform(0, len(options)))]
+
+
+class World:
+    """A cluster, and what people do in it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.client = cluster.client
+
+    async def say(self, app: str, pods: int) -> None:
+        """Have a config map say how many pods it wants."""
+        wanted = ConfigMap(metadata=ObjectMeta(namespace="default", name=app), data={"pods": str(pods)})
+        await self.client.update(CONFIG_MAPS, wanted)
+
+    async def pods(self) -> list[Pod]:
+        return list((await self.client.list(PODS, "default")).items)
+
+    async def act(self) -> None:
+        """One of the things that people do."""
+        pods = await self.pods()
+        what = pick(("say", "label", "orphan", "delete"))
+        if what == "say":
+            await self.say(pick(APPS), pick(range(13)))
+        elif what == "orphan":
+            labels = {"app": pick((*APPS, "c"))}
+            await self.client.create(PODS, builders.pod(f"bare-{random_source().suffix()}", labels=labels))
+        elif pods and what == "label":
+            change = {"metadata": {"labels": {"app": pick((*APPS, "c"))}}}
+            await self.client.patch(PODS, key_of(pick(pods)), change)
+        elif pods:
+            await self.client.delete(PODS, key_of(pick(pods)), grace=0)
+
+    async def check(self) -> None:
+        """Raise AssertionError unless all is as the head of this file says."""
+        wanted = {one.metadata.name: one for one in (await self.client.list(CONFIG_MAPS, "default")).items}
+        controlled: Counter[str] = Counter()
+        for pod in await self.pods():
+            owner = controller_of(pod)
+            assert sum(bool(one.controller) for one in pod.metadata.owner_references) == (owner is not None)
+            assert (owner.name if owner else "") == (app_of(pod) if app_of(pod) in APPS else "")
+            controlled[owner.name if owner else ""] += 1
+        assert {app: controlled[app] for app in APPS} == {app: int(wanted[app].data["pods"]) for app in APPS}
+
+
+async def begin(cluster: Cluster) -> World:
+    for app in APPS:
+        meta = ObjectMeta(namespace="default", name=app)
+        await cluster.client.create(CONFIG_MAPS, ConfigMap(metadata=meta, data={"pods": "3"}))
+    return World(cluster)
+
+
+@pytest.mark.virtual
+async def test_pods_are_made_adopted_released_and_deleted() -> None:
+    async with Cluster() as cluster:
+        world = await begin(cluster)
+        await cluster.client.create(PODS, builders.pod("bare", labels={"app": "a"}))
+        await cluster.manage("--leader-elect=false", specs=SPECS)
+        await cluster.settle()
+        await world.check()
+        assert "bare" in {pod.metadata.name for pod in await world.pods()}
+        await cluster.client.patch(PODS, Key("default", "bare"), {"metadata": {"labels": {"app": "c"}}})
+        await world.say("b", 40)
+        await cluster.settle()
+        await world.check()
+        assert controller_of(await cluster.client.get(PODS, Key("default", "bare"))) is None
+        await world.say("b", 0)
+        await cluster.settle()
+        await world.check()
+
+
+@pytest.mark.virtual(seeds=8)
+async def test_whatever_goes_wrong_each_owner_ends_with_the_pods_it_wants() -> None:
+    async with Cluster() as cluster:
+        world = await begin(cluster)
+        replica = await cluster.manage("--leader-elect=false", specs=SPECS, faults=0.2)
+        for _ in range(25):
+            await world.act()
+            await cluster.advance(random_source().uniform(0, 3))
+        replica.network.rate = 0.0
+        replica.network.cut()  # a watch that fell silent is opened anew
+        replica.network.mend()
+        await cluster.advance(QUIET)
+        await world.check()
