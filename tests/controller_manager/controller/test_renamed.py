@@ -1,0 +1,21 @@
+"""What authors import under an earlier name is the same thing, and says how it is called now."""
+
+import pytest
+
+from controller_manager import controller, framework
+
+RENAMED = {"GiveUp": "TerminalError", "Rule": "PolicyRule", "Spec": "ControllerSpec"}
+
+
+@pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("earlier", RENAMED)
+def test_earlier_names_work_and_tell_of_the_new_ones(module: object, earlier: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"{earlier} is now called {RENAMED[earlier]}"):
+        found = getattr(module, earlier)
+    assert found is getattr(module, RENAMED[earlier])
+
+
+@pytest.mark.parametrize("module", [controller, framework], ids=lambda module: module.__name__)
+def test_what_never_was_is_an_attribute_error(module: object) -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = module.Nothing  # type: ignore[attr-defined]
