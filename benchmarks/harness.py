@@ -117,7 +117,8 @@ async def fetch(connection: Connection, path: str) -> bytes:
 
 def dechunk(body: bytes) -> bytes:
     """The content of a chunked body."""
-    parts, at = [], 0
+    parts: list[bytes] = []
+    at = 0
     while True:
         end = body.index(b"\r\n", at)
         size = int(body[at:end], 16)
@@ -152,8 +153,8 @@ def ceiling(folder: Path, port: int) -> Iterator[None]:
     """A bare server of the bytes that are in the folder now, with the API server's certificate."""
     data = folder / "data"
     command = (sys.executable, "-m", "benchmarks.ceiling", f"--port={port}", f"--folder={folder}")
-    command += (f"--cert={data / 'apiserver.crt'}", f"--key={data / 'apiserver.key'}")
-    with process(*command, log=folder / f"ceiling-{port}.log"):
+    pair = (f"--cert={data / 'apiserver.crt'}", f"--key={data / 'apiserver.key'}")
+    with process(*command, *pair, log=folder / f"ceiling-{port}.log"):
         yield
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.credentials import Authority, Identity
+from apiserver_stub.credentials import Authorities, Identity
 from benchmarks.harness import TOKEN, Result, api_server, connect, dechunk, process
 from benchmarks.load import per_second, request
 from controller_manager.api.platform import MANAGER_USER
@@ -145,14 +145,14 @@ async def manager_of(api: Api, *flags: str, port: int = MANAGER_PORT, ready: boo
     """A manager that leads at once and has no limits, with certificates as of cluster-up; once `ready` if wanted."""
     data = api.folder / "data"
     kubeconfig = data / "manager.kubeconfig"
-    authority = Authority(data)
-    authority.kubeconfig(kubeconfig, f"https://127.0.0.1:{api.port}", Identity(MANAGER_USER))
+    authorities = Authorities(data)
+    authorities.kubeconfig(kubeconfig, f"https://127.0.0.1:{api.port}", Identity(MANAGER_USER))
     credentials = (f"--{name}kubeconfig={kubeconfig}" for name in ("", "authentication-", "authorization-"))
     own = (f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={api.folder / 'manager'}")
     free = (
         "--leader-elect=false",
         "--cluster-api-qps=-1",
-        f"--client-ca-file={authority.certificate_file}",
+        f"--client-ca-file={authorities.clients.certificate_file}",
     )
     command = (sys.executable, "-m", "controller_manager", *credentials, *own, *free, *flags)
     with process(*command, log=api.folder / "manager.log") as child:
