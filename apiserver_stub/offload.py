@@ -51,7 +51,7 @@ class Offload:
         self._begun = False
 
     async def run(self, step: Callable[[], T]) -> T:
-        """Perform a step in the thread; it sees clock and chance of this loop. Raises `TooManyRequests`.
+        """Perform a step in the thread; it sees clock and randomness of this loop. Raises `TooManyRequests`.
 
         Whoever is cancelled leaves work behind that is not begun, or goes on to its end.
         """

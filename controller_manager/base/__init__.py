@@ -1,1 +1,1 @@
-"""Floor 0: wall time, chance, tasks, logs and metrics; nothing here knows Kubernetes."""
+"""Floor 0: wall time, randomness, tasks, logs and metrics; nothing here knows Kubernetes."""

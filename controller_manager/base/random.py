@@ -39,5 +39,5 @@ _SYSTEM = Random(random.SystemRandom())
 
 def random_source() -> Random:
     """The running loop's seeded source if it has one, otherwise the operating system's."""
-    found = getattr(asyncio._get_running_loop(), "chance", None)
+    found = getattr(asyncio._get_running_loop(), "random", None)
     return found if isinstance(found, Random) else _SYSTEM

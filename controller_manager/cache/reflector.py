@@ -66,7 +66,7 @@ Step = Pause | List | Stream | Watch
 class Reflector:
     """Says the next step; is told how it went: any number of `listed` and `heard`, then one of the other four.
 
-    `uniform(low, high)` is where chance comes from; `streams` says whether to try streaming lists. `lists`, `watches`
+    `uniform(low, high)` draws numbers; `streams` says whether to try streaming lists. `lists`, `watches`
     and `failures` count for the metrics.
     """
 

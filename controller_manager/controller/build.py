@@ -94,7 +94,7 @@ class Controller:
             self._metrics,
             self._context.log,
             workers=self.spec.workers(self._options),
-            settle=self._settle,
+            cache_barrier=self._hold_back,
             queue=self.spec.queue,
         )
         self._feed = feed = EventHandler(
@@ -131,5 +131,5 @@ class Controller:
                 if feed is not None:
                     feed.ended(key)
 
-    def _settle(self, key: Hashable, done: Callable[[], None]) -> None:
+    def _hold_back(self, key: Hashable, done: Callable[[], None]) -> None:
         when_seen(self._context.informers, self._written.pop(key), done)

@@ -1,4 +1,4 @@
-"""The testing kit: virtual time, seeded chance and a whole cluster in one process, as a pytest plugin."""
+"""The testing kit: virtual time, seeded randomness and a whole cluster in one process, as a pytest plugin."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -13,13 +13,13 @@ _MOST_KEPT = 128  # logs, each of about a hundred records
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """What the first start has left: its log, and the state of the loop's chance."""
+    """What the first start has left: its log, and the state of the randomness of the loop."""
 
     log: MemoryBackend
-    chance: Any
+    random: Any
 
 
-# By what the first start depends on: the flags of the server, and time and chance of the loop.
+# By what the first start depends on: the flags of the server, and time and randomness of the loop.
 _KEPT: dict[tuple[tuple[str, ...], float, Any], _Started] = {}
 
 
@@ -27,20 +27,20 @@ async def start(api: ApiServer, log: MemoryBackend, flags: tuple[str, ...]) -> N
     """Start a server that was built on an empty log.
 
     In virtual time another has often done exactly that: then this one is given its log and only looks whether all is
-    there, and chance goes on as it did after the other. Nobody can tell the difference, but for the time it takes.
+    there, and randomness goes on as it did after the other. Nobody can tell the difference, but for the time it takes.
     """
     loop = asyncio.get_running_loop()
     if not isinstance(loop, VirtualLoop):
         await api.start()
         return
-    began = (flags, loop.time(), loop.chance_state)
+    began = (flags, loop.time(), loop.random_state)
     known = _KEPT.get(began)
     if known is not None:
         log.adopt(known.log)
     await api.start()
     if known is not None:
-        loop.chance_state = known.chance
+        loop.random_state = known.random
     elif loop.time() == began[1]:
         if len(_KEPT) >= _MOST_KEPT:
             _KEPT.pop(next(iter(_KEPT)))
-        _KEPT[began] = _Started(log.copy(), loop.chance_state)
+        _KEPT[began] = _Started(log.copy(), loop.random_state)

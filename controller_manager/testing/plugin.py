@@ -1,7 +1,7 @@
 """The pytest plugin: `@pytest.mark.virtual` runs an async test, and its async fixtures, on a virtual-time loop.
 
 No other marker is needed, whatever the mode of pytest-asyncio. With `@pytest.mark.virtual(seeds=200)` a test runs 200
-times, each with chance of its own. `pytest --seeds=5000` runs those tests alone, for so many seeds.
+times, each with randomness of its own. `pytest --seeds=5000` runs those tests alone, for so many seeds.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop with its own time, wall clock and seeded chance; work in executors holds back the jump."""
+    """A loop with its own time, wall clock and seeded randomness; work in executors holds back the jump."""
 
     _scheduled: list[asyncio.TimerHandle]  # of asyncio's own loop: a heap
 
@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
         self._clock_resolution = math.ulp(self._now)
         self._source = random.Random(seed)  # noqa: S311 - reproducible on purpose
-        self.chance = Random(self._source)
+        self.random = Random(self._source)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
@@ -64,12 +64,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return EPOCH + self._now
 
     @property
-    def chance_state(self) -> Any:
-        """Where chance has got to: what comes next depends on nothing else."""
+    def random_state(self) -> Any:
+        """How far its randomness has got: what comes next depends on nothing else."""
         return self._source.getstate()
 
-    @chance_state.setter
-    def chance_state(self, state: Any) -> None:
+    @random_state.setter
+    def random_state(self, state: Any) -> None:
         self._source.setstate(state)
 
     def jump(self, seconds: float) -> None:

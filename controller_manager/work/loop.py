@@ -55,8 +55,8 @@ class ControlLoop(Generic[K]):
     normal and tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the
     queue's limits.
 
-    With `settle`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has passed; then
-    it runs once more when that is known.
+    With a `cache_barrier`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has
+    passed; then it runs once more when that is known.
     In metrics its queue is called `queue`, or as the loop.
     """
 
@@ -68,7 +68,7 @@ class ControlLoop(Generic[K]):
         log: Logger,
         *,
         workers: int = 1,
-        settle: CacheBarrier[K] | None = None,
+        cache_barrier: CacheBarrier[K] | None = None,
         queue: str = "",
     ) -> None:
         self.name = name
@@ -76,7 +76,7 @@ class ControlLoop(Generic[K]):
         self.workers = workers
         self._handle = handle
         self._log = log
-        self._settle = settle
+        self._cache_barrier = cache_barrier
         self._queue: WorkQueue[K] = WorkQueue()
         # A key that the queue calls running is in _running, and then, if need be, in _settling: with the entry of that
         # run, and in _timers unless what it did was known at once.
@@ -199,16 +199,16 @@ class ControlLoop(Generic[K]):
             self._took.observe(seconds)
             self._wake.set()
         self._conclude(entry, outcome)
-        if self._settle is None:
+        if self._cache_barrier is None:
             self._queue.done(entry.key)
         else:
-            self._wait_for(entry, self._settle)
+            self._wait_for(entry, self._cache_barrier)
 
-    def _wait_for(self, entry: Entry[K], settle: CacheBarrier[K]) -> None:
+    def _wait_for(self, entry: Entry[K], cache_barrier: CacheBarrier[K]) -> None:
         """Hold the key back until what its run did is known: mostly at once, since most runs do nothing."""
         key = entry.key
         self._settling[key] = entry
-        settle(key, lambda: self._settled(entry))
+        cache_barrier(key, lambda: self._settled(entry))
         if self._settling.get(key) is entry:
             self._timers[key] = asyncio.get_running_loop().call_later(LONGEST_SETTLE, self._settle_late, entry)
 

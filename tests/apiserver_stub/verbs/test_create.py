@@ -79,8 +79,8 @@ async def test_a_generated_name_that_is_taken_is_drawn_again_but_not_for_ever(ap
 
     import asyncio
 
-    chance = asyncio.get_running_loop().chance  # type: ignore[attr-defined]
-    chance.suffix = OneName("bbbbb", "bbbbb", "ccccc")
+    source = asyncio.get_running_loop().random  # type: ignore[attr-defined]
+    source.suffix = OneName("bbbbb", "bbbbb", "ccccc")
     made = [(await api.post(CONFIGS, {"metadata": {"generateName": "a-"}}))["metadata"]["name"] for _ in range(2)]
     assert made == ["a-bbbbb", "a-ccccc"]
     with pytest.raises(errors.AlreadyExists):
