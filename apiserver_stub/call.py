@@ -31,7 +31,7 @@ class APIRequest(Struct, frozen=True):
     each parameter.
     """
 
-    request: Request
+    http: Request
     user: User
     verb: str
     kind: ResourceInfo

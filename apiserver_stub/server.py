@@ -46,7 +46,7 @@ def on_behalf(frame: FrameType) -> str:
     """The request a frame of this module answers, and of whom, as far as it is known; empty for other frames."""
     if frame.f_code is Server._serve.__code__:
         call: APIRequest = frame.f_locals["call"]
-        return f"{call.request.method} {call.request.path!a} of {call.user.name!a}"
+        return f"{call.http.method} {call.http.path!a} of {call.user.name!a}"
     if frame.f_code is Server.handle.__code__:
         request: Request = frame.f_locals["request"]
         return f"{request.method} {request.path!a}"

@@ -44,7 +44,7 @@ class ContentNegotiator:
 
         Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body in a medium that is not offered.
         """
-        request = call.request
+        request = call.http
         if request.body and body.media_type(request) in self._closed:
             raise body.unsupported(body.PATCHES) if call.verb == "patch" else body.unsupported()
         watching = call.verb == "watch"
@@ -68,7 +68,7 @@ class ContentNegotiator:
         """The media type of an answer and its body."""
         if isinstance(content, Stream):
             return representation.serializer.watch_type, content.open(represent(call, representation))
-        serializer = _medium(representation, call.request, call.query.get("pretty", ""))
+        serializer = _medium(representation, call.http, call.query.get("pretty", ""))
         if isinstance(content, Item):
             if serializer is JSON and not representation.view:
                 return JSON.media_type, JSON.whole(content.data)

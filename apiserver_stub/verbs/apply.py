@@ -23,7 +23,7 @@ from controller_manager.api.errors import AlreadyExists, BadRequest, NotFound
 
 async def apply(scope: RequestScope, call: APIRequest) -> Reply:
     """The object as it is now, with 201 if it is new. A subresource is never made by applying it."""
-    kind, part, run = call.kind, call.part, scope.run_of(call.request)
+    kind, part, run = call.kind, call.part, scope.run_of(call.http)
     claim = await run(partial(_claim, scope, call))
     key = key_of(kind, call.namespace, call.name)
     for _ in range(scope.limits.attempts):
@@ -100,7 +100,7 @@ def read_document(call: APIRequest, api_version: str, kind: str) -> Body:
 
 def _decode(call: APIRequest) -> Body:
     """The document in the body; most clients send JSON, which is read faster as such."""
-    media, data = media_type(call.request), call.request.body
+    media, data = media_type(call.http), call.http.body
     if media == APPLY_YAML and data[:1] == b"{":
         with suppress(BadRequest):
             return decode_document(JSON, data)

@@ -28,7 +28,7 @@ _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a labe
 
 async def create(scope: RequestScope, call: APIRequest) -> Reply:
     """The object as written. A name drawn from `generateName` that is taken is drawn again, a few times."""
-    run = scope.run_of(call.request)
+    run = scope.run_of(call.http)
     for _ in range(scope.limits.names):
         tree, warnings = await run(partial(read_object, call))
         generated = _draw_name(tree)
@@ -53,7 +53,7 @@ async def insert(
         raise BadRequest("resourceVersion should not be set on objects to be created")
     check_namespace(call, metadata)
     kind.strategy.forget(metadata)
-    run, name, above = scope.run_of(call.request), metadata.get("name", ""), namespace_row(call.namespace)
+    run, name, above = scope.run_of(call.http), metadata.get("name", ""), namespace_row(call.namespace)
     key = key_of(kind, call.namespace, name)
     await scope.store.turn(kind.storage, key, *above)
     time = now()
@@ -103,7 +103,7 @@ def _complete(kind: ResourceInfo, tree: Tree, time: str) -> Warnings:
 async def read_new(offload: Offload, call: APIRequest) -> tuple[Tree, Warnings]:
     """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
     check_write(call)
-    tree, warnings = await run_of(offload, call.request)(partial(read_object, call))
+    tree, warnings = await run_of(offload, call.http)(partial(read_object, call))
     check_namespace(call, tree["metadata"])
     return tree, warnings
 

@@ -18,7 +18,7 @@ Warnings = tuple[str, ...]
 def read_object(call: APIRequest) -> tuple[Tree, Warnings]:
     """The object in the body, of the kind of the call, always with metadata. Raises `BadRequest` and others."""
     kind = call.kind
-    body = decode_body(call.request, kind.api_version, kind.kind)
+    body = decode_body(call.http, kind.api_version, kind.kind)
     warnings = fit(call, body, kind.schema, kind.kind)
     body.tree.setdefault("metadata", {})
     return body.tree, warnings

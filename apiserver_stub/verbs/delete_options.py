@@ -54,9 +54,9 @@ async def read_options(scope: RequestScope, call: APIRequest) -> tuple[APIReques
     A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
     asked for, since the other way round something would be lost.
     """
-    if not call.request.body:
+    if not call.http.body:
         return as_options(scope, call, _in_query(call.query))
-    said = await scope.run_of(call.request)(partial(decode_options, call.request))
+    said = await scope.run_of(call.http)(partial(decode_options, call.http))
     return as_options(scope, call, said | _dry(call.query))
 
 

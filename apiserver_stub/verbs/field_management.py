@@ -64,7 +64,7 @@ def put_managed_fields(tree: Tree, entries: Entries) -> None:
 
 def field_manager_of(call: APIRequest, operation: str = UPDATE) -> FieldManager:
     """Who makes the call: the field manager it names, or its program."""
-    manager = call.query.get("fieldManager", "") or _program(call.request.headers.get("user-agent", ""))
+    manager = call.query.get("fieldManager", "") or _program(call.http.headers.get("user-agent", ""))
     return FieldManager(manager or _UNKNOWN, operation, call.kind.api_version, call.part)
 
 

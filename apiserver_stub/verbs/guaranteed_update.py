@@ -67,7 +67,7 @@ async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decid
         row = scope.store.get(kind.storage, key)
         if row is None:
             raise object_not_found(call)
-        run = scope.run_of(call.request, row.data)
+        run = scope.run_of(call.http, row.data)
         write = await decide(Fresh(kind, row.data, run))
         if write is None:
             return UpdateOutcome(from_storage(kind, row.data))

@@ -45,11 +45,11 @@ class Patch:
     """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
     def __init__(self, call: APIRequest) -> None:
-        found = _APPLY.get(media_type(call.request))
+        found = _APPLY.get(media_type(call.http))
         if found is None:
             raise unsupported(PATCHES)
         self._apply = found
-        self._document, self.duplicates = decode_noting(call.request.body)
+        self._document, self.duplicates = decode_noting(call.http.body)
 
     def apply(self, tree: Tree, node: Schema) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
@@ -75,7 +75,7 @@ async def patch(scope: RequestScope, call: APIRequest) -> Reply:
     """The patched object; unchanged, with the version it had, when the patch changes nothing."""
     if is_apply(call):
         return await apply(scope, call)
-    kind, document = call.kind, await scope.run_of(call.request)(partial(Patch, call))
+    kind, document = call.kind, await scope.run_of(call.http)(partial(Patch, call))
 
     def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
         live = fresh()

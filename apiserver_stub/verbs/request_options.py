@@ -19,7 +19,7 @@ _NOT_OLDER, _EXACT = "NotOlderThan", "Exact"
 
 def is_apply(call: APIRequest) -> bool:
     """Whether the body of a patch is a configuration to apply."""
-    return media_type(call.request) in _APPLY
+    return media_type(call.http) in _APPLY
 
 
 def check_write(call: APIRequest) -> None:
@@ -99,7 +99,7 @@ def _manager(call: APIRequest) -> Iterator[Cause]:
 
 
 def _dry_run(call: APIRequest) -> Iterator[Cause]:
-    values = [value for name, value in call.request.query if name == "dryRun"]
+    values = [value for name, value in call.http.query if name == "dryRun"]
     for value in values:
         if value not in ("", "All"):
             yield _unsupported("dryRun", value, ("All",))

@@ -15,7 +15,7 @@ from controller_manager.api.errors import BadRequest, Cause, conflict, invalid
 async def update(scope: RequestScope, call: APIRequest) -> Reply:
     """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
     if _may_create(scope, call):
-        tree, warnings = await scope.run_of(call.request)(partial(_named, call))
+        tree, warnings = await scope.run_of(call.http)(partial(_named, call))
         refuse_uid(call, tree["metadata"])
         return await insert(scope, call, tree, warnings)
     return await revise(scope, call, lambda _: _named(call))

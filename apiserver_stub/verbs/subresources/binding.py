@@ -42,8 +42,8 @@ async def bind_named(scope: RequestScope, call: APIRequest) -> Reply:
     plural, part = call.kind.acts_on
     target = scope.kinds.find(call.kind.group, call.kind.version, plural)
     assert target is not None
-    read = partial(decode_body, call.request, call.kind.api_version, call.kind.kind)
-    name = get_in((await scope.run_of(call.request)(read)).tree, ("metadata", "name"))
+    read = partial(decode_body, call.http, call.kind.api_version, call.kind.kind)
+    name = get_in((await scope.run_of(call.http)(read)).tree, ("metadata", "name"))
     if not isinstance(name, str) or not name:
         raise BadRequest("a binding names the object to bind in metadata.name")
     return await bind(scope, replace(call, kind=target, name=name, subresource=target.subresources[part]))

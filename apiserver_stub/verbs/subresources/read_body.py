@@ -23,7 +23,7 @@ async def read_body(scope: RequestScope, call: APIRequest, *, named: bool = True
     """
     part = call.subresource
     assert part is not None
-    body, warnings = await scope.run_of(call.request)(partial(_fitted, scope, call, part))
+    body, warnings = await scope.run_of(call.http)(partial(_fitted, scope, call, part))
     metadata = body.tree.setdefault("metadata", {})
     if not named and not metadata.get("name"):
         metadata["name"] = call.name
@@ -34,6 +34,6 @@ async def read_body(scope: RequestScope, call: APIRequest, *, named: bool = True
 
 def _fitted(scope: RequestScope, call: APIRequest, part: Subresource) -> tuple[Body, Warnings]:
     version = f"{part.group}/{part.version}" if part.group else part.version
-    body = decode_body(call.request, version, part.kind, _OLDER.get(part.kind, ()))
+    body = decode_body(call.http, version, part.kind, _OLDER.get(part.kind, ()))
     node = scope.kinds.body(part.group, part.version, part.kind) or ANYTHING
     return body, fit(call, body, node, part.kind)

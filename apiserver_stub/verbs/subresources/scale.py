@@ -39,7 +39,7 @@ class _Scaling:
 
     def replace(self, fresh: Fresh) -> tuple[Tree, Warnings]:
         """The object with the scale that was sent."""
-        body = decode_body(self._call.request, self._api_version, self._part.kind)
+        body = decode_body(self._call.http, self._api_version, self._part.kind)
         return self._laid_over(fresh, body)
 
     def patch(self, patch: Patch, fresh: Fresh) -> tuple[Tree, Warnings]:
@@ -102,7 +102,7 @@ async def update_scale(scope: RequestScope, call: APIRequest) -> Reply:
 async def patch_scale(scope: RequestScope, call: APIRequest) -> Reply:
     """The scale as it is now."""
     assert call.subresource is not None
-    scaling, run = _Scaling(scope, call, call.subresource), scope.run_of(call.request)
+    scaling, run = _Scaling(scope, call, call.subresource), scope.run_of(call.http)
     if is_apply(call):
         application = await run(scaling.application)
         return await revise(
