@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from controller_manager.api.conditions import Condition, with_condition
 from controller_manager.api.core import Pod
-from controller_manager.api.edit import Condition, with_condition
 from controller_manager.api.timestamps import format_time
 
 DISRUPTED = "DisruptionTarget"

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from controller_manager.api.core import TCP, Pod, Service, ServicePort
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import TCP, Pod, Service, ServicePort, is_pod_ready
 from controller_manager.api.errors import NotFound
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -18,19 +19,6 @@ from ._selection import services_of_pod
 TRIGGER_TIME = f"endpoints.{PLATFORM_DOMAIN}/last-change-trigger-time"
 HEADLESS = f"service.{PLATFORM_DOMAIN}/headless"
 LEADER = f"control-plane.alpha.{PLATFORM_DOMAIN}/leader"
-
-
-def is_ready(pod: Pod) -> bool:
-    """Whether the pod's Ready condition holds."""
-    for condition in pod.status.conditions:
-        if condition.type == "Ready":
-            return condition.status == "True"
-    return False
-
-
-def is_over(pod: Pod) -> bool:
-    """Whether all its containers have ended for good."""
-    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def is_headless(service: Service) -> bool:
@@ -87,7 +75,7 @@ def facts_of(pod: Pod) -> object:
     """What of a pod the endpoints of its services depend on."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     placed = (spec.node_name, spec.hostname, spec.subdomain, status.pod_ip, status.pod_ips)
-    return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_ready(pod))
+    return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_pod_ready(pod))
 
 
 # The services whose endpoints a change of a pod may alter.
@@ -104,4 +92,5 @@ async def is_gone(client: Client, resource: Resource[Any], key: Key) -> bool:
 
 
 def _readiness_changed(pod: Pod) -> str | None:
-    return next((c.last_transition_time for c in pod.status.conditions if c.type == "Ready"), None)
+    ready = condition_of(pod.status.conditions, "Ready")
+    return ready.last_transition_time if ready is not None else None

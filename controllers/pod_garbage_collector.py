@@ -5,7 +5,8 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.conditions import is_condition_true
+from controller_manager.api.core import PODS, Pod, is_pod_terminal
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -147,7 +148,7 @@ class PodGarbageCollector:
 
     async def _fail_and_delete(self, victim: Victim) -> None:
         pod, key = victim.pod, key_of(victim.pod)
-        if not has_ended(pod):
+        if not is_pod_terminal(pod):
             lost = victim.reason == ORPHANED
             why = disruption(pod, "DeletionByPodGC", "Its node no longer exists", clock.utc_now()) if lost else None
             patch = status_patch(pod, phase="Failed", conditions=(why,) if why else ())
@@ -182,7 +183,7 @@ def surplus(pods: Iterable[Pod], threshold: int, asked: Collection[str] = ()) ->
     """
     if threshold <= 0:
         return []
-    ended = [pod for pod in pods if has_ended(pod)]
+    ended = [pod for pod in pods if is_pod_terminal(pod)]
     again = [pod for pod in ended if pod.metadata.uid in asked]
     excess = len(ended) - len(again) - threshold
     if excess > 0:
@@ -229,17 +230,12 @@ def without(pods: Sequence[Pod], victims: Collection[Victim]) -> Sequence[Pod]:
 
 def is_done_with(pod: Pod) -> bool:
     """Whether nothing more can be asked for: it has ended, and only finalizers keep it."""
-    return has_ended(pod) and _is_out_of_grace(pod)
-
-
-def has_ended(pod: Pod) -> bool:
-    """Whether none of its containers will ever run again."""
-    return pod.status.phase in ("Succeeded", "Failed")
+    return is_pod_terminal(pod) and _is_out_of_grace(pod)
 
 
 def is_out_of_service(node: Node) -> bool:
     """Whether an admin says that the node is off for good, and it is not heard to be ready (KEP-2268)."""
-    is_ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    is_ready = is_condition_true(node.status.conditions, "Ready")
     return not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 

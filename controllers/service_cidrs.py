@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from controller_manager.api.edit import Condition, with_conditions
+from controller_manager.api.conditions import Condition, with_conditions
 from controller_manager.api.errors import NotFound
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.networking import GROUP, IP_ADDRESSES, SERVICE_CIDRS, ServiceCIDR

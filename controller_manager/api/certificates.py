@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from controller_manager.api.conditions import condition_of
 from controller_manager.api.model import Model, Object
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.api.resource import Resource
@@ -56,8 +57,8 @@ class CertificateSigningRequest(Object):
     status: RequestStatus = RequestStatus()
 
     def condition(self, kind: str) -> RequestCondition | None:
-        """The condition of that type; it holds if there is one, since none of a request may be false."""
-        return next((one for one in self.status.conditions if one.type == kind), None)
+        """Return the condition of that type; it holds if there is one, since none of a request may be false."""
+        return condition_of(self.status.conditions, kind)
 
 
 REQUESTS = Resource(

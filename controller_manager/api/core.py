@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller_manager.api.edit import Condition
+from controller_manager.api.conditions import Condition, is_condition_true
 from controller_manager.api.model import Model, Object
 from controller_manager.api.resource import Resource
 
@@ -185,6 +185,16 @@ SERVICES = Resource("", "v1", "services", "Service", True, Service)
 ENDPOINTS = Resource("", "v1", "endpoints", "Endpoints", True, Endpoints)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
 EVENTS = Resource("", "v1", "events", "Event", True, Event)
+
+
+def is_pod_ready(pod: Pod) -> bool:
+    """Whether the condition Ready of a pod is True."""
+    return is_condition_true(pod.status.conditions, "Ready")
+
+
+def is_pod_terminal(pod: Pod) -> bool:
+    """Whether all containers of a pod have ended for good: its phase is Succeeded or Failed."""
+    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def reference_to(obj: Object) -> ObjectReference:

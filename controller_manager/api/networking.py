@@ -1,6 +1,6 @@
 """Ranges and addresses of services, of the group networking."""
 
-from controller_manager.api.edit import Condition
+from controller_manager.api.conditions import Condition
 from controller_manager.api.model import Model, Object, PartialObject
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Resource

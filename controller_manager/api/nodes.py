@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller_manager.api.edit import Condition
+from controller_manager.api.conditions import Condition
 from controller_manager.api.model import Model, Object
 from controller_manager.api.resource import Resource
 

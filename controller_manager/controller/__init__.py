@@ -11,6 +11,13 @@ from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
 from controller_manager.api.certificates import REQUESTS as CERTIFICATE_SIGNING_REQUESTS
 from controller_manager.api.certificates import CertificateSigningRequest
+from controller_manager.api.conditions import (
+    Condition,
+    condition_of,
+    is_condition_true,
+    with_condition,
+    with_conditions,
+)
 from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.core import (
     CONFIG_MAPS,
@@ -25,9 +32,10 @@ from controller_manager.api.core import (
     Namespace,
     Pod,
     Service,
+    is_pod_ready,
+    is_pod_terminal,
 )
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
-from controller_manager.api.edit import Condition, with_condition, with_conditions
 from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource, key_of
@@ -38,7 +46,7 @@ from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
 from controller_manager.controller.batches import Batched, slow_start
-from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref
+from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref, recheck_owner
 from controller_manager.controller.spec import (
     Add,
     Context,
@@ -121,11 +129,16 @@ __all__ = [
     "StringMap",
     "TerminalError",
     "Watch",
+    "condition_of",
     "controller_of",
     "controller_ref",
     "errors",
     "flag",
+    "is_condition_true",
+    "is_pod_ready",
+    "is_pod_terminal",
     "key_of",
+    "recheck_owner",
     "slow_start",
     "try_write",
     "update_status",

@@ -43,6 +43,24 @@ def controller_ref(resource: Resource[Any], owner: Object) -> OwnerReference:
     )
 
 
+async def recheck_owner(client: Client, kind: Resource[T], owner: T) -> T:
+    """Read `owner`, an object of the resource `kind`, from the server, since a local copy may lag behind; return it.
+
+    Raises Conflict if it is gone, was made anew with another uid, or is being deleted: whoever is about to write on its
+    behalf decides anew. Other errors of the API, and TransportError, pass.
+    """
+    name, uid = owner.metadata.name, owner.metadata.uid
+    try:
+        found = await client.get(kind, key_of(owner))
+    except NotFound:
+        raise conflict(kind.group, kind.plural, name, "it is gone and owns nothing any more") from None
+    if found.metadata.uid != uid:
+        raise conflict(kind.group, kind.plural, name, f"it was made anew and is not the owner with the uid {uid}")
+    if found.metadata.deletion_timestamp is not None:
+        raise conflict(kind.group, kind.plural, name, "it is being deleted and is to own nothing more")
+    return found
+
+
 class Claim(Enum):
     """What an owner makes of an object that may be its own."""
 
@@ -103,18 +121,11 @@ class ControllerRefManager:
         return claimed
 
     async def _refusal(self) -> ApiError | TransportError | None:
-        """Why the owner may not adopt anything, by the word of the server; None if it may."""
-        kind, owner = self._kind, self._owner.metadata
+        """Return why the owner may not adopt anything, by the word of the server; None if it may."""
         try:
-            found = (await self._client.get(kind, key_of(self._owner))).metadata
-        except NotFound:
-            return conflict(kind.group, kind.plural, owner.name, "it is gone and adopts nothing")
+            await recheck_owner(self._client, self._kind, self._owner)
         except (ApiError, TransportError) as error:
             return error
-        if found.uid != owner.uid:
-            return conflict(kind.group, kind.plural, owner.name, "it was made anew and is not the one that adopts")
-        if found.deletion_timestamp is not None:
-            return conflict(kind.group, kind.plural, owner.name, "it is being deleted and adopts nothing")
         return None
 
     async def _adopt(self, resource: Resource[T], obj: T) -> list[T]:

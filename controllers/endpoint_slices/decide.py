@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import SERVICES, TCP, ObjectReference, Pod, Service
+from controller_manager.api.core import SERVICES, TCP, ObjectReference, Pod, Service, is_pod_ready, is_pod_terminal
 from controller_manager.api.discovery import (
     MANAGED_BY,
     SERVICE_NAME,
@@ -25,8 +25,6 @@ from .._serving import (
     addresses_of,
     hostname_of,
     is_headless,
-    is_over,
-    is_ready,
     offered_ports,
     target_port,
     trigger_time,
@@ -132,7 +130,7 @@ def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Gr
     wanted: dict[Group, dict[Identity, Endpoint]] = {}
     for pod in pods:
         zone = zone_of(pod.spec.node_name) if pod.spec.node_name else ""
-        if is_over(pod) or (zone is None and not service.spec.publish_not_ready_addresses):
+        if is_pod_terminal(pod) or (zone is None and not service.spec.publish_not_ready_addresses):
             continue
         if shared is None or by_name:
             shared = frozenset(_ports(service, pod))
@@ -177,7 +175,7 @@ def _with_former_hints(
 
 def _endpoint(service: Service, pod: Pod, addresses: tuple[str, ...], zone: str | None, nearby: str) -> Endpoint:
     meta, node = pod.metadata, pod.spec.node_name
-    serving, terminating = is_ready(pod), meta.deletion_timestamp is not None
+    serving, terminating = is_pod_ready(pod), meta.deletion_timestamp is not None
     ready = service.spec.publish_not_ready_addresses or (serving and not terminating)
     return Endpoint(
         addresses=addresses,

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from controller_manager.api import quantity
+from controller_manager.api.conditions import is_condition_true
 from controller_manager.api.discovery import Endpoint, EndpointHints, ForZone
 from controller_manager.api.nodes import ZONE, Node
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -89,7 +90,7 @@ class Capacity:
 def _counts(node: Node) -> tuple[str, int] | None:
     """Zone and thousandths of a CPU of a node that counts; empty and 0 if it does not say."""
     labels = node.metadata.labels or {}
-    ready = any(c.type == "Ready" and c.status == "True" for c in node.status.conditions)
+    ready = is_condition_true(node.status.conditions, "Ready")
     if not ready or any(name in labels for name in _EXCLUDED):
         return None
     try:

@@ -17,6 +17,8 @@ from controller_manager.api.core import (
     Pod,
     Service,
     ServicePort,
+    is_pod_ready,
+    is_pod_terminal,
 )
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.platform import PLATFORM_DOMAIN
@@ -27,8 +29,6 @@ from .._serving import (
     addresses_of,
     hostname_of,
     is_headless,
-    is_over,
-    is_ready,
     offered_ports,
     target_port,
     trigger_time,
@@ -88,7 +88,7 @@ def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, .
             continue
         reached = by_number | _named_ports(pod, by_name) if by_name else by_number
         if reached:
-            ready = service.spec.publish_not_ready_addresses or is_ready(pod)
+            ready = service.spec.publish_not_ready_addresses or is_pod_ready(pod)
             groups[reached].add(_Placed(_endpoint(service, pod, ip), ready))
     return _packed(groups)
 
@@ -191,7 +191,7 @@ def _listed(subsets: Sequence[EndpointSubset]) -> dict[str, bool]:
 
 
 def _may_serve(service: Service, pod: Pod) -> bool:
-    if is_over(pod):
+    if is_pod_terminal(pod):
         return False
     return pod.metadata.deletion_timestamp is None or service.spec.publish_not_ready_addresses
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from controller_manager.api.edit import Condition, with_conditions
+from controller_manager.api.conditions import Condition, with_conditions
 
 ABLE_TO_SCALE = "AbleToScale"
 SCALING_ACTIVE = "ScalingActive"
@@ -27,8 +27,3 @@ def with_told(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], 
         for one in told
     )
     return with_conditions(conditions, news, now)
-
-
-def holds(conditions: Iterable[Condition], kind: str) -> bool:
-    """Whether a condition is True."""
-    return any(one.type == kind and one.status == "True" for one in conditions)

@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAutoscaler, MetricStatus, ScalingRules
+from controller_manager.api.conditions import is_condition_true
 
 from .amounts import approximate
-from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, ConditionUpdate, holds
+from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, ConditionUpdate
 from .history import History
 from .limits import Bounds, as_told, plainly
 from .proposals import (
@@ -91,7 +92,7 @@ def _wakes(autoscaler: HorizontalPodAutoscaler, rules: Rules) -> bool:
 
     Then it wakes the target too when the minimum has been raised since, whatever metrics it has now.
     """
-    if not rules.to_zero or not holds(autoscaler.status.conditions, SCALED_TO_ZERO):
+    if not rules.to_zero or not is_condition_true(autoscaler.status.conditions, SCALED_TO_ZERO):
         return False
     return autoscaler.spec.min_replicas > 0 or _sees_from_outside(autoscaler.spec)
 
@@ -151,7 +152,7 @@ def told_of_zero(
     if not rules.to_zero:
         return ()
     if desired == current:
-        stands = current == 0 or not holds(autoscaler.status.conditions, SCALED_TO_ZERO)
+        stands = current == 0 or not is_condition_true(autoscaler.status.conditions, SCALED_TO_ZERO)
         return () if stands else (_not_by_us(),)
     if desired == 0 and _sees_from_outside(autoscaler.spec):
         return (

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from controller_manager.api.core import Container, Pod, ResourceRequirements
-from controller_manager.api.edit import Condition
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import Container, Pod, ResourceRequirements, is_pod_ready
 from controller_manager.api.timestamps import time_of, told
 from controller_manager.options.duration import parse_duration
 
@@ -81,7 +81,7 @@ def ready_pods(pods: Collection[Pod]) -> int:
     """How many run and are ready. Raises CannotCompute when there are none at all."""
     if not pods:
         raise CannotCompute("the selector of the target finds no pods")
-    return sum(pod.status.phase == "Running" and _is_true(_readiness(pod)) for pod in pods)
+    return sum(pod.status.phase == "Running" and is_pod_ready(pod) for pod in pods)
 
 
 def requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
@@ -119,7 +119,7 @@ def _requested(resources: ResourceRequirements | None, resource: str) -> str | N
 
 
 def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
-    condition = _readiness(pod)
+    condition = condition_of(pod.status.conditions, "Ready")
     if condition is None or not told(pod.status.start_time):
         return True
     started, turned = seconds_of(pod.status.start_time), seconds_of(condition.last_transition_time)
@@ -135,11 +135,3 @@ def seconds_of(time: str | None) -> float:
         return moment.timestamp() if moment else 0.0
     except ValueError:
         return 0.0
-
-
-def _readiness(pod: Pod) -> Condition | None:
-    return next((each for each in pod.status.conditions if each.type == "Ready"), None)
-
-
-def _is_true(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"

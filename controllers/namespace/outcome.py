@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from controller_manager.api.edit import Condition, with_conditions
+from controller_manager.api.conditions import Condition, with_conditions
 from controller_manager.api.model import PartialObject
 from controller_manager.api.timestamps import format_time, time_of
 from controller_manager.client.discovery import ServedResource

@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import model_validator
 
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import PODS, Pod, is_pod_ready
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
@@ -21,7 +21,6 @@ from .._placement import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
     desired_taints,
-    is_ready,
     is_troubled,
     silenced,
     status_of,
@@ -249,7 +248,7 @@ def newcomers(informers: Informers, change: Change[Pod]) -> Iterator[Key]:
     if pod is None or change.initial or not pod.spec.node_name:
         return
     came = before is None or before.spec.node_name != pod.spec.node_name
-    if came and is_troubled(informers.get(NODES).get(Key("", pod.spec.node_name))) and is_ready(pod):
+    if came and is_troubled(informers.get(NODES).get(Key("", pod.spec.node_name))) and is_pod_ready(pod):
         yield change.key
 
 

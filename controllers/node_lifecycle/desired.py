@@ -22,7 +22,8 @@ from enum import Enum, auto
 
 from msgspec.structs import replace
 
-from controller_manager.api.core import Pod
+from controller_manager.api.conditions import condition_of
+from controller_manager.api.core import Pod, is_pod_ready
 from controller_manager.api.nodes import REGION, ZONE, Node, NodeCondition, Taint
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
@@ -70,7 +71,7 @@ class Evict(Enum):
 
 def ready_of(node: Node) -> NodeCondition | None:
     """The condition Ready."""
-    return next((c for c in node.status.conditions if c.type == "Ready"), None)
+    return condition_of(node.status.conditions, "Ready")
 
 
 def status_of(node: Node) -> str:
@@ -82,11 +83,6 @@ def status_of(node: Node) -> str:
 def is_troubled(node: Node | None) -> bool:
     """Whether its agent says that it is not ready, or nothing is known of it; no node is in no trouble."""
     return node is not None and status_of(node) in _READY_TAINTS
-
-
-def is_ready(pod: Pod) -> bool:
-    """Whether the pod says that it is ready."""
-    return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
 
 
 def zone_of(node: Node) -> str:
@@ -124,7 +120,7 @@ def desired_taints(node: Node, evict: Evict, now: str) -> Node:
 
 def unready(pod: Pod, now: str) -> Pod:
     """The pod, whose node is silent, not ready; the same object if it was not."""
-    if not is_ready(pod):
+    if not is_pod_ready(pod):
         return pod
     conditions = tuple(
         replace(c, status="False", last_transition_time=now) if c.type == "Ready" else c for c in pod.status.conditions

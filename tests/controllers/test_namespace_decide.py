@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.edit import Condition
+from controller_manager.api.conditions import Condition
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.api.timestamps import format_time

@@ -15,12 +15,12 @@ from msgspec import inspect
 
 import controller_manager.api
 import controller_manager.client
-from controller_manager.api import autoscaling, certificates, core, discovery, edit, model, nodes
+from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model, nodes
 from controller_manager.api.decode import Decoder
 
 COMPLETE = {
     model.OwnerReference: ("meta.v1.OwnerReference",),
-    edit.Condition: (
+    conditions.Condition: (
         "meta.v1.Condition",
         "core.v1.NamespaceCondition",
         "core.v1.PodCondition",

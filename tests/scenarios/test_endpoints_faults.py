@@ -27,6 +27,7 @@ from controller_manager.api.core import (
     EndpointSubset,
     Pod,
     Service,
+    is_pod_ready,
 )
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.api.errors import ApiError
@@ -37,7 +38,6 @@ from controller_manager.api.wire import Request
 from controller_manager.base.random import random_source
 from controller_manager.client import TransportError
 from controller_manager.testing import Cluster, Replica, builders
-from controllers._serving import is_ready
 from controllers._slice_writer import service_of
 
 T = TypeVar("T")
@@ -202,7 +202,7 @@ class Listed:
         """Address, readiness and zone of each endpoint."""
         always = service.spec.publish_not_ready_addresses
         return {
-            (pod.status.pod_ip, always or is_ready(pod), self.nodes.get(pod.spec.node_name))
+            (pod.status.pod_ip, always or is_pod_ready(pod), self.nodes.get(pod.spec.node_name))
             for pod in self.selected(service)
             if always or not pod.spec.node_name or pod.spec.node_name in self.nodes
         }
@@ -243,7 +243,7 @@ def check_endpoints(found: Listed, endpoints: list[Endpoints]) -> None:
         )
         if service.spec.selector:
             always = service.spec.publish_not_ready_addresses
-            assert listed == {pod.status.pod_ip for pod in found.selected(service) if always or is_ready(pod)}
+            assert listed == {pod.status.pod_ip for pod in found.selected(service) if always or is_pod_ready(pod)}
         else:
             ips = {endpoint.addresses[0] for slice_ in found.of(service) for endpoint in slice_.endpoints or ()}
             assert ips == (listed or set())

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller_manager.api.conditions import Condition
 from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.edit import Condition
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key

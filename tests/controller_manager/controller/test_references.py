@@ -23,6 +23,7 @@ from controller_manager.controller import (
     LabelSelector,
     controller_of,
     controller_ref,
+    recheck_owner,
 )
 from controller_manager.controller.references import Claim, claim_of
 from controller_manager.testing import Cluster, builders
@@ -201,6 +202,25 @@ async def test_an_owner_that_is_deleted_though_the_local_copy_does_not_know_adop
             await it.claim(stray, orphan)
         assert await it.owners("orphan") == []
         assert await it.owners("stray") == []
+
+
+@pytest.mark.virtual
+async def test_an_owner_is_rechecked_by_the_word_of_the_server() -> None:
+    async with scene() as it:
+        seen, key = it.owner, Key("default", "owner")
+        held = replace(seen, metadata=replace(seen.metadata, finalizers=("example.com/held",)))
+        changed = await it.client.update(CONFIG_MAPS, held)
+        assert await recheck_owner(it.client, CONFIG_MAPS, seen) == changed
+        await it.client.delete(CONFIG_MAPS, key)
+        with pytest.raises(errors.Conflict, match="being deleted"):
+            await recheck_owner(it.client, CONFIG_MAPS, seen)
+        await it.client.patch(CONFIG_MAPS, key, {"metadata": {"finalizers": None}})
+        with pytest.raises(errors.Conflict, match="gone"):
+            await recheck_owner(it.client, CONFIG_MAPS, seen)
+        anew = await it.client.create(CONFIG_MAPS, ConfigMap(metadata=ObjectMeta(namespace="default", name="owner")))
+        with pytest.raises(errors.Conflict, match="made anew"):
+            await recheck_owner(it.client, CONFIG_MAPS, seen)
+        assert await recheck_owner(it.client, CONFIG_MAPS, anew) == anew
 
 
 @pytest.mark.virtual

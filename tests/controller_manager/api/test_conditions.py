@@ -1,10 +1,12 @@
 """Conditions as controllers set them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller_manager.api.edit import Condition, with_conditions
+from controller_manager.api.conditions import Condition, condition_of, is_condition_true, with_conditions
+from controller_manager.api.core import Pod, PodStatus, is_pod_ready, is_pod_terminal
 
 NEWS = st.builds(
     Condition,
@@ -14,6 +16,33 @@ NEWS = st.builds(
     message=st.sampled_from(("", "so it is")),
 )
 SETS = st.lists(NEWS, unique_by=lambda c: c.type, max_size=3).map(tuple)
+
+
+def test_a_condition_is_found_by_its_type() -> None:
+    ready, held = Condition(type="Ready", status="True"), Condition(type="Held", status="Unknown")
+    assert condition_of((held, ready), "Ready") is ready
+    assert condition_of((held, ready), "Synced") is None
+    holding = {kind for kind in ("Ready", "Held", "Synced") if is_condition_true((held, ready), kind)}
+    assert holding == {"Ready"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions", "ready", "terminal"),
+    [
+        ("Running", (("Ready", "True"),), True, False),
+        ("Running", (("Ready", "False"), ("ContainersReady", "True")), False, False),
+        ("Running", (("Ready", "Unknown"),), False, False),
+        ("Pending", (), False, False),
+        ("Succeeded", (("Ready", "False"),), False, True),
+        ("Failed", (), False, True),
+    ],
+)
+def test_what_a_pod_says_of_itself(
+    phase: str, conditions: tuple[tuple[str, str], ...], ready: bool, terminal: bool
+) -> None:
+    said = tuple(Condition(type=kind, status=status) for kind, status in conditions)
+    pod = Pod(status=PodStatus(phase=phase, conditions=said))
+    assert (is_pod_ready(pod), is_pod_terminal(pod)) == (ready, terminal)
 
 
 def test_the_time_changes_with_the_status_alone() -> None:

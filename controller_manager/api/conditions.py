@@ -1,6 +1,7 @@
-"""Small pure edits of frozen objects that several controllers need."""
+"""Conditions of a status: found by type, and set so that the transition time changes with the status alone; pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -20,9 +21,28 @@ class Condition(Model):
     message: str = ""
 
 
+class _Typed(Protocol):
+    @property
+    def type(self) -> str: ...
+
+
+C = TypeVar("C", bound=_Typed)
+
+
+def condition_of(conditions: Iterable[C], kind: str) -> C | None:
+    """Return the condition of the type `kind`; None if there is none."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_condition_true(conditions: Iterable[Condition], kind: str) -> bool:
+    """Whether the condition of the type `kind` is there with the status True."""
+    found = condition_of(conditions, kind)
+    return found is not None and found.status == "True"
+
+
 def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Condition, ...]:
-    """`conditions` with `new` in the place of its type; the transition time changes only with the status."""
-    found = next((c for c in conditions if c.type == new.type), None)
+    """Return `conditions` with `new` in the place of its type; the transition time changes only with the status."""
+    found = condition_of(conditions, new.type)
     if found is None:
         return (*conditions, new)
     if found.status == new.status:
@@ -31,7 +51,7 @@ def with_condition(conditions: Sequence[Condition], new: Condition) -> tuple[Con
 
 
 def with_conditions(conditions: Sequence[Condition], news: Iterable[Condition], now: str) -> tuple[Condition, ...]:
-    """`conditions` with all `news`, of which the last of a type counts; equal to `conditions` if nothing is new.
+    """Return `conditions` with all `news`, of which the last of a type counts; equal to `conditions` if nothing is new.
 
     `now` is the transition time of those whose status turns, and of those that were not there.
     """
