@@ -21,14 +21,21 @@ class Limits:
 
 
 class PendingWrite:
-    """A record on its way, and who waits for it: its writer, and others who want to write the same key."""
+    """Records on their way, all or none, and who waits for them: the writer, who is told the row of the first, and
+    others who want to write the same keys.
+    """
 
-    __slots__ = ("others", "record", "row")
+    __slots__ = ("others", "records", "row")
 
-    def __init__(self, record: Record, row: "asyncio.Future[Row]") -> None:
-        self.record = record
+    def __init__(self, records: Sequence[Record], row: "asyncio.Future[Row]") -> None:
+        self.records = records
         self.row = row
         self.others: list[asyncio.Future[None]] = []
+
+    @property
+    def size(self) -> int:
+        """Bytes of all records."""
+        return sum(len(record.data) for record in self.records)
 
 
 # Called after each group, with the failure if it failed; it answers the waiting writers.
@@ -63,7 +70,7 @@ class Pipeline:
     def submit(self, write: PendingWrite) -> None:
         """Queue a write; its revision is greater than any submitted before."""
         self._queue.append(write)
-        self._size += len(write.record.data)
+        self._size += write.size
         if not self._group:
             self._schedule()
 
@@ -87,11 +94,11 @@ class Pipeline:
         size, queue, limits = 0, self._queue, self._limits
         while queue and len(self._group) < limits.group and size < limits.group_size:
             write = queue.popleft()
-            size += len(write.record.data)
+            size += write.size
             self._group.append(write)
         self._size -= size
         wake(self._turned_away)
-        self._backend.append([write.record for write in self._group], self._written)
+        self._backend.append([record for write in self._group for record in write.records], self._written)
 
     def _written(self, failure: BaseException | None) -> None:
         group, self._group = self._group, []

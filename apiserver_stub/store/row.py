@@ -117,8 +117,8 @@ class Change(msgspec.Struct, gc=False, eq=False):
         return self.row.revision
 
 
-def as_of(data: bytes, revision: int) -> bytes:
-    """The same object with another `metadata.resourceVersion`."""
+def as_of(data: bytes, revision: int | str) -> bytes:
+    """The same object with another `metadata.resourceVersion`, which may be empty."""
     parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
     metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
     return msgspec.json.encode({**parts, "metadata": metadata})

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from itertools import chain
 
 from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.clock import SteadyClock, Written
@@ -16,13 +16,14 @@ from apiserver_stub.store.index import Collection, Snapshot
 from apiserver_stub.store.pipeline import Limits, PendingWrite, Pipeline, turn, wake
 from apiserver_stub.store.replay import Inspect, Replay
 from apiserver_stub.store.row import Change, CorruptRow, Record, Row, as_of
+from apiserver_stub.store.write import Write, stamped
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 
 Subscriber = Callable[[Sequence[Change]], None]
 
 _NOTHING = ("", "revision")  # resource and key of a row that is there to be written, and of no object
-_EMPTY = b'{"kind":"","apiVersion":"","metadata":{"name":"","uid":""}}'
+_EMPTY = b'{"kind":"","apiVersion":"","metadata":{"resourceVersion":"","name":"","uid":""}}'
 _NAMED = 20  # corrupt rows that are named in the log
 
 
@@ -161,42 +162,45 @@ class Store:
             else:
                 return
 
-    async def commit(
-        self, resource: str, key: str, expected: int, encode: Callable[[int], bytes], deleted: bool = False
-    ) -> Row:
-        """Write a row, and return it once it is durable and visible.
+    async def commit(self, write: Write, *also: Write) -> Row:
+        """Make a write, and others of other rows with it, all or none; return its row once they are durable and
+        visible.
 
-        `expected` is the revision of the row the caller saw, 0 if there must be none. `encode` is called at once with
-        the new revision and returns the bytes to keep (of a deletion the final state). Raises `RevisionConflict` with
-        the current row if that is another one, but only after every earlier write of the key is settled, so that trying
-        again makes progress; `ServiceUnavailable` if the log cannot be written, `Timeout` if it failed in such a way
-        that nobody knows whether the write was made. A cancelled caller's write may still happen.
+        Raises `RevisionConflict` with the current row if one is not at the expected revision, but only after every
+        earlier write of the rows is settled, so that trying again makes progress; `ServiceUnavailable` if the log
+        cannot be written, `Timeout` if it failed in such a way that nobody knows whether the writes were made. A
+        cancelled caller's writes may still happen.
         """
-        await self.turn(resource, key)
-        current = self.get(resource, key)
-        if (current.revision if current else 0) != expected or (deleted and current is None):
-            raise RevisionConflict(current)
-        return await self._submit(resource, key, encode, deleted).row
+        await self.turn(write.resource, write.key, *((one.resource, one.key) for one in also))
+        for one in (write, *also):
+            current = self.get(one.resource, one.key)
+            if (current.revision if current else 0) != one.expected or (one.deleted and current is None):
+                raise RevisionConflict(current)
+        return await self._submit(write, *also).row
 
     async def advance(self) -> None:
         """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
         row = self.get(*_NOTHING)
         with suppress(RevisionConflict, ServiceUnavailable):
-            await self.commit(*_NOTHING, row.revision if row else 0, lambda _: _EMPTY)
+            await self.commit(Write(*_NOTHING, row.revision if row else 0, _EMPTY))
 
-    def _submit(self, resource: str, key: str, encode: Callable[[int], bytes], deleted: bool) -> PendingWrite:
-        revision = self._allotted + 1
-        record = Record(revision, resource, key, encode(revision), deleted, self.now())
-        self._allotted = revision
-        write = self._pending[resource, key] = PendingWrite(record, asyncio.get_running_loop().create_future())
-        self._pipeline.submit(write)
-        return write
+    def _submit(self, *writes: Write) -> PendingWrite:
+        pending = PendingWrite([self._record(write) for write in writes], asyncio.get_running_loop().create_future())
+        for write in writes:
+            self._pending[write.resource, write.key] = pending
+        self._pipeline.submit(pending)
+        return pending
+
+    def _record(self, write: Write) -> Record:
+        self._allotted = revision = self._allotted + 1
+        data = stamped(write.data, revision)
+        return Record(revision, write.resource, write.key, data, write.deleted, self.now())
 
     def _expire(self, resource: str, key: str, revision: int) -> None:
         row = self.get(resource, key)
         if self._pipeline.full or self.is_pending(resource, key) or row is None or row.revision != revision:
             return
-        write = self._submit(resource, key, partial(as_of, row.data), deleted=True)
+        write = self._submit(Write(resource, key, revision, as_of(row.data, ""), deleted=True))
         write.row.cancel()  # nobody waits for it
 
     def _tell_corrupt(self, rows: Sequence[CorruptRow]) -> None:
@@ -212,8 +216,8 @@ class Store:
         return replay
 
     def _settle(self, writes: Sequence[PendingWrite], failure: BaseException | None) -> None:
-        for write in writes:
-            del self._pending[write.record.resource, write.record.key]
+        for record in chain.from_iterable(write.records for write in writes):
+            del self._pending[record.resource, record.key]
         try:
             if failure is None:
                 self._publish(writes)
@@ -224,9 +228,10 @@ class Store:
                 wake(write.others)
 
     def _publish(self, writes: Sequence[PendingWrite]) -> None:
-        changes = [self._collection(write.record.resource).apply(write.record) for write in writes]
-        for write in writes:
-            self._ages.note(write.record)
+        records = [record for write in writes for record in write.records]
+        changes = [self._collection(record.resource).apply(record) for record in records]
+        for record in records:
+            self._ages.note(record)
         self.revision = changes[-1].revision
         self._failure = ""
         wake([waiter for waiter, revision in self._awaited.items() if revision <= self.revision])
@@ -236,9 +241,11 @@ class Store:
             for subscriber in self._subscribers:
                 subscriber(changes)
         finally:
-            for write, change in zip(writes, changes, strict=True):
+            at = 0
+            for write in writes:
                 if not write.row.done():
-                    write.row.set_result(change.row)
+                    write.row.set_result(changes[at].row)
+                at += len(write.records)
 
     def _refuse(self, writes: Sequence[PendingWrite], failure: BaseException) -> None:
         self._failure = str(failure)

@@ -14,6 +14,7 @@ from apiserver_stub.offload import Offload
 from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.row import CorruptRow, Row
+from apiserver_stub.store.write import Write
 from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.decode import Warnings, read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now, put_managed_fields
@@ -70,7 +71,7 @@ async def insert(
     if request.dry_run:
         return Reply(Item(await run(partial(encode, in_order(tree)))), 201, warnings)
     try:
-        row = await scope.store.commit(kind.storage, key, 0, for_storage(kind, tree))
+        row = await scope.store.commit(Write(kind.storage, key, 0, for_storage(kind, tree)))
     except RevisionConflict:
         raise already_exists(kind.group, kind.plural, name) from None
     await scope.committed(kind.storage, None, row.data)

@@ -3,6 +3,7 @@
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.row import CorruptRow
+from apiserver_stub.store.write import Write
 from apiserver_stub.verbs.delete_options import IGNORE
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import for_storage, key_of, object_not_found, stale
@@ -30,7 +31,8 @@ async def remove_unread(scope: RequestScope, call: APIRequest) -> None:
         remains = _remains(call, row)
         scope.admit(call, "delete", remains, None)
         try:
-            await scope.store.commit(kind.storage, key, row.revision, for_storage(kind, remains), deleted=True)
+            data = for_storage(kind, remains)
+            await scope.store.commit(Write(kind.storage, key, row.revision, data, deleted=True))
         except RevisionConflict:
             continue
         return

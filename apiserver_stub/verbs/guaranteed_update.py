@@ -10,6 +10,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run
 from apiserver_stub.store.errors import RevisionConflict
+from apiserver_stub.store.write import Write as StoreWrite
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, object_not_found, read, stale
@@ -79,9 +80,8 @@ async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decid
             return UpdateOutcome(await run(partial(encode, in_order(write.tree))), write.removes)
         before = row.data
         try:
-            row = await scope.store.commit(
-                kind.storage, key, row.revision, for_storage(kind, write.tree), write.removes
-            )
+            data = for_storage(kind, write.tree)
+            row = await scope.store.commit(StoreWrite(kind.storage, key, row.revision, data, write.removes))
         except RevisionConflict:
             continue
         await scope.committed(kind.storage, before, None if write.removes else row.data)

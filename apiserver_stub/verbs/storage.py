@@ -1,6 +1,7 @@
 """Between the bytes at rest and the trees the verbs change: keys, conversion between versions, encoding."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 import orjson
@@ -28,6 +29,7 @@ from controller_manager.api.model import Model, ObjectMeta
 _MUCH = 64 * 1024  # bytes that take some milliseconds to convert
 _MOST_NAMED = 100  # corrupt objects in one answer
 _WITH_RECORD = 3 * 1024 * 1024 // 2  # bytes of an object at rest with its record of owners: what etcd takes
+_UNSTAMPED: Mapping[str, str] = MappingProxyType({"resourceVersion": ""})
 _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, and room for what the server adds
 
 
@@ -76,23 +78,20 @@ def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:
     return StorageReadError(f"failed to read one or more {kind.name} from the storage", details)
 
 
-def for_storage(kind: ResourceInfo, tree: Tree) -> Callable[[int], bytes]:
-    """What `Store.commit` calls to get the bytes of `tree` at its new revision; it raises `RequestEntityTooLarge`.
+def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
+    """The bytes to commit of `tree`, with an empty resourceVersion first in its metadata, where no label or annotation
+    of that name comes before it. Raises `RequestEntityTooLarge`.
 
     An object that is too large only with its record of owners is stored without it, unless somebody applied it.
     """
     stored = in_order(kind.to_storage(tree) if kind.to_storage else tree)
-
-    def at(revision: int) -> bytes:
-        stored["metadata"] = {**stored["metadata"], "resourceVersion": str(revision)}
+    stored["metadata"] = {**_UNSTAMPED, **stored["metadata"], **_UNSTAMPED}
+    data = encode(stored)
+    if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
         data = encode(stored)
-        if len(data) > _WITH_RECORD and is_expendable(stored["metadata"].pop("managedFields", [])):
-            data = encode(stored)
-        if len(data) > _LARGEST:
-            raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
-        return data
-
-    return at
+    if len(data) > _LARGEST:
+        raise RequestEntityTooLarge(f"the object would have {len(data)} bytes, the limit is {_LARGEST}")
+    return data
 
 
 def object_not_found(call: APIRequest) -> NotFound:

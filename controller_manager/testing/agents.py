@@ -5,6 +5,8 @@ import contextlib
 
 from msgspec.structs import replace
 
+from apiserver_stub.store.row import as_of
+from apiserver_stub.store.write import Write
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
@@ -79,10 +81,8 @@ class Agents:
         lease = Lease.decode(row.data, keep=False)
         spec = replace(lease.spec, renew_time=format_micro(utc_now()))
 
-        def encode(revision: int) -> bytes:
-            return replace(lease, metadata=replace(lease.metadata, resource_version=str(revision)), spec=spec).encode()
-
-        await store.commit(LEASES.name, key, row.revision, encode)
+        data = as_of(replace(lease, spec=spec).encode(), "")
+        await store.commit(Write(LEASES.name, key, row.revision, data))
 
     async def _report(self, name: str) -> None:
         row = self.cluster.api.store.get(NODES.name, name)

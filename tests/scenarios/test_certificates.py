@@ -11,6 +11,7 @@ import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
+from apiserver_stub.store.write import Write
 from controller_manager.api.certificates import (
     API_CLIENT,
     APPROVED,
@@ -75,7 +76,7 @@ async def left_over(cluster: Cluster, request: CertificateSigningRequest) -> Non
     row = cluster.api.store.get(storage, name)
     assert row is not None
     data = row.data.replace(other.encode(), LEGACY_UNKNOWN.encode())
-    await cluster.api.store.commit(storage, name, row.revision, lambda _: data)
+    await cluster.api.store.commit(Write(storage, name, row.revision, data))
 
 
 async def approved(cluster: Cluster, request: CertificateSigningRequest) -> CertificateSigningRequest:

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.store.row import Change, as_of
+from apiserver_stub.store.write import Write
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
 from controller_manager.api.model import ObjectMeta, PartialObject
@@ -512,12 +513,8 @@ class ManyAgents(Agents):
         assert row is not None
         name, copied = template.rpartition("/")[2], key.rpartition("/")[2]
         uid = PartialObject.decode(row.data).metadata.uid
-
-        def encode(revision: int) -> bytes:
-            data = row.data.decode().replace(f'"{name}"', f'"{copied}"').replace(uid, f"uid-{copied}")
-            return data.replace(f'"resourceVersion":"{row.revision}"', f'"resourceVersion":"{revision}"').encode()
-
-        await self.cluster.api.store.commit(resource, key, 0, encode)
+        data = row.data.decode().replace(f'"{name}"', f'"{copied}"').replace(uid, f"uid-{copied}")
+        await self.cluster.api.store.commit(Write(resource, key, 0, as_of(data.encode(), "")))
 
 
 @pytest.mark.parametrize("hundreds", [1, pytest.param(10, marks=pytest.mark.long)])

@@ -21,6 +21,9 @@ from pathlib import Path
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
+
+BODY = b'{"metadata":{"resourceVersion":""}}'
 
 async def writer(store, name):
     number = 0
@@ -30,7 +33,7 @@ async def writer(store, name):
         row = store.get("pods", key)
         delete = row is not None and number % 5 == 0
         expected = row.revision if row else 0
-        made = await store.commit("pods", key, expected, lambda r: b'{"revision":%d}' % r, deleted=delete)
+        made = await store.commit(Write("pods", key, expected, BODY, deleted=delete))
         print(key, made.revision, expected, int(delete), flush=True)
 
 async def main():
@@ -116,7 +119,7 @@ def check_history(store: Store, writes: list[Acknowledged]) -> None:
             change = history[write.revision]
             before = change.before.revision if change.before is not None else 0
             assert (change.row.key, before, change.deleted) == (write.key, write.before, write.deleted)
-            assert change.row.data == b'{"revision":%d}' % write.revision
+            assert change.row.data == b'{"metadata":{"resourceVersion":"%d"}}' % write.revision
 
 
 def expected_rows(store: Store, writes: list[Acknowledged]) -> dict[str, int]:

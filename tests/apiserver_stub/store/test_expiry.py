@@ -13,6 +13,7 @@ from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.expiry import TTLIndex
 from apiserver_stub.store.row import Record, decode_error_of
 from apiserver_stub.store.store import Store, StoreRules
+from apiserver_stub.store.write import Write, stamped
 from controller_manager.base.clock import wall_seconds
 
 HOUR = 3600.0
@@ -21,9 +22,7 @@ RULES = StoreRules(decode_error_of, {"events": HOUR, "kept": 0})
 Opened = Callable[..., AbstractAsyncContextManager[Store]]
 
 
-def body(revision: int) -> bytes:
-    metadata = b'{"name":"a","uid":"u","resourceVersion":"%d"}' % revision
-    return b'{"kind":"Event","apiVersion":"v1","metadata":%b}' % metadata
+BODY = b'{"kind":"Event","apiVersion":"v1","metadata":{"name":"a","uid":"u","resourceVersion":""}}'
 
 
 @pytest.fixture
@@ -42,13 +41,13 @@ def opened(disk: Any) -> Opened:
 async def test_a_row_goes_when_its_time_is_over(opened: Opened) -> None:
     async with opened() as store:
         for resource in ("events", "kept", "pods"):
-            await store.commit(resource, "ns/a", 0, body)
+            await store.commit(Write(resource, "ns/a", 0, BODY))
         await asyncio.sleep(HOUR - 1)
         assert store.get("events", "ns/a")
         await asyncio.sleep(3)
         assert store.get("events", "ns/a") is None
         gone = store.history("events").since(store.history("events").end - 1)[0]
-        assert (gone.deleted, gone.row.data) == (True, body(store.revision))
+        assert (gone.deleted, gone.row.data) == (True, stamped(BODY, store.revision))
         await asyncio.sleep(10 * HOUR)
         assert store.get("kept", "ns/a")
         assert store.get("pods", "ns/a")
@@ -59,7 +58,7 @@ async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
     async with opened() as store:
         revision = 0
         for _ in range(3):
-            revision = (await store.commit("events", "ns/a", revision, body)).revision
+            revision = (await store.commit(Write("events", "ns/a", revision, BODY))).revision
             await asyncio.sleep(HOUR - 5)
         assert store.get("events", "ns/a")
         await asyncio.sleep(10)
@@ -69,10 +68,10 @@ async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
 @pytest.mark.virtual
 async def test_a_write_on_its_way_wins(opened: Opened) -> None:
     async with opened() as store:
-        first = await store.commit("events", "ns/a", 0, body)
+        first = await store.commit(Write("events", "ns/a", 0, BODY))
         await asyncio.sleep(HOUR - 0.001)
         async with asyncio.TaskGroup() as group:
-            writing = group.create_task(store.commit("events", "ns/a", first.revision, body))
+            writing = group.create_task(store.commit(Write("events", "ns/a", first.revision, BODY)))
             await asyncio.sleep(0)
             store._expire("events", "ns/a", first.revision)
         written = writing.result()
@@ -85,10 +84,10 @@ async def test_a_write_on_its_way_wins(opened: Opened) -> None:
 @pytest.mark.virtual
 async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
     async with opened() as store:
-        first = await store.commit("events", "ns/a", 0, body)
+        first = await store.commit(Write("events", "ns/a", 0, BODY))
         store._expire("events", "ns/a", first.revision)
         with pytest.raises(RevisionConflict):
-            await store.commit("events", "ns/a", first.revision, body)
+            await store.commit(Write("events", "ns/a", first.revision, BODY))
         assert store.get("events", "ns/a") is None
 
 
@@ -96,9 +95,9 @@ async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
 async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
     """The log knows when each record was written."""
     async with opened() as store:
-        await store.commit("events", "ns/old", 0, body)
+        await store.commit(Write("events", "ns/old", 0, BODY))
         await asyncio.sleep(HOUR / 2)
-        await store.commit("events", "ns/new", 0, body)
+        await store.commit(Write("events", "ns/new", 0, BODY))
     await asyncio.sleep(HOUR / 2)
     async with opened() as store:
         await asyncio.sleep(2)
@@ -118,10 +117,10 @@ def set_clock(hours: float) -> None:
 @pytest.mark.parametrize("hours", [24 * 365.0, -24 * 365.0])
 async def test_a_clock_that_is_set_while_the_server_runs_changes_nothing(opened: Opened, hours: float) -> None:
     async with opened() as store:
-        await store.commit("events", "ns/first", 0, body)
+        await store.commit(Write("events", "ns/first", 0, BODY))
         set_clock(hours)
         await asyncio.sleep(HOUR / 2)
-        await store.commit("events", "ns/second", 0, body)
+        await store.commit(Write("events", "ns/second", 0, BODY))
         set_clock(-hours)
         await asyncio.sleep(HOUR / 2 - 10)
         assert len(store.snapshot("events")) == 2
@@ -136,9 +135,9 @@ async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: 
     """Nor does it live longer than others, and those before it go when their time is over."""
     year = 365 * 24 * HOUR
     records = [
-        Record(2, "events", "ns/before", body(2), False, wall_seconds() - HOUR / 2),
-        Record(3, "events", "ns/ahead", body(3), False, wall_seconds() + year),
-        Record(4, "events", "ns/after", body(4), False, wall_seconds() - HOUR / 4),
+        Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds() - HOUR / 2),
+        Record(3, "events", "ns/ahead", stamped(BODY, 3), False, wall_seconds() + year),
+        Record(4, "events", "ns/after", stamped(BODY, 4), False, wall_seconds() - HOUR / 4),
     ]
     disk.append(records, lambda _: None)
     async with opened() as store:
@@ -151,8 +150,8 @@ async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: 
 @pytest.mark.virtual
 async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, disk: Any) -> None:
     records = [
-        Record(2, "events", "ns/before", body(2), False, wall_seconds()),
-        Record(3, "events", "ns/back", body(3), False, wall_seconds() - 365 * 24 * HOUR),
+        Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds()),
+        Record(3, "events", "ns/back", stamped(BODY, 3), False, wall_seconds() - 365 * 24 * HOUR),
     ]
     disk.append(records, lambda _: None)
     async with opened() as store:
@@ -165,7 +164,7 @@ async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, dis
 @pytest.mark.virtual
 async def test_history_follows_the_same_time(opened: Opened) -> None:
     async with opened() as store:
-        await store.commit("pods", "ns/a", 0, body)
+        await store.commit(Write("pods", "ns/a", 0, BODY))
         set_clock(24 * 365)
         await asyncio.sleep(100)
         assert store.history("pods").trimmed == 0
@@ -177,7 +176,7 @@ async def test_history_follows_the_same_time(opened: Opened) -> None:
 @pytest.mark.virtual
 async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
     async with opened() as store:
-        await store.commit("events", "ns/a", 0, body)
+        await store.commit(Write("events", "ns/a", 0, BODY))
         disk.full = True
         await asyncio.sleep(HOUR + 10)
         assert store.get("events", "ns/a")
@@ -192,7 +191,7 @@ async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> N
     async with opened() as store:
         sizes: list[int] = []
         for number in range(3000):
-            await store.commit("events", f"ns/{number}", 0, body)
+            await store.commit(Write("events", f"ns/{number}", 0, BODY))
         store.subscribe(lambda changes: sizes.append(len(changes)))
         await asyncio.sleep(HOUR + 2)
         assert len(store.snapshot("events")) == 0
@@ -203,8 +202,8 @@ async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> N
 @pytest.mark.virtual
 async def test_what_cannot_be_read_stays(opened: Opened, disk: Any) -> None:
     async with opened() as store:
-        await store.commit("events", "ns/a", 0, lambda _: b"broken")
-        await store.commit("events", "ns/b", 0, body)
+        await store.commit(Write("events", "ns/a", 0, b"broken"))
+        await store.commit(Write("events", "ns/b", 0, BODY))
     async with opened() as store:
         await asyncio.sleep(HOUR + 5)
         assert [row.key for row in store.snapshot("events").items()] == ["ns/a"]

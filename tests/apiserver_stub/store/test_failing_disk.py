@@ -17,6 +17,7 @@ from apiserver_stub.store import sqlite
 from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from controller_manager.api.errors import ApiError, ServiceUnavailable, Timeout
 
 from .test_integrity import crash
@@ -24,8 +25,7 @@ from .test_integrity import crash
 SYNC_FAILED = sqlite3.SQLITE_IOERR_FSYNC
 
 
-def body(revision: int) -> bytes:
-    return b'{"metadata":{"resourceVersion":"%d"}}' % revision
+BODY = b'{"metadata":{"resourceVersion":""}}'
 
 
 class FailingConnection(sqlite3.Connection):
@@ -71,7 +71,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 async def store(failing: object, tmp_path: Path) -> AsyncIterator[Store]:
     made = Store(SqliteBackend(tmp_path / "live" / "store.db"))
     await made.start()
-    await made.commit("pods", "kept", 0, body)
+    await made.commit(Write("pods", "kept", 0, BODY))
     yield made
     await made.close()
 
@@ -89,7 +89,7 @@ async def after_a_kill(tmp_path: Path) -> dict[str, int]:
 
 async def refused(store: Store, key: str, expected: int = 0) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        await store.commit("pods", key, expected, body)
+        await store.commit(Write("pods", key, expected, BODY))
     return caught.value
 
 
@@ -101,7 +101,7 @@ async def test_a_write_answered_as_failed_does_not_come_back(
     answer = await refused(store, "failed")
     assert (type(answer), "disk I/O error" in answer.message) == (ServiceUnavailable, True)
     assert await after_a_kill(tmp_path) == {"kept": 2}
-    assert (await store.commit("pods", "later", 0, body)).revision == 4
+    assert (await store.commit(Write("pods", "later", 0, BODY))).revision == 4
     assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
@@ -119,7 +119,7 @@ async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
     assert store.trouble
     failing()
-    assert (await store.commit("pods", "perhaps", 0, body)).revision == 5
+    assert (await store.commit(Write("pods", "perhaps", 0, BODY))).revision == 5
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 5}
     assert not store.trouble
 
@@ -143,23 +143,23 @@ async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
         patch.setattr(store._backend._beside, "note", fail)
         answer = await refused(store, "perhaps")
         assert (type(answer), "No space left" in answer.message) == (Timeout, True)
-    await store.commit("pods", "later", 0, body)
+    await store.commit(Write("pods", "later", 0, BODY))
     assert await after_a_kill(tmp_path) == {"kept": 2, "later": 4}
 
 
 async def test_a_compaction_that_fails_harms_nothing(store: Store, failing: Any, tmp_path: Path) -> None:
     revision = 2
     for _ in range(5):
-        revision = (await store.commit("pods", "kept", revision, body)).revision
+        revision = (await store.commit(Write("pods", "kept", revision, BODY))).revision
     for statement in ("BEGIN", "DELETE", "INSERT INTO state", "COMMIT"):
         failing(statement, times=1, written=statement != "COMMIT")
         store._upkeep._garbage.update(dict.fromkeys([2, 3]))
         store._upkeep._compact()
-        await store.commit("pods", statement, 0, body)
+        await store.commit(Write("pods", statement, 0, BODY))
         assert (await after_a_kill(tmp_path))["kept"] == revision
     failing()
     store._upkeep._compact()
-    await store.commit("pods", "last", 0, body)
+    await store.commit(Write("pods", "last", 0, BODY))
     assert len(await after_a_kill(tmp_path)) == 6
 
 
@@ -171,7 +171,7 @@ async def test_checkpoints_that_fail_are_seen(store: Store, failing: Any, monkey
     checkpoints.grown(100 << 20)
     await until(lambda: checkpoints.failed > 2)
     assert store.trouble == "the write-ahead log cannot be folded into the database: disk I/O error"
-    await store.commit("pods", "a", 0, body)
+    await store.commit(Write("pods", "a", 0, BODY))
     assert store.trouble
     failing()
     await until(lambda: not store.trouble)
@@ -180,7 +180,7 @@ async def test_checkpoints_that_fail_are_seen(store: Store, failing: Any, monkey
 
 async def test_checkpoints_happen_as_the_log_grows(store: Store) -> None:
     for number in range(30):
-        await store.commit("pods", f"large-{number}", 0, lambda _: b"x" * 1_000_000)
+        await store.commit(Write("pods", f"large-{number}", 0, b"x" * 1_000_000))
     await until(lambda: store.checkpoint_counts[0] >= 3)
     assert isinstance(store._backend, SqliteBackend)
     log = store._backend._path.with_name("store.db-wal")
@@ -198,6 +198,7 @@ import asyncio, ctypes, os, struct, sys
 from pathlib import Path
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 
 X86, ARM = {"sync": [74, 75], "write": [18]}, {"sync": [82, 83], "write": [68]}
 NUMBERS = {"x86_64": X86, "aarch64": ARM}[os.uname().machine]
@@ -215,7 +216,7 @@ def fail(calls, error):
 
 async def attempt(store, key):
     try:
-        row = await store.commit("pods", key, 0, lambda revision: b'{"r":%d}' % revision)
+        row = await store.commit(Write("pods", key, 0, b'{}'))
         print(key, "made", row.revision, flush=True)
     except Exception as error:
         print(key, type(error).__name__, 0, flush=True)
@@ -256,7 +257,7 @@ async def test_a_system_that_refuses_calls(tmp_path: Path, calls: str, error: in
             assert row.revision == revision
         elif kind == "ServiceUnavailable":
             assert row is None, key
-    await store.commit("pods", "new", 0, body)
+    await store.commit(Write("pods", "new", 0, BODY))
     await store.close()
 
 

@@ -23,13 +23,13 @@ from apiserver_stub.store.row import CorruptRow, Record, decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store, StoreRules
 from apiserver_stub.store.witness import Acknowledged, parse, witness_path
+from apiserver_stub.store.write import Write, stamped
 
 FILES = ("", "-wal", "-witness")
 
 
-def body(revision: int) -> bytes:
-    metadata = b'{"name":"a","uid":"u","resourceVersion":"%d"}' % revision
-    return b'{"kind":"Pod","apiVersion":"v1","metadata":%b,"text":"%b"}' % (metadata, b"x" * 300)
+METADATA = b'{"name":"a","uid":"u","resourceVersion":""}'
+BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":%b,"text":"%b"}' % (METADATA, b"x" * 300)
 
 
 async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> Store:
@@ -41,7 +41,7 @@ async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> Store:
 async def write(store: Store, *keys: str, resource: str = "pods") -> None:
     for key in keys:
         row = store.get(resource, key)
-        await store.commit(resource, key, row.revision if row else 0, body)
+        await store.commit(Write(resource, key, row.revision if row else 0, BODY))
 
 
 def crash(path: Path, folder: Path) -> Path:
@@ -245,7 +245,7 @@ async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) ->
     path = tmp_path / "data" / "store.db"
     store = await opened(path)
     for number in range(60):
-        await store.commit("pods", f"{number:02}", 0, lambda revision: body(revision) + b" " * 3000)
+        await store.commit(Write("pods", f"{number:02}", 0, BODY + b" " * 3000))
     await store.close()
     content = path.read_bytes()
     for page in range(12, len(content) // 8192):
@@ -275,7 +275,7 @@ async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(ki
     assert isinstance(row, CorruptRow)
     assert row.decode_error == "the bytes are not those that were written"
     assert (store.revision, len(store.snapshot("pods"))) == (21, 20)
-    await store.commit("pods", "ns/04", 6, body, deleted=True)
+    await store.commit(Write("pods", "ns/04", 6, BODY, deleted=True))
     await store.close()
     again = await opened(killed)
     assert (again.get("pods", "ns/04"), len(again.snapshot("pods"))) == (None, 19)
@@ -331,7 +331,7 @@ async def test_a_store_without_checksums_is_given_them(tmp_path: Path) -> None:
         INSERT INTO compacted VALUES ('pods', 5);
     """)
     for revision in (4, 6, 7):
-        values = (revision, "pods", f"ns/{revision}", body(revision), 0, 1.7e9)
+        values = (revision, "pods", f"ns/{revision}", stamped(BODY, revision), 0, 1.7e9)
         connection.execute("INSERT INTO log VALUES (?,?,?,?,?,?)", values)
     connection.close()
     store = await opened(path, seconds=1e12)
@@ -459,7 +459,7 @@ class Recovery(RuleBasedStateMachine):
     @rule(key=st.sampled_from("abcdef"))
     def delete(self, key: str) -> None:
         if (row := self.store.get("pods", key)) is not None and not isinstance(row, CorruptRow):
-            self.run(self.store.commit("pods", key, row.revision, body, deleted=True))
+            self.run(self.store.commit(Write("pods", key, row.revision, BODY, deleted=True)))
             assert self.store.revision > self.highest
             self.highest = self.store.revision
             del self.acknowledged[key]

@@ -6,7 +6,6 @@ import asyncio
 import sqlite3
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from controller_manager.api.errors import ServiceUnavailable
 
 
-def body(size: int = 100) -> Callable[[int], bytes]:
-    return lambda revision: b'{"metadata":{"resourceVersion":"%d"},"text":"%b"}' % (revision, b"x" * size)
+def body(size: int = 100) -> bytes:
+    return b'{"metadata":{"resourceVersion":""},"text":"%b"}' % (b"x" * size)
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path)
 
 async def test_a_file_is_used_by_one_process_at_a_time(path: Path) -> None:
     first = await opened(path)
-    await first.commit("pods", "a", 0, body())
+    await first.commit(Write("pods", "a", 0, body()))
     with pytest.raises(Unusable, match=r"^the store \S+store\.db is in use by another process$"):
         await opened(path)
-    await first.commit("pods", "b", 0, body())
+    await first.commit(Write("pods", "b", 0, body()))
     await first.close()
     second = await opened(path)
     assert len(second.snapshot("pods")) == 2
@@ -72,7 +72,7 @@ async def test_a_file_that_is_no_database_is_refused_and_untouched(path: Path) -
 async def test_damage_in_the_middle_is_noticed_at_the_start(path: Path) -> None:
     store = await opened(path)
     for number in range(200):
-        await store.commit("pods", str(number), 0, body(3000))
+        await store.commit(Write("pods", str(number), 0, body(3000)))
     await store.close()
     content = bytearray(path.read_bytes())
     for page in range(4, len(content) // 8192 - 4):
@@ -113,14 +113,14 @@ async def test_a_full_disk_fails_writes_until_there_is_room_again(path: Path) ->
     backend = SqliteBackend(path)
     store = Store(backend)
     await store.start()
-    await store.commit("pods", "a", 0, body())
+    await store.commit(Write("pods", "a", 0, body()))
     await query(backend, "PRAGMA max_page_count = 10")
     with pytest.raises(ServiceUnavailable, match="full"):
-        await store.commit("pods", "b", 0, body(1_000_000))
+        await store.commit(Write("pods", "b", 0, body(1_000_000)))
     assert (store.get("pods", "b"), store.revision) == (None, 2)
-    assert (await store.commit("pods", "c", 0, body())).revision == 4
+    assert (await store.commit(Write("pods", "c", 0, body()))).revision == 4
     await query(backend, "PRAGMA max_page_count = 1000000")
-    assert (await store.commit("pods", "b", 0, body(1_000_000))).revision == 5
+    assert (await store.commit(Write("pods", "b", 0, body(1_000_000)))).revision == 5
     await store.close()
     again = await opened(path)
     assert {row.key: row.revision for row in again.snapshot("pods").items()} == {"a": 2, "b": 5, "c": 4}
@@ -152,10 +152,10 @@ async def test_a_large_compaction_lets_writes_through(path: Path) -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(200):
                 row = store.get("pods", str(number))
-                group.create_task(store.commit("pods", str(number), row.revision if row else 0, body()))
+                group.create_task(store.commit(Write("pods", str(number), row.revision if row else 0, body())))
     assert len(store._upkeep._garbage) > 5000
     store._upkeep._compact()
-    await store.commit("pods", "x", 0, body())
+    await store.commit(Write("pods", "x", 0, body()))
     assert len(store._upkeep._garbage) > 3000
     while store._upkeep._garbage:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.001)
@@ -179,4 +179,4 @@ async def test_closing_ends_the_thread_and_so_does_a_refusal(path: Path) -> None
 
 
 async def _renew(store: Store, lease: str, revisions: dict[str, int]) -> None:
-    revisions[lease] = (await store.commit("leases", lease, revisions[lease], body(1000))).revision
+    revisions[lease] = (await store.commit(Write("leases", lease, revisions[lease], body(1000)))).revision

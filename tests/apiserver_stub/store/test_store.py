@@ -16,14 +16,15 @@ from apiserver_stub.store.pipeline import Limits
 from apiserver_stub.store.row import Change, Record
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.testing import virtual
 
 pytestmark = pytest.mark.virtual
 
 
-def body(text: str = "") -> Callable[[int], bytes]:
-    return lambda revision: b'{"metadata":{"resourceVersion":"%d"},"text":"%b"}' % (revision, text.encode())
+def body(text: str = "") -> bytes:
+    return b'{"metadata":{"resourceVersion":""},"text":"%b"}' % text.encode()
 
 
 def content(store: Store, resource: str = "pods") -> dict[str, int]:
@@ -92,12 +93,12 @@ async def held(backend: HeldBackend) -> Store:
 
 
 async def test_create_update_delete(store: Store) -> None:
-    created = await store.commit("pods", "ns/a", 0, body("one"))
+    created = await store.commit(Write("pods", "ns/a", 0, body("one")))
     assert (created.revision, store.revision) == (2, 2)
     assert created.data == b'{"metadata":{"resourceVersion":"2"},"text":"one"}'
-    updated = await store.commit("pods", "ns/a", 2, body("two"))
+    updated = await store.commit(Write("pods", "ns/a", 2, body("two")))
     assert store.get("pods", "ns/a") is updated
-    gone = await store.commit("pods", "ns/a", 3, body("last"), deleted=True)
+    gone = await store.commit(Write("pods", "ns/a", 3, body("last"), deleted=True))
     assert b"last" in gone.data
     assert store.get("pods", "ns/a") is None
     assert store.revision == 4
@@ -110,27 +111,27 @@ async def test_create_update_delete(store: Store) -> None:
 
 async def test_an_unexpected_row_is_stale(store: Store) -> None:
     with pytest.raises(RevisionConflict) as absent:
-        await store.commit("pods", "a", 7, body())
+        await store.commit(Write("pods", "a", 7, body()))
     assert absent.value.current is None
     with pytest.raises(RevisionConflict):
-        await store.commit("pods", "a", 0, body(), deleted=True)
-    await store.commit("pods", "a", 0, body())
+        await store.commit(Write("pods", "a", 0, body(), deleted=True))
+    await store.commit(Write("pods", "a", 0, body()))
     for expected in (0, 1, 3):
         with pytest.raises(RevisionConflict) as present:
-            await store.commit("pods", "a", expected, body())
+            await store.commit(Write("pods", "a", expected, body()))
         assert present.value.current is store.get("pods", "a")
     assert store.revision == 2
 
 
 async def test_of_many_writers_of_one_row_each_gets_its_turn(store: Store) -> None:
-    await store.commit("pods", "a", 0, body())
+    await store.commit(Write("pods", "a", 0, body()))
 
     async def increment() -> int:
         for tries in range(100):
             row = store.get("pods", "a")
             assert row is not None
             try:
-                await store.commit("pods", "a", row.revision, body())
+                await store.commit(Write("pods", "a", row.revision, body()))
             except RevisionConflict:
                 continue
             return tries
@@ -147,7 +148,7 @@ async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: St
     store.subscribe(lambda changes: told.extend(change.revision for change in changes))
 
     async def write(key: str) -> None:
-        row = await store.commit("pods", key, 0, body())
+        row = await store.commit(Write("pods", key, 0, body()))
         assert row.revision in told
 
     async with asyncio.TaskGroup() as group:
@@ -157,20 +158,41 @@ async def test_changes_are_told_in_order_and_before_the_writer_goes_on(store: St
     assert store.revision == 301
 
 
-async def test_an_encoder_that_fails_costs_nothing(store: Store) -> None:
-    def refuse(_: int) -> bytes:
-        raise ValueError("no")
+async def test_the_revision_is_stamped_where_it_was_left_empty_and_nowhere_else(store: Store) -> None:
+    bodies = {
+        b'{"metadata":{"resourceVersion":"","name":"a"},"ref":{"resourceVersion":""}}': (
+            b'{"metadata":{"resourceVersion":"%d","name":"a"},"ref":{"resourceVersion":""}}'
+        ),
+        b'{"metadata":{"resourceVersion":"7"},"ref":{"resourceVersion":""}}': (
+            b'{"metadata":{"resourceVersion":"7"},"ref":{"resourceVersion":""}}'
+        ),
+        b'{"metadata":{}}': b'{"metadata":{}}',
+    }
+    for number, (data, kept) in enumerate(bodies.items()):
+        row = await store.commit(Write("pods", str(number), 0, data))
+        assert row.data == (kept % row.revision if b"%d" in kept else kept)
 
-    with pytest.raises(ValueError, match="no"):
-        await store.commit("pods", "a", 0, refuse)
-    assert (await store.commit("pods", "a", 0, body())).revision == 2
+
+async def test_writes_of_several_rows_are_made_together_or_not_at_all(store: Store) -> None:
+    held = await store.commit(Write("addresses", "10.0.0.1", 0, body()))
+    with pytest.raises(RevisionConflict):
+        await store.commit(Write("services", "a", 0, body()), Write("addresses", "10.0.0.1", 0, body()))
+    assert (store.get("services", "a"), store.revision) == (None, 2)
+    told: list[list[str]] = []
+    store.subscribe(lambda changes: told.append([change.row.key for change in changes]))
+    row = await store.commit(
+        Write("services", "a", 0, body("a")), Write("addresses", "10.0.0.1", held.revision, body(), deleted=True)
+    )
+    assert row is store.get("services", "a")
+    assert store.get("addresses", "10.0.0.1") is None
+    assert told == [["a", "10.0.0.1"]]
 
 
 async def test_nothing_is_visible_before_it_is_durable(held: Store, backend: HeldBackend) -> None:
     told: list[Change] = []
     held.subscribe(told.extend)
     async with asyncio.TaskGroup() as group:
-        write = group.create_task(held.commit("pods", "a", 0, body()))
+        write = group.create_task(held.commit(Write("pods", "a", 0, body())))
         await ready()
         assert (held.get("pods", "a"), content(held), told, held.revision) == (None, {}, [], 1)
         await backend.finish()
@@ -180,8 +202,8 @@ async def test_nothing_is_visible_before_it_is_durable(held: Store, backend: Hel
 
 async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
-        group.create_task(held.commit("pods", "a", 0, body()))
-        loser = group.create_task(_stale(held.commit("pods", "a", 0, body())))
+        group.create_task(held.commit(Write("pods", "a", 0, body())))
+        loser = group.create_task(_stale(held.commit(Write("pods", "a", 0, body()))))
         await ready()
         assert not loser.done()
         await backend.finish()
@@ -190,8 +212,8 @@ async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(held: 
 
 async def test_a_competitor_takes_the_place_of_a_write_that_failed(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
-        failing = group.create_task(_unavailable(held.commit("pods", "a", 0, body())))
-        second = group.create_task(held.commit("pods", "a", 0, body("second")))
+        failing = group.create_task(_unavailable(held.commit(Write("pods", "a", 0, body()))))
+        second = group.create_task(held.commit(Write("pods", "a", 0, body("second"))))
         await backend.finish(OSError("disk full"))
         assert "disk full" in failing.result().message
         await backend.finish()
@@ -201,8 +223,8 @@ async def test_a_competitor_takes_the_place_of_a_write_that_failed(held: Store, 
 async def test_a_failed_group_fails_its_writers_and_nothing_else(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         for key in "abc":
-            group.create_task(_unavailable(held.commit("pods", key, 0, body())))
-        later = group.create_task(held.commit("pods", "d", 0, body()))
+            group.create_task(_unavailable(held.commit(Write("pods", key, 0, body()))))
+        later = group.create_task(held.commit(Write("pods", "d", 0, body())))
         assert await backend.finish(OSError("disk full")) == 3
         assert (content(held), held.revision, later.done()) == ({}, 1, False)
         await backend.finish()
@@ -214,7 +236,7 @@ async def test_a_failed_group_fails_its_writers_and_nothing_else(held: Store, ba
 async def test_waiting_writes_are_bounded(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
         for number in range(20):
-            group.create_task(held.commit("pods", f"{number:02}", 0, body()))
+            group.create_task(held.commit(Write("pods", f"{number:02}", 0, body())))
         await ready()
         assert len(held._pipeline._queue) <= 4
         sizes: list[int] = []
@@ -231,7 +253,7 @@ async def test_waiting_writes_are_bounded_in_bytes() -> None:
     await store.start()
     async with asyncio.TaskGroup() as group:
         for number in range(4):
-            group.create_task(store.commit("pods", str(number), 0, body("x" * 1000)))
+            group.create_task(store.commit(Write("pods", str(number), 0, body("x" * 1000))))
         await ready()
         assert len(store._pipeline._queue) <= 1
         assert [await backend.finish() for _ in range(4)] == [1, 1, 1, 1]
@@ -239,9 +261,9 @@ async def test_waiting_writes_are_bounded_in_bytes() -> None:
 
 async def test_a_writer_that_goes_away_disturbs_nobody(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(held.commit("pods", "a", 0, body()))
-        second = group.create_task(held.commit("pods", "a", 0, body()))
-        third = group.create_task(_stale(held.commit("pods", "a", 0, body())))
+        first = group.create_task(held.commit(Write("pods", "a", 0, body())))
+        second = group.create_task(held.commit(Write("pods", "a", 0, body())))
+        third = group.create_task(_stale(held.commit(Write("pods", "a", 0, body()))))
         await ready()
         first.cancel()
         second.cancel()
@@ -251,8 +273,8 @@ async def test_a_writer_that_goes_away_disturbs_nobody(held: Store, backend: Hel
 
 async def test_closing_finishes_what_was_submitted_and_refuses_the_rest(held: Store, backend: HeldBackend) -> None:
     async with asyncio.TaskGroup() as group:
-        writes = [group.create_task(held.commit("pods", str(number), 0, body())) for number in range(7)]
-        refused = group.create_task(_unavailable(held.commit("pods", "x", 0, body())))
+        writes = [group.create_task(held.commit(Write("pods", str(number), 0, body()))) for number in range(7)]
+        refused = group.create_task(_unavailable(held.commit(Write("pods", "x", 0, body()))))
         await ready()
         closing = group.create_task(held.close())
         await ready()
@@ -261,15 +283,15 @@ async def test_closing_finishes_what_was_submitted_and_refuses_the_rest(held: St
         assert all(write.done() for write in writes)
         assert "closed" in refused.result().message
     with pytest.raises(ServiceUnavailable, match="closed"):
-        await held.commit("pods", "y", 0, body())
+        await held.commit(Write("pods", "y", 0, body()))
 
 
 async def test_the_past(store: Store) -> None:
     for key in "abc":
-        await store.commit("pods", key, 0, body())
-    await store.commit("pods", "b", 3, body(), deleted=True)
-    await store.commit("nodes", "n", 0, body())
-    await store.commit("pods", "c", 4, body())
+        await store.commit(Write("pods", key, 0, body()))
+    await store.commit(Write("pods", "b", 3, body(), deleted=True))
+    await store.commit(Write("nodes", "n", 0, body()))
+    await store.commit(Write("pods", "c", 4, body()))
 
     def at(revision: int) -> dict[str, int]:
         found = store.snapshot_at("pods", revision)
@@ -292,7 +314,7 @@ async def test_the_past(store: Store) -> None:
 
 async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: Store) -> None:
     for key in "abc":
-        await store.commit("pods", key, 0, body())
+        await store.commit(Write("pods", key, 0, body()))
     page = store.snapshot_at("pods", 3)
     assert store.snapshot_at("pods", 3)._rows is page._rows
     for revision in range(1, 4):
@@ -303,7 +325,7 @@ async def test_reading_on_from_a_page_does_not_undo_the_history_again(store: Sto
 
 async def test_few_past_states_are_kept_and_none_beyond_the_history(store: Store) -> None:
     for number in range(30):
-        await store.commit("pods", str(number), 0, body())
+        await store.commit(Write("pods", str(number), 0, body()))
     for revision in range(1, 30):
         assert len(store.snapshot_at("pods", revision)) == revision - 1
     assert 0 < len(store._collections["pods"]._past) < 10
@@ -312,11 +334,11 @@ async def test_few_past_states_are_kept_and_none_beyond_the_history(store: Store
 
 
 async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Store) -> None:
-    await store.commit("pods", "a", 0, body())
-    await store.commit("pods", "b", 0, body())
+    await store.commit(Write("pods", "a", 0, body()))
+    await store.commit(Write("pods", "b", 0, body()))
     await asyncio.sleep(200)
-    await store.commit("pods", "a", 2, body())
-    await store.commit("nodes", "n", 0, body())
+    await store.commit(Write("pods", "a", 2, body()))
+    await store.commit(Write("nodes", "n", 0, body()))
     await asyncio.sleep(150)
     assert (store.history("pods").trimmed, store.history("nodes").trimmed) == (3, 0)
     assert len(store.snapshot_at("pods", 3)) == 2
@@ -333,7 +355,7 @@ async def test_the_history_of_all_resources_together_is_bounded() -> None:
     names = [f"kind{number}" for number in range(20)]
     for number in range(100):
         for name in names:
-            await store.commit(name, str(number), 0, body("x" * 1000))
+            await store.commit(Write(name, str(number), 0, body("x" * 1000)))
             held = [store.history(name) for name in names]
             assert sum(window.size for window in held) <= 100_000
     firsts = [window.since(window.first)[0].revision for window in held]
@@ -347,16 +369,16 @@ async def test_a_restart_finds_everything_including_the_history(reopen: Callable
     first = Store(reopen())
     await first.start()
     for key in "abc":
-        await first.commit("pods", f"ns/{key}", 0, body(key))
-    await first.commit("pods", "ns/b", 3, body("changed"))
-    await first.commit("pods", "ns/c", 4, body(), deleted=True)
-    await first.commit("nodes", "n", 0, body())
+        await first.commit(Write("pods", f"ns/{key}", 0, body(key)))
+    await first.commit(Write("pods", "ns/b", 3, body("changed")))
+    await first.commit(Write("pods", "ns/c", 4, body(), deleted=True))
+    await first.commit(Write("nodes", "n", 0, body()))
     await first.close()
     second = Store(reopen())
     await second.start()
     assert _everything(second) == _everything(first)
     assert (second.revision, second.history("pods").trimmed) == (7, 0)
-    assert (await second.commit("pods", "ns/a", 2, body())).revision == 8
+    assert (await second.commit(Write("pods", "ns/a", 2, body()))).revision == 8
     await second.close()
 
 
@@ -366,9 +388,9 @@ async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice
     first = Store(reopen())
     await first.start()
     for key in ("kept", "gone"):
-        await first.commit("pods", key, 0, body())
-    await first.commit("pods", "kept", 2, body())
-    await first.commit("pods", "gone", 3, body(), deleted=True)
+        await first.commit(Write("pods", key, 0, body()))
+    await first.commit(Write("pods", "kept", 2, body()))
+    await first.commit(Write("pods", "gone", 3, body(), deleted=True))
     await asyncio.sleep(400)
     await first.close()
     log = reopen()
@@ -390,7 +412,7 @@ async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: H
     revision = 0
     for _ in range(5):
         async with asyncio.TaskGroup() as group:
-            write = group.create_task(store.commit("pods", "a", revision, body()))
+            write = group.create_task(store.commit(Write("pods", "a", revision, body())))
             await backend.finish()
         revision = write.result().revision
     await asyncio.sleep(20)
@@ -407,7 +429,7 @@ async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: H
 
 
 async def test_a_store_at_rest_has_no_timer(store: Store) -> None:
-    await store.commit("pods", "a", 0, body())
+    await store.commit(Write("pods", "a", 0, body()))
     await asyncio.sleep(400)
     assert store._upkeep._timer is None
 
@@ -435,7 +457,7 @@ async def _check_past(edits: list[tuple[str, str]], retention: Retention) -> Non
         if action == "wait":
             await asyncio.sleep(1.5)
         elif action == "put" or row is not None:
-            await store.commit(resource, key, row.revision if row else 0, body(), deleted=action == "delete")
+            await store.commit(Write(resource, key, row.revision if row else 0, body(), deleted=action == "delete"))
         states[store.revision] = content(store, resource)
     _compare(store, states, resource)
     await store.close()

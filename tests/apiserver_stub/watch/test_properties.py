@@ -4,12 +4,14 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from apiserver_stub.watch.hub import Hub
 from apiserver_stub.watch.options import WatchOptions
 from apiserver_stub.watch.stream import Stream
@@ -56,13 +58,10 @@ async def _check(writes: list[tuple[str, str]], selection: dict[str, Any], begin
 
 async def _write(store: Store, key: str, colour: str) -> None:
     row = store.get("pods", key)
-
-    def encode(revision: int) -> bytes:
-        metadata = {"name": key, "labels": {"colour": colour}, "resourceVersion": str(revision)}
-        return json.dumps({"metadata": metadata}).encode()
-
+    metadata = {"name": key, "labels": {"colour": colour}, "resourceVersion": ""}
+    data = msgspec.json.encode({"metadata": metadata})
     if colour or row is not None:
-        await store.commit("pods", key, row.revision if row else 0, encode, deleted=not colour)
+        await store.commit(Write("pods", key, row.revision if row else 0, data, deleted=not colour))
 
 
 def _selected(store: Store, selection: dict[str, Any]) -> dict[str, str]:

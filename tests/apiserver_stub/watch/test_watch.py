@@ -6,11 +6,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pytest
 
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import as_of
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from apiserver_stub.watch.event_encoder import PLAIN, EventEncoder
 from apiserver_stub.watch.hub import Hub
 from apiserver_stub.watch.options import WatchOptions
@@ -32,24 +35,16 @@ class Cluster:
         """Write a Pod; returns its revision."""
         namespace, _, short = name.partition("/")
 
-        def encode(revision: int) -> bytes:
-            metadata = {"name": short, "namespace": namespace, "labels": labels, "resourceVersion": str(revision)}
-            return json.dumps({"metadata": metadata, "spec": {"nodeName": node}, "text": text}).encode()
-
+        metadata = {"name": short, "namespace": namespace, "labels": labels, "resourceVersion": ""}
+        data = msgspec.json.encode({"metadata": metadata, "spec": {"nodeName": node}, "text": text})
         row = self.store.get("pods", name)
-        return (await self.store.commit("pods", name, row.revision if row else 0, encode)).revision
+        return (await self.store.commit(Write("pods", name, row.revision if row else 0, data))).revision
 
     async def delete(self, name: str) -> int:
         row = self.store.get("pods", name)
         assert row is not None
-        data = row.data
-
-        def encode(revision: int) -> bytes:
-            tree = json.loads(data)
-            tree["metadata"]["resourceVersion"] = str(revision)
-            return json.dumps(tree).encode()
-
-        return (await self.store.commit("pods", name, row.revision, encode, deleted=True)).revision
+        data = as_of(row.data, "")
+        return (await self.store.commit(Write("pods", name, row.revision, data, deleted=True))).revision
 
     def watch(self, represent: EventEncoder = PLAIN, **options: Any) -> "Seen":
         """Open a watch and read it until it ends."""
@@ -138,7 +133,7 @@ async def test_the_state_is_that_of_the_moment_the_watch_was_opened(cluster: Clu
 
 async def test_the_end_of_the_state_is_marked_if_asked(cluster: Cluster) -> None:
     await cluster.put("ns/a")
-    await cluster.store.commit("nodes", "n", 0, lambda _: b"{}")
+    await cluster.store.commit(Write("nodes", "n", 0, b"{}"))
     seen = cluster.watch(initial_end=True, bookmarks=True)
     empty = cluster.watch(initial_end=True, bookmarks=True, namespace="none")
     await ready()
@@ -211,7 +206,7 @@ async def test_bookmarks_come_every_minute_with_the_revision_of_the_store(cluste
     silent = cluster.watch(start=2)
     await asyncio.sleep(59)
     assert seen.short == []
-    await cluster.store.commit("nodes", "n", 0, lambda _: b"{}")
+    await cluster.store.commit(Write("nodes", "n", 0, b"{}"))
     await asyncio.sleep(2)
     assert seen.short == ["BOOKMARK - 3"]
     assert seen.events[0]["object"]["kind"] == "Pod"
