@@ -228,8 +228,10 @@ def build(
 
 
 def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:
-    resources = sorted({kind.storage for kind in kinds.all() if kind.persisted})
-    StoredObjects(lambda: {resource: store.count(resource) for resource in resources}, registry)
+    def counts() -> Mapping[str, int]:
+        return {kind.storage: store.count(kind.storage) for kind in kinds.all() if kind.persisted}
+
+    StoredObjects(counts, registry)
 
 
 def _health_of(store: Store) -> Ask:

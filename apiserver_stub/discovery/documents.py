@@ -25,7 +25,7 @@ def by_version(kinds: Iterable[ResourceInfo]) -> Versions:
 def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str, Any]]:
     """Every document of the plain form, by path; `address` is where clients reach the server, if that is known."""
     groups = [_group(group, found) for group, found in versions.items() if group]
-    core, hashes = list(versions.get("", ())), _storage_hashes(versions)
+    core = list(versions.get("", ()))
     reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
     documents: dict[str, dict[str, Any]] = {
         "/api": {"kind": "APIVersions", "versions": core, "serverAddressByClientCIDRs": reached},
@@ -35,7 +35,7 @@ def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str
     for group, found in versions.items():
         for version, kinds in found.items():
             path = f"/apis/{group}/{version}" if group else f"/api/{version}"
-            documents[path] = _resource_list(kinds, hashes)
+            documents[path] = _resource_list(kinds)
     return documents
 
 
@@ -59,8 +59,8 @@ def _group(group: str, versions: Iterable[str]) -> dict[str, Any]:
     return {"name": group, "versions": served, "preferredVersion": served[0]}
 
 
-def _resource_list(kinds: tuple[ResourceInfo, ...], hashes: Mapping[str, str]) -> dict[str, Any]:
-    resources = [entry for kind in kinds for entry in _resources(kind, hashes)]
+def _resource_list(kinds: tuple[ResourceInfo, ...]) -> dict[str, Any]:
+    resources = [entry for kind in kinds for entry in _resources(kind)]
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -69,7 +69,7 @@ def _resource_list(kinds: tuple[ResourceInfo, ...], hashes: Mapping[str, str]) -
     }
 
 
-def _resources(kind: ResourceInfo, hashes: Mapping[str, str]) -> Iterable[dict[str, Any]]:
+def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
     entry: dict[str, Any] = {
         "name": kind.plural,
         "singularName": kind.singular,
@@ -77,7 +77,7 @@ def _resources(kind: ResourceInfo, hashes: Mapping[str, str]) -> Iterable[dict[s
         "kind": kind.kind,
         "verbs": sorted(kind.verbs),
     }
-    hashed = {"storageVersionHash": hashes[kind.storage]} if kind.persisted else {}
+    hashed = {"storageVersionHash": _storage_hash(kind)} if kind.persisted else {}
     yield entry | _names(kind) | hashed
     for part in sorted(kind.subresources.values(), key=lambda one: one.name):
         found = {
@@ -116,12 +116,6 @@ def _names(kind: ResourceInfo) -> dict[str, Any]:
     return {name: values for name, values in names.items() if values}
 
 
-def _storage_hashes(versions: Versions) -> dict[str, str]:
-    """For each name of rows in the store what tells clients the kind they are stored as: equal as long as it is."""
-    kinds = (kind for found in versions.values() for one in found.values() for kind in one)
-    return {kind.storage: _storage_hash(kind) for kind in kinds if kind.to_storage is None}
-
-
 def _storage_hash(kind: ResourceInfo) -> str:
-    stored = f"{kind.group}/{kind.version}/{kind.kind}"
-    return b64encode(hashlib.sha256(stored.encode()).digest()[:8]).decode()
+    """What tells clients the kind that objects are stored as: equal as long as it is."""
+    return b64encode(hashlib.sha256("/".join(kind.storage_version).encode()).digest()[:8]).decode()

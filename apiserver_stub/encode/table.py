@@ -10,8 +10,8 @@ from typing import Protocol
 import msgspec
 
 from apiserver_stub.encode.json import Tree, encode
-from apiserver_stub.encode.printers import columns, printer
 from apiserver_stub.encode.table_row import Ages, fill, write
+from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.event_encoder import INITIAL_EVENTS_END
 from controller_manager.api.errors import BadRequest
@@ -24,8 +24,8 @@ _END = INITIAL_EVENTS_END.encode()
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
 
-class NamedKind(Protocol):
-    """What is told of the objects: the type of their bodies (a kind's or a subresource's)."""
+class PrintedKind(Protocol):
+    """A kind or a subresource, by the type of its bodies and how they become rows."""
 
     @property
     def group(self) -> str:
@@ -36,17 +36,17 @@ class NamedKind(Protocol):
         """Their version."""
 
     @property
-    def kind(self) -> str:
-        """Their kind."""
+    def printer(self) -> Printer:
+        """Their columns and cells."""
 
 
 class Tabulator:
     """Makes the parts of tables of one kind at one time; `include_object` says what a row carries of its object."""
 
     def __init__(
-        self, kind: NamedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
+        self, kind: PrintedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
     ) -> None:
-        self._printer = printer(kind.group, kind.kind)
+        self._printer = kind.printer
         self._kept_as = f"table {kind.group}/{kind.version}"
         self._version = version
         self._carry = _CARRIED[include_object]
@@ -57,7 +57,7 @@ class Tabulator:
         """A table but for its rows; one that is not `headed` has no columns, where they are known already."""
         described = [
             {"name": name, "type": type_, "format": format_, "description": "", "priority": priority}
-            for name, type_, format_, priority in columns(self._printer)
+            for name, type_, format_, priority in self._printer.columns
         ]
         return {
             "kind": "Table",

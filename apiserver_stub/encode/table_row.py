@@ -9,8 +9,8 @@ import msgspec
 import orjson
 
 from apiserver_stub.encode.json import Tree, encode
-from apiserver_stub.encode.printers import Printer
-from apiserver_stub.encode.printers.cells import Since, between
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import Since, between
 
 _GAP = b"\0"  # before and after a moment; JSON never has this byte
 _METADATA = b'"metadata":'

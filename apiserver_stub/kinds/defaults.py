@@ -7,17 +7,15 @@ from types import MappingProxyType
 from apiserver_stub.kinds import defaults_config as config
 from apiserver_stub.kinds import defaults_network as network
 from apiserver_stub.kinds import defaults_pod as pod
-from apiserver_stub.kinds.defaulting import Apply, Rows, applying, beside, in_step, under
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.defaulting import Rows, applying, beside, in_step, under
+from apiserver_stub.kinds.resource_info import Defaults, ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
 
 def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
     """Fill in the defaults of a kind, in place; the tree fits its schema. Doing it twice changes nothing more."""
-    apply = (_OF_KINDS if kind.to_storage is None else _OF_VIEWS).get(kind.name)
-    if apply is not None:
-        apply(tree)
+    kind.defaults(tree)
 
 
 def _labels_from_template(owner: Tree) -> None:
@@ -58,7 +56,7 @@ def _limit_defaults(item: Tree) -> None:
 
 
 # By `plural.group`.
-KIND_DEFAULTS: Mapping[str, Rows] = MappingProxyType({
+DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "apiservices.apiregistration.k8s.io": under("spec.service", (("port", 443),)),
     "clusterrolebindings.rbac.authorization.k8s.io": config.ROLE_BINDING,
     "cronjobs.batch": under("spec", pod.CRON_JOB),
@@ -108,8 +106,10 @@ KIND_DEFAULTS: Mapping[str, Rows] = MappingProxyType({
     "validatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", config.VALIDATING_WEBHOOK),
 })  # fmt: skip
 # Of versions that are a view of what another stores.
-VIEW_DEFAULTS: Mapping[str, Rows] = MappingProxyType(
+VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType(
     {"horizontalpodautoscalers.autoscaling": under("spec", (("minReplicas", 1),))}
 )
-_OF_KINDS: Mapping[str, Apply] = MappingProxyType({name: applying(rows) for name, rows in KIND_DEFAULTS.items()})
-_OF_VIEWS: Mapping[str, Apply] = MappingProxyType({name: applying(rows) for name, rows in VIEW_DEFAULTS.items()})
+DEFAULTS: Mapping[str, Defaults] = MappingProxyType({name: applying(rows) for name, rows in DEFAULT_ROWS.items()})
+VIEW_DEFAULTS: Mapping[str, Defaults] = MappingProxyType({
+    name: applying(rows) for name, rows in VIEW_DEFAULT_ROWS.items()
+})  # fmt: skip

@@ -1,26 +1,36 @@
-"""A kind of the API as one row: its names, verbs, subresources, schema and strategy."""
+"""All that is known of a kind: names, schema, rules, columns; what works on objects asks here and nowhere else."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from apiserver_stub.kinds.schema import Schema, Tree
-from apiserver_stub.kinds.strategy import Strategy
+from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
+from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
+from apiserver_stub.kinds.strategy import Strategy, nothing
 
 Convert = Callable[[Tree], Tree]
+# Fills in the defaults of an object that fits its schema, in place.
+Defaults = Callable[[Tree], None]
+# Returns what to warn the writer of a new object of, or of a change from an old one, which is None for a new object.
+Warn = Callable[[Tree, Tree | None], list[str]]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
-_NO_FIELDS: Mapping[str, str] = MappingProxyType({})
+_NO_FIELDS: Mapping[str, "SelectableField"] = MappingProxyType({})
+_NO_WARNINGS: Mapping[str, Warn] = MappingProxyType({})
+_PLAIN_RULES = Rules()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Subresource:
-    """A part of an object with a path of its own; `group` and `version` are those of the body it takes."""
+    """A part of an object with a path of its own; group, version, kind, schema and printer are those of its body."""
 
     name: str
     kind: str
     group: str
     version: str
     verbs: frozenset[str]
+    schema: Schema = ANYTHING
+    printer: Printer = DEFAULT_PRINTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +43,26 @@ class ScalePaths:
 
 
 @dataclass(frozen=True, slots=True)
+class SelectableField:
+    """A field that a selector may name: its `path` in the stored object, the path that stands in for an absent value,
+    and what selectors compare with when there is nothing at either.
+    """
+
+    path: str
+    instead: str = ""
+    absent: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ResourceInfo:
-    """A resource of the API. `storage` names its rows in the store; kinds that share it convert with `to_storage`
-    and `from_storage` (both return a new tree). `fields` are the selectable paths beyond name and namespace, each
-    with its path in the stored object. `persisted` is false for kinds that are only ever answered, never stored;
-    creating one that `acts_on` a plural and its subresource is the act itself.
+    """A resource of the API, immutable: a change of it makes a new one, and requests end with the one they began with.
+
+    `storage` names its rows in the store; kinds that share it convert with `to_storage` and `from_storage` (both
+    return a new tree), and `stored_as` is the group, version and kind of the stored objects where that is another one.
+    `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
+    the object itself), `deprecation` that of everybody who asks for the kind, empty for most. `persisted` is false
+    for kinds that are only ever answered, never stored; creating one that `acts_on` a plural and its subresource is
+    the act itself.
     """
 
     group: str
@@ -54,9 +79,15 @@ class ResourceInfo:
     categories: tuple[str, ...] = ()
     subresources: Mapping[str, Subresource] = field(default_factory=lambda: _NONE)
     scale: ScalePaths | None = None
-    fields: Mapping[str, str] = field(default_factory=lambda: _NO_FIELDS)
+    fields: Mapping[str, SelectableField] = field(default_factory=lambda: _NO_FIELDS)
     to_storage: Convert | None = None
     from_storage: Convert | None = None
+    stored_as: tuple[str, str, str] | None = None
+    defaults: Defaults = nothing
+    rules: Rules = _PLAIN_RULES
+    warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)
+    deprecation: str = ""
+    printer: Printer = DEFAULT_PRINTER
     persisted: bool = True
     acts_on: tuple[str, str] = ("", "")
 
@@ -74,3 +105,8 @@ class ResourceInfo:
     def name(self) -> str:
         """`plural.group`, the name messages and permissions use."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def storage_version(self) -> tuple[str, str, str]:
+        """Group, version and kind of the objects in the store."""
+        return self.stored_as or (self.group, self.version, self.kind)

@@ -1,37 +1,7 @@
 """Judges an object by all rules of its kind at once; the rules themselves stand in `rules/`, a file per subject."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 from apiserver_stub.kinds.error_list import ErrorList
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules import (
-    access,
-    aggregation,
-    autoscaling,
-    certificates,
-    claims,
-    classes,
-    config,
-    coordination,
-    definitions,
-    devices,
-    endpoints,
-    events,
-    flows,
-    ingresses,
-    jobs,
-    limits,
-    networks,
-    nodes,
-    persistent,
-    pod,
-    policies,
-    services,
-    storage,
-    webhooks,
-    workloads,
-)
 from apiserver_stub.kinds.rules.combine import Rules
 from apiserver_stub.kinds.rules.metadata import check_metadata
 from apiserver_stub.kinds.schema import Tree
@@ -39,13 +9,6 @@ from apiserver_stub.kinds.trees import same_but
 from apiserver_stub.kinds.validate_schema import check_schema
 from controller_manager.api.errors import Cause
 
-_RULES: Mapping[str, Rules] = MappingProxyType({
-    **access.RULES, **aggregation.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
-    **classes.RULES, **config.RULES, **coordination.RULES, **definitions.RULES, **devices.RULES,
-    **endpoints.RULES, **events.RULES, **flows.RULES, **ingresses.RULES, **jobs.RULES, **limits.RULES, **networks.RULES,
-    **nodes.RULES, **persistent.RULES, **pod.RULES, **policies.RULES, **services.RULES, **storage.RULES,
-    **webhooks.RULES, **workloads.RULES,
-})  # fmt: skip
 _PLAIN = Rules()
 _REQUIRED = "FieldValueRequired"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
@@ -58,7 +21,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") ->
     empty.
     """
     found = ErrorList()
-    rules = _RULES.get(f"{kind.api_version}/{kind.kind}", _PLAIN)
+    rules = kind.rules
     check_metadata(kind, rules.name, new, old, found)
     if old is None:
         rules.body(new, None, found)

@@ -1,12 +1,11 @@
 """Which rows a call means: its namespace and its label and field selectors."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from apiserver_stub.call import APIRequest
-from apiserver_stub.kinds.fields import ABSENT, INSTEAD
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
 from apiserver_stub.store.errors import Corrupt
 from apiserver_stub.store.row import Row
 from controller_manager.api.errors import BadRequest
@@ -51,18 +50,21 @@ _MOST_CONDITIONS = 500  # each is asked of every object
 _SETS = re.compile(r"\([^()]*\)")  # of a condition with `in` or `notin`
 
 
+@dataclass(frozen=True, slots=True)
 class _StoredFields(FieldSelector):
-    """Fields of stored objects, where what a path means when it is absent is known."""
+    """Conditions on stored objects; `fields`, by their path, say what an absent value stands for."""
 
-    __slots__ = ()
+    fields: Mapping[str, SelectableField] = field(default_factory=dict)
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
-        """Whether every condition holds."""
-        return super().matches(lambda path: value_of(path) or _otherwise(path, value_of))
+        """Return whether every condition holds."""
+        return FieldSelector.matches(self, lambda path: value_of(path) or self._otherwise(path, value_of))
 
-
-def _otherwise(path: str, value_of: Callable[[str], str]) -> str:
-    return value_of(INSTEAD[path]) if path in INSTEAD else ABSENT.get(path, "")
+    def _otherwise(self, path: str, value_of: Callable[[str], str]) -> str:
+        found = self.fields.get(path)
+        if found is None:
+            return ""
+        return value_of(found.instead) if found.instead else found.absent
 
 
 def select(call: APIRequest) -> Selection:
@@ -77,7 +79,8 @@ def select(call: APIRequest) -> Selection:
     namespace = call.namespace or fields.exact(_NAMESPACE) or "" if call.kind.namespaced else ""
     said = Term(_NAME, True, name)
     rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term != said)
-    return Selection(namespace, name, labels, _StoredFields(rest))
+    known = {found.path: found for found in call.kind.fields.values()} if rest else {}
+    return Selection(namespace, name, labels, _StoredFields(rest, known))
 
 
 def _conditions(selector: str) -> int:
@@ -87,9 +90,9 @@ def _conditions(selector: str) -> int:
 def _as_stored(kind: ResourceInfo, term: Term) -> Term:
     if term.path in (_NAME, _NAMESPACE):
         return term
-    path = kind.fields.get(term.path)
-    if path is None and kind.fields:
+    found = kind.fields.get(term.path)
+    if found is None and kind.fields:
         raise BadRequest(f"field label not supported: {term.path}")
-    if path is None:
+    if found is None:
         raise BadRequest(f'"{term.path}" is not a known field selector: only "{_NAME}", "{_NAMESPACE}"')
-    return Term(path, term.equal, term.value)
+    return Term(found.path, term.equal, term.value)

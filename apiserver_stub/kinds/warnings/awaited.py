@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from apiserver_stub.kinds.resource_info import Warn
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.warnings.told import Warn
 
 
 def _without_effect(what: str) -> Warn:

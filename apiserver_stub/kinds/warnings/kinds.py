@@ -5,12 +5,12 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.error_list import place
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.resource_info import ResourceInfo, Warn
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.kinds.warnings import addresses, certificates, node_labels, pods, services
 from apiserver_stub.kinds.warnings.awaited import AWAITED
-from apiserver_stub.kinds.warnings.told import Warn, annotation, tell
+from apiserver_stub.kinds.warnings.told import annotation, tell
 from controller_manager.api.quantity import parse
 
 _ENFORCED = "kubernetes.io/enforce-mountable-secrets"
@@ -21,13 +21,13 @@ _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[str]:
     """What to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
-    found = _OF_PARTS.get(part, _OF_NOTHING).get(f"{kind.api_version}/{kind.kind}")
+    found = kind.warnings.get(part)
     return found(new, old) if found is not None else []
 
 
 def deprecated_kind(kind: ResourceInfo) -> str:
     """The warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
-    return "" if kind.group else _DEPRECATED.get(kind.kind, "")
+    return kind.deprecation
 
 
 def _templated(path: str, *, named: bool = True) -> Warn:
@@ -247,12 +247,11 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
 _OF_STATUS: Mapping[str, Warn] = MappingProxyType({
     "v1/Pod": _pod_status, "v1/Service": _balanced, "networking.k8s.io/v1/Ingress": _balanced,
 })  # fmt: skip
-_OF_NOTHING: Mapping[str, Warn] = MappingProxyType({})
-_OF_PARTS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
+WARNINGS: Mapping[str, Mapping[str, Warn]] = MappingProxyType({
     "": _OF_WHOLE, "status": _OF_STATUS, "ephemeralcontainers": MappingProxyType({"v1/Pod": _ephemeral_containers}),
 })  # fmt: skip
-# Of the core group, whose only version is v1.
-_DEPRECATED: Mapping[str, str] = MappingProxyType({
-    "Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
-    "ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
+"""By subresource ("" is the object itself), then by version and kind."""
+DEPRECATED: Mapping[str, str] = MappingProxyType({
+    "v1/Endpoints": "v1 Endpoints is deprecated in v1.33+: use discovery.k8s.io/v1 EndpointSlice",
+    "v1/ComponentStatus": "v1 ComponentStatus is deprecated in v1.19+",
 })  # fmt: skip

@@ -1,14 +1,10 @@
 """Texts of warnings, each behind the place it is about."""
 
-from collections.abc import Callable
 from typing import Any
 
 from apiserver_stub.kinds.error_list import FieldPath, render
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.quantity import parse
-
-# Says of a value, where it stands, what to tell; an old value is None for a new object.
-Warn = Callable[[Tree, Tree | None], list[str]]
 
 
 def tell(at: FieldPath, text: str) -> str:

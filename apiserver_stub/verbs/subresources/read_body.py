@@ -7,7 +7,6 @@ from types import MappingProxyType
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import Body, decode_body
 from apiserver_stub.kinds.resource_info import Subresource
-from apiserver_stub.kinds.schema import ANYTHING
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.decode import Warnings, fit
 from apiserver_stub.verbs.scope import RequestScope
@@ -35,5 +34,5 @@ async def read_body(scope: RequestScope, call: APIRequest, *, named: bool = True
 def _fitted(scope: RequestScope, call: APIRequest, part: Subresource) -> tuple[Body, Warnings]:
     version = f"{part.group}/{part.version}" if part.group else part.version
     body = decode_body(call.http, version, part.kind, _OLDER.get(part.kind, ()))
-    node = scope.kinds.body(part.group, part.version, part.kind) or ANYTHING
+    node = part.schema
     return body, fit(call, body, node, part.kind)

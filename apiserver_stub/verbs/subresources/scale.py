@@ -10,7 +10,6 @@ from apiserver_stub.encode.body import Body, decode_body
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, Subresource
 from apiserver_stub.kinds.scale import from_scale, to_scale
-from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.create import check_namespace
@@ -35,7 +34,7 @@ class _Scaling:
         self._call = call
         self._part = part
         self._api_version = f"{part.group}/{part.version}"
-        self._node: Schema = scope.kinds.body(part.group, part.version, part.kind) or ANYTHING
+        self._node = part.schema
 
     def replace(self, fresh: Fresh) -> tuple[Tree, Warnings]:
         """The object with the scale that was sent."""

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.encode.printers import _PRINTERS
-from apiserver_stub.encode.printers.cells import Printer, Since, duration
 from apiserver_stub.encode.table import Tabulator
+from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
+from apiserver_stub.kinds.printers.cells import Since, duration
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 from controller_manager.api.timestamps import parse_time
 
-SHOWN = [kind for kind in built_in().all() if (kind.group, kind.kind) in _PRINTERS and kind.persisted]
+SHOWN = [kind for kind in built_in().all() if kind.printer is not DEFAULT_PRINTER and kind.persisted]
 TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
 INCLUDES = st.sampled_from(["", "Metadata", "None", "Object"])
 VERSIONS = st.sampled_from(["meta.k8s.io/v1", "meta.k8s.io/v1beta1"])
@@ -54,7 +54,7 @@ def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
         assert found == tabulator.row(row.data)
         assert tabulator.one_of(row, headed=False) == tabulator.one(row.data, headed=False)
         shown = orjson.loads(found)
-        assert shown["cells"] == expected(_PRINTERS[kind.group, kind.kind], tree, now)
+        assert shown["cells"] == expected(kind.printer, tree, now)
         partial = {"kind": "PartialObjectMetadata", "apiVersion": version, "metadata": tree["metadata"]}
         assert shown["object"] == {"Object": tree, "None": None}.get(include, partial)
 

@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 from apiserver_stub.encode.table import Tabulator
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers import PRINTERS
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)
 BORN = "2026-01-12T03:00:05Z"  # four minutes before
@@ -19,6 +21,10 @@ class Kind:
     group: str
     kind: str
     version: str = "v1"
+
+    @property
+    def printer(self) -> Printer:
+        return PRINTERS[self.group, self.kind]
 
 
 def _row(group: str, kind: str, **members: Any) -> dict:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.clean import Report, clean
-from apiserver_stub.kinds.defaults import KIND_DEFAULTS, VIEW_DEFAULTS, apply_defaults
+from apiserver_stub.kinds.defaults import DEFAULT_ROWS, VIEW_DEFAULT_ROWS, apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Schema, Tree
@@ -391,10 +391,10 @@ def test_defaults_are_never_shared_between_objects() -> None:
 
 def test_every_table_belongs_to_a_kind_and_every_row_to_a_field() -> None:
     by_name = {kind.name: kind for kind in KINDS.all() if kind.to_storage is None}
-    assert KIND_DEFAULTS.keys() <= by_name.keys()
-    for name, rows in KIND_DEFAULTS.items():
+    assert DEFAULT_ROWS.keys() <= by_name.keys()
+    for name, rows in DEFAULT_ROWS.items():
         _check_rows(rows, by_name[name].schema, name)
-    assert VIEW_DEFAULTS.keys() <= {kind.name for kind in KINDS.all() if kind.to_storage is not None}
+    assert VIEW_DEFAULT_ROWS.keys() <= {kind.name for kind in KINDS.all() if kind.to_storage is not None}
 
 
 def _check_rows(rows: Any, node: Schema, where: str) -> None:

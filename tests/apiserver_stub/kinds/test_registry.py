@@ -130,15 +130,17 @@ def test_every_scale_subresource_has_paths(kinds: Kinds) -> None:
     assert scaled == {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
 
 
-@pytest.mark.parametrize(
-    "body",
-    [("", "v1", "DeleteOptions"), ("autoscaling", "v1", "Scale"), ("policy", "v1", "Eviction"), ("", "v1", "Binding")],
-)
-def test_bodies_that_are_no_resource_have_a_schema(kinds: Kinds, body: tuple[str, str, str]) -> None:
-    node = kinds.body(*body)
-    assert node is not None
-    assert "apiVersion" in node.fields
-    assert kinds.body("", "v1", "Nothing") is None
+def test_subresources_know_their_bodies(kinds: Kinds) -> None:
+    pods, deployments = kinds.find("", "v1", "pods"), kinds.find("apps", "v1", "deployments")
+    assert pods is not None
+    assert deployments is not None
+    assert pods.subresources["status"].schema is pods.schema
+    assert pods.subresources["status"].printer is pods.printer
+    scale = deployments.subresources["scale"]
+    assert [column[0] for column in scale.printer.columns][1:3] == ["Desired", "Available"]
+    for body in (scale, pods.subresources["eviction"], pods.subresources["binding"]):
+        assert "apiVersion" in body.schema.fields
+    assert pods.subresources["exec"].schema.type == "any"
 
 
 def test_selectable_fields_are_fields_of_their_kind(kinds: Kinds) -> None:
@@ -146,5 +148,5 @@ def test_selectable_fields_are_fields_of_their_kind(kinds: Kinds) -> None:
     for name in SELECTABLE:
         kind = by_name[name]
         stored = by_name[kind.storage]
-        for path in kind.fields.values():
-            assert _at(stored.schema, *path.split(".")) is not None, path
+        for field in kind.fields.values():
+            assert _at(stored.schema, *field.path.split(".")) is not None, field.path

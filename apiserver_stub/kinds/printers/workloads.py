@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.convert import autoscaler_to_v2
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
     NONE,
     UNKNOWN,
     UNSET,
-    Printer,
     Since,
-    Tree,
     age,
     between,
+    columns,
     condition,
     containers,
     deleting,
@@ -24,7 +25,7 @@ from apiserver_stub.encode.printers.cells import (
     since,
     yes_no,
 )
-from apiserver_stub.kinds.convert import autoscaler_to_v2
+from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
 
 _JOB_STATES: tuple[tuple[str, str], ...] = (
@@ -215,17 +216,17 @@ def _percent(value: int | None) -> str:
 
 
 PRINTERS = {
-    ("", "ReplicationController"): Printer("replicationController", _replication_controller),
+    ("", "ReplicationController"): Printer(columns("replicationController"), _replication_controller),
     ("apps", "ControllerRevision"): Printer(
         (NAME, ("Controller", "string", "", 0), ("Revision", "string", "", 0), AGE), _controller_revision
     ),
-    ("apps", "DaemonSet"): Printer("daemonSet", _daemon_set),
-    ("apps", "Deployment"): Printer("deployment", _deployment),
-    ("apps", "ReplicaSet"): Printer("replicaSet", _replica_set),
-    ("apps", "StatefulSet"): Printer("statefulSet", _stateful_set),
-    ("autoscaling", "HorizontalPodAutoscaler"): Printer("horizontalPodAutoscaler", _autoscaler),
-    ("autoscaling", "Scale"): Printer("scale", _scale),
-    ("batch", "CronJob"): Printer("cronJob", _cron_job),
-    ("batch", "Job"): Printer("job", _job),
-    ("policy", "PodDisruptionBudget"): Printer("podDisruptionBudget", _disruption_budget),
+    ("apps", "DaemonSet"): Printer(columns("daemonSet"), _daemon_set),
+    ("apps", "Deployment"): Printer(columns("deployment"), _deployment),
+    ("apps", "ReplicaSet"): Printer(columns("replicaSet"), _replica_set),
+    ("apps", "StatefulSet"): Printer(columns("statefulSet"), _stateful_set),
+    ("autoscaling", "HorizontalPodAutoscaler"): Printer(columns("horizontalPodAutoscaler"), _autoscaler),
+    ("autoscaling", "Scale"): Printer(columns("scale"), _scale),
+    ("batch", "CronJob"): Printer(columns("cronJob"), _cron_job),
+    ("batch", "Job"): Printer(columns("job"), _job),
+    ("policy", "PodDisruptionBudget"): Printer(columns("podDisruptionBudget"), _disruption_budget),
 }

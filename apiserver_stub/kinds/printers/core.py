@@ -2,19 +2,20 @@
 
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.convert import event_to_core
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import (
     NONE,
     UNKNOWN,
-    Printer,
-    Tree,
     age,
+    columns,
     condition,
     joined,
     name,
     part,
     since,
 )
-from apiserver_stub.kinds.convert import event_to_core
+from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
 _ROLE = f"node-role.{PLATFORM_DOMAIN}/"
@@ -119,14 +120,14 @@ def _source(tree: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "ComponentStatus"): Printer("componentStatus", _component_status),
-    ("", "ConfigMap"): Printer("configMap", _config_map),
-    ("", "Event"): Printer("event", _event),
-    ("events.k8s.io", "Event"): Printer("event", _grouped_event),
-    ("", "Namespace"): Printer("namespace", _namespace),
-    ("", "Node"): Printer("node", _node),
-    ("", "ResourceQuota"): Printer("resourceQuota", _resource_quota),
-    ("", "Secret"): Printer("secret", _secret),
-    ("", "ServiceAccount"): Printer("serviceAccount", _service_account),
-    ("coordination.k8s.io", "Lease"): Printer("lease", _lease),
+    ("", "ComponentStatus"): Printer(columns("componentStatus"), _component_status),
+    ("", "ConfigMap"): Printer(columns("configMap"), _config_map),
+    ("", "Event"): Printer(columns("event"), _event),
+    ("events.k8s.io", "Event"): Printer(columns("event"), _grouped_event),
+    ("", "Namespace"): Printer(columns("namespace"), _namespace),
+    ("", "Node"): Printer(columns("node"), _node),
+    ("", "ResourceQuota"): Printer(columns("resourceQuota"), _resource_quota),
+    ("", "Secret"): Printer(columns("secret"), _secret),
+    ("", "ServiceAccount"): Printer(columns("serviceAccount"), _service_account),
+    ("coordination.k8s.io", "Lease"): Printer(columns("lease"), _lease),
 }

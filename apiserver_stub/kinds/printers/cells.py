@@ -1,35 +1,22 @@
 """What the printers of all kinds share: reading a tree, and the spellings people know from kubectl."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any
 
+from apiserver_stub.kinds.data import load
+from apiserver_stub.kinds.printer import Column
 from apiserver_stub.kinds.scale import selector_text
+from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
-
-Tree = dict[str, Any]
-Column = tuple[str, str, str, int]
-"""Name, type, format and priority; columns of priority 1 are shown by `-o wide`."""
 
 NONE, UNKNOWN, UNSET = "<none>", "<unknown>", "<unset>"
 NAME: Column = ("Name", "string", "name", 0)
 AGE: Column = ("Age", "string", "", 0)
 
 _LISTED = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Printer:
-    """How a kind becomes rows: its columns, or the name they have in the table of columns, and the cells of one object,
-    as many as there are columns. What `conditions` finds is told of the row as a whole. Rows come in the order of the
-    number at the path `order`, if it has one.
-    """
-
-    columns: str | tuple[Column, ...]
-    cells: Callable[[Tree], list[Any]]
-    conditions: Callable[[Tree], list[Tree]] | None = None
-    order: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +28,16 @@ class Since:
     moment: str
     before: str = ""
     after: str = ""
+
+
+def columns(table: str) -> tuple[Column, ...]:
+    """The columns of a table of `columns.json`."""
+    return _tables()[table]
+
+
+@cache
+def _tables() -> Mapping[str, tuple[Column, ...]]:
+    return {table: tuple(map(tuple, rows)) for table, rows in load("columns.json").items()}
 
 
 def part(tree: Tree, *path: str) -> Tree:

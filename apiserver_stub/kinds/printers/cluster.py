@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.printer import Column, Printer
+from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
     NONE,
     UNSET,
-    Column,
-    Printer,
-    Tree,
     age,
+    columns,
     condition,
     deleting,
     duration,
@@ -18,6 +17,7 @@ from apiserver_stub.encode.printers.cells import (
     part,
     selector,
 )
+from apiserver_stub.kinds.schema import Tree
 
 _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)
 _APPROVALS = ("Denied", "Approved")
@@ -163,26 +163,30 @@ PRINTERS = {
         _policy_columns("Mutations"), _mutating_policy
     ),
     ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"): Printer(_BINDING, _policy_binding),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Printer("mutatingWebhook", _webhooks),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): Printer(columns("mutatingWebhook"), _webhooks),
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): Printer(
         _policy_columns("Validations"), _validating_policy
     ),
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): Printer(_BINDING, _policy_binding),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Printer("validatingWebhook", _webhooks),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): Printer(
+        columns("validatingWebhook"), _webhooks
+    ),
     ("apiregistration.k8s.io", "APIService"): Printer(
         (NAME, ("Service", "string", "", 0), ("Available", "string", "", 0), AGE), _api_service
     ),
-    ("certificates.k8s.io", "CertificateSigningRequest"): Printer("certificateSigningRequest", _signing_request),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer(
-        "flowSchema", _flow_schema, order="spec.matchingPrecedence"
+    ("certificates.k8s.io", "CertificateSigningRequest"): Printer(
+        columns("certificateSigningRequest"), _signing_request
     ),
-    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer("priorityLevel", _priority_level),
-    ("node.k8s.io", "RuntimeClass"): Printer("runtimeClass", _runtime_class),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer("clusterRoleBindings", _role_binding),
-    ("rbac.authorization.k8s.io", "RoleBinding"): Printer("roleBindings", _role_binding),
-    ("resource.k8s.io", "DeviceClass"): Printer("deviceClass", _named),
-    ("resource.k8s.io", "ResourceClaim"): Printer("resourceClaim", _resource_claim),
-    ("resource.k8s.io", "ResourceClaimTemplate"): Printer("resourceClaimTemplate", _named),
-    ("resource.k8s.io", "ResourceSlice"): Printer("nodeResourceSlice", _resource_slice),
-    ("scheduling.k8s.io", "PriorityClass"): Printer("priorityClass", _priority_class),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"): Printer(
+        columns("flowSchema"), _flow_schema, order="spec.matchingPrecedence"
+    ),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"): Printer(columns("priorityLevel"), _priority_level),
+    ("node.k8s.io", "RuntimeClass"): Printer(columns("runtimeClass"), _runtime_class),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"): Printer(columns("clusterRoleBindings"), _role_binding),
+    ("rbac.authorization.k8s.io", "RoleBinding"): Printer(columns("roleBindings"), _role_binding),
+    ("resource.k8s.io", "DeviceClass"): Printer(columns("deviceClass"), _named),
+    ("resource.k8s.io", "ResourceClaim"): Printer(columns("resourceClaim"), _resource_claim),
+    ("resource.k8s.io", "ResourceClaimTemplate"): Printer(columns("resourceClaimTemplate"), _named),
+    ("resource.k8s.io", "ResourceSlice"): Printer(columns("nodeResourceSlice"), _resource_slice),
+    ("scheduling.k8s.io", "PriorityClass"): Printer(columns("priorityClass"), _priority_class),
 }

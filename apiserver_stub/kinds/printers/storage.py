@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.printer import Column, Printer
+from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
     UNSET,
-    Column,
-    Printer,
-    Tree,
     age,
+    columns,
     deleting,
     joined,
     name,
     part,
 )
+from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
 _CLASS = f"volume.beta.{PLATFORM_DOMAIN}/storage-class"
@@ -143,12 +143,12 @@ def _modes(owner: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "PersistentVolume"): Printer("persistentVolume", _volume),
-    ("", "PersistentVolumeClaim"): Printer("persistentVolumeClaim", _claim),
+    ("", "PersistentVolume"): Printer(columns("persistentVolume"), _volume),
+    ("", "PersistentVolumeClaim"): Printer(columns("persistentVolumeClaim"), _claim),
     ("storage.k8s.io", "CSIDriver"): Printer(_DRIVER_COLUMNS, _driver),
-    ("storage.k8s.io", "CSINode"): Printer("csiNode", _driver_node),
-    ("storage.k8s.io", "CSIStorageCapacity"): Printer("csiStorageCapacity", _capacity),
-    ("storage.k8s.io", "StorageClass"): Printer("storageClass", _storage_class),
-    ("storage.k8s.io", "VolumeAttachment"): Printer("volumeAttachment", _attachment),
-    ("storage.k8s.io", "VolumeAttributesClass"): Printer("volumeAttributesClass", _attributes_class),
+    ("storage.k8s.io", "CSINode"): Printer(columns("csiNode"), _driver_node),
+    ("storage.k8s.io", "CSIStorageCapacity"): Printer(columns("csiStorageCapacity"), _capacity),
+    ("storage.k8s.io", "StorageClass"): Printer(columns("storageClass"), _storage_class),
+    ("storage.k8s.io", "VolumeAttachment"): Printer(columns("volumeAttachment"), _attachment),
+    ("storage.k8s.io", "VolumeAttributesClass"): Printer(columns("volumeAttributesClass"), _attributes_class),
 }

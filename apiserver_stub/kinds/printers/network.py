@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
     NONE,
     UNKNOWN,
-    Printer,
-    Tree,
     age,
+    columns,
     joined,
     labels,
     name,
@@ -18,6 +18,7 @@ from apiserver_stub.encode.printers.cells import (
     selector,
     shortened,
 )
+from apiserver_stub.kinds.schema import Tree
 
 _HOSTS_SHOWN = 3
 
@@ -125,12 +126,12 @@ def _hosts(hosts: list[str]) -> str:
 
 
 PRINTERS = {
-    ("", "Endpoints"): Printer("endpoint", _endpoints),
-    ("", "Service"): Printer("service", _service),
-    ("discovery.k8s.io", "EndpointSlice"): Printer("endpointSlice", _endpoint_slice),
-    ("networking.k8s.io", "IPAddress"): Printer("ipAddress", _ip_address),
-    ("networking.k8s.io", "Ingress"): Printer("ingress", _ingress),
-    ("networking.k8s.io", "IngressClass"): Printer("ingressClass", _ingress_class),
+    ("", "Endpoints"): Printer(columns("endpoint"), _endpoints),
+    ("", "Service"): Printer(columns("service"), _service),
+    ("discovery.k8s.io", "EndpointSlice"): Printer(columns("endpointSlice"), _endpoint_slice),
+    ("networking.k8s.io", "IPAddress"): Printer(columns("ipAddress"), _ip_address),
+    ("networking.k8s.io", "Ingress"): Printer(columns("ingress"), _ingress),
+    ("networking.k8s.io", "IngressClass"): Printer(columns("ingressClass"), _ingress_class),
     ("networking.k8s.io", "NetworkPolicy"): Printer((NAME, ("Pod-Selector", "string", "", 0), AGE), _network_policy),
-    ("networking.k8s.io", "ServiceCIDR"): Printer("serviceCIDR", _service_cidr),
+    ("networking.k8s.io", "ServiceCIDR"): Printer(columns("serviceCIDR"), _service_cidr),
 }

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.encode.printers.cells import (
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import (
     NONE,
-    Printer,
     Since,
-    Tree,
     age,
+    columns,
     condition,
     containers,
     deleting,
@@ -17,6 +17,7 @@ from apiserver_stub.encode.printers.cells import (
     name,
     part,
 )
+from apiserver_stub.kinds.schema import Tree
 
 _GATED = "SchedulingGated"
 _LOST = "NodeLost"
@@ -176,6 +177,6 @@ def _gates(tree: Tree, spec: Tree) -> str:
 
 
 PRINTERS = {
-    ("", "Pod"): Printer("pod", _pod, _pod_conditions),
-    ("", "PodTemplate"): Printer("podTemplate", _pod_template),
+    ("", "Pod"): Printer(columns("pod"), _pod, _pod_conditions),
+    ("", "PodTemplate"): Printer(columns("podTemplate"), _pod_template),
 }

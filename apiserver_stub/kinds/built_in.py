@@ -1,0 +1,127 @@
+"""The built-in resources: each row of `data/resources.json`, with what the tables of this floor say of its kind.
+
+Tables are by name here and nowhere else; what works on objects is given the `ResourceInfo`.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, event_from_core, event_to_core, fitted
+from apiserver_stub.kinds.data import load
+from apiserver_stub.kinds.defaults import DEFAULTS, VIEW_DEFAULTS
+from apiserver_stub.kinds.enums import lay_enums
+from apiserver_stub.kinds.fields import SELECTABLE
+from apiserver_stub.kinds.printer import DEFAULT_PRINTER
+from apiserver_stub.kinds.printers import PRINTERS
+from apiserver_stub.kinds.resource_info import Convert, ResourceInfo, ScalePaths, Subresource
+from apiserver_stub.kinds.rules import (
+    access,
+    aggregation,
+    autoscaling,
+    certificates,
+    claims,
+    classes,
+    config,
+    coordination,
+    definitions,
+    devices,
+    endpoints,
+    events,
+    flows,
+    ingresses,
+    jobs,
+    limits,
+    networks,
+    nodes,
+    persistent,
+    pod,
+    policies,
+    services,
+    storage,
+    webhooks,
+    workloads,
+)
+from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.schema import ANYTHING, Schemas, Tree
+from apiserver_stub.kinds.strategies import strategy_of
+from apiserver_stub.kinds.strategy import nothing
+from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
+
+RULES: Mapping[str, Rules] = MappingProxyType({
+    **access.RULES, **aggregation.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
+    **classes.RULES, **config.RULES, **coordination.RULES, **definitions.RULES, **devices.RULES,
+    **endpoints.RULES, **events.RULES, **flows.RULES, **ingresses.RULES, **jobs.RULES, **limits.RULES, **networks.RULES,
+    **nodes.RULES, **persistent.RULES, **pod.RULES, **policies.RULES, **services.RULES, **storage.RULES,
+    **webhooks.RULES, **workloads.RULES,
+})  # fmt: skip
+# Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
+_VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({
+    ("events.k8s.io", "v1", "events"): ("events", ("", "v1", "Event"), event_to_core, event_from_core),
+    ("autoscaling", "v1", "horizontalpodautoscalers"): (
+        "horizontalpodautoscalers.autoscaling", ("autoscaling", "v2", "HorizontalPodAutoscaler"),
+        autoscaler_to_v2, autoscaler_from_v2,
+    ),
+})  # fmt: skip
+# Kinds that are acts: creating one does what creating the subresource of an object does, which the body names.
+_ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "v1", "bindings"): ("pods", "binding")})
+
+
+@cache
+def resources() -> tuple[ResourceInfo, ...]:
+    """Every built-in resource, its schema resolved when first needed; servers in one process share them."""
+    data = load("schema.json")
+    lay_enums(data["definitions"])
+    schemas, bodies = Schemas(data["definitions"]), data["kinds"]
+    return tuple(_resource(raw, schemas, bodies) for raw in load("resources.json"))
+
+
+def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> ResourceInfo:
+    group, version, kind, plural = raw["group"], raw["version"], raw["kind"], raw["plural"]
+    name = f"{plural}.{group}" if group else plural
+    qualified = f"{group}/{version}/{kind}" if group else f"{version}/{kind}"
+    subresources = {s["name"]: _subresource(s, group, version, schemas, bodies) for s in raw.get("subresources", ())}
+    view = _VIEWS.get((group, version, plural))
+    storage_name, stored_as, inward, outward = view or (name, None, None, None)
+    defaults = VIEW_DEFAULTS if view else DEFAULTS
+    return ResourceInfo(
+        group=group,
+        version=version,
+        kind=kind,
+        plural=plural,
+        singular=raw["singular"],
+        namespaced=raw["namespaced"],
+        verbs=frozenset(raw["verbs"]),
+        storage=storage_name,
+        schema=schemas.node(bodies[f"{group}/{version}/{kind}"]),
+        strategy=strategy_of(name, subresources),
+        short_names=tuple(raw.get("shortNames", ())),
+        categories=tuple(raw.get("categories", ())),
+        subresources=subresources,
+        scale=ScalePaths() if "scale" in subresources else None,
+        fields=SELECTABLE.get(name, {}),
+        to_storage=fitted(inward, schemas.node(bodies["/".join(stored_as)])) if inward and stored_as else None,
+        from_storage=outward,
+        stored_as=stored_as,
+        defaults=defaults.get(name, nothing),
+        rules=RULES.get(qualified, Rules()),
+        warnings={part: table[qualified] for part, table in WARNINGS.items() if qualified in table},
+        deprecation=DEPRECATED.get(qualified, ""),
+        printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),
+        persisted="get" in raw["verbs"],
+        acts_on=_ACTS.get((group, version, plural), ("", "")),
+    )
+
+
+def _subresource(raw: Tree, group: str, version: str, schemas: Schemas, bodies: Mapping[str, str]) -> Subresource:
+    group, version, kind = raw.get("group", group), raw.get("version", version), raw["kind"]
+    body = bodies.get(f"{group}/{version}/{kind}")
+    return Subresource(
+        name=raw["name"],
+        kind=kind,
+        group=group,
+        version=version,
+        verbs=frozenset(raw["verbs"]),
+        schema=schemas.node(body) if body else ANYTHING,
+        printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),
+    )

@@ -1,0 +1,12 @@
+"""The printers of the built-in kinds, one file per subject: the columns of a kind, and how an object fills them."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers import cluster, core, network, pods, storage, workloads
+
+PRINTERS: Mapping[tuple[str, str], Printer] = MappingProxyType({
+    **cluster.PRINTERS, **core.PRINTERS, **network.PRINTERS, **pods.PRINTERS, **storage.PRINTERS, **workloads.PRINTERS,
+})  # fmt: skip
+"""By group and kind; those that have none here show name and time of creation."""
