@@ -1,10 +1,11 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, cast
 
 from apiserver_stub.address_objects import SERVICES, AddressObjects
 from apiserver_stub.addresses import reachable_address
@@ -24,13 +25,11 @@ from apiserver_stub.admission.priorities import Priorities
 from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.request_authenticator import Authenticator, RequestAuthenticator
 from apiserver_stub.authn.token_reviews import authentication_reviews
-from apiserver_stub.authn.tokens import BearerTokens, StaticTokens, read_token_file
+from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.authorizer import Authorizer, AuthorizerChain, Decision, always_allow
+from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
 from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
-from apiserver_stub.call import User
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
@@ -55,7 +54,6 @@ from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
@@ -70,20 +68,35 @@ from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
 from controller_manager.base.process import ProcessMetrics
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import Parsed
+from controller_manager.serving.authentication import (
+    AnonymousAuthenticator,
+    BearerTokenAuthenticator,
+    RequestAuthenticator,
+    User,
+    X509Authenticator,
+)
+from controller_manager.serving.authorization import (
+    Attributes,
+    Authorization,
+    Authorizer,
+    AuthorizerChain,
+    Decision,
+    PrivilegedGroups,
+)
 from controller_manager.serving.health import Health
 from controller_manager.serving.pages import metrics_page
 
 _PODS = "pods"
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
-_AUTHORIZERS: Mapping[str, Authorizer] = MappingProxyType({"AlwaysAllow": always_allow})
+_AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType({"AlwaysAllow": AlwaysAllow})
 
 
 class ApiServer:
@@ -171,18 +184,19 @@ def build(
     """
     serving, access = options[ServingOptions], options[AccessOptions]
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
-    may = AuthorizerChain([_AUTHORIZERS[mode] for mode in access.authorization_mode])
+    modes = [_AUTHORIZERS[mode]() for mode in access.authorization_mode]
+    authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
     StoreMetrics(store, runtime.registry)
     tokens = _tokens(access.token_auth_file, accounts, store)
-    authenticators: list[Authenticator] = [certificates or ClientCertificates(), tokens]
+    certificates = certificates or ClientCertificates()
     offload = Offload()
     hub = Hub(store, offload)
     features = options[FeatureOptions]
-    admission = _admission(store, may, options[NetworkOptions], features)
+    admission = _admission(store, authorizer, options[NetworkOptions], features)
     addresses = AddressObjects(store, lambda request: server.handle(request))
-    questions = {**authentication_reviews(tokens.find), **AccessReviews(may).table()}
+    questions = {**authentication_reviews(tokens.find), **AccessReviews(authorizer).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(
         RequestScope(
@@ -206,7 +220,7 @@ def build(
     )
     progress.checks_in(health)
     server = Server(
-        Filters(health.answer, RequestAuthenticator(authenticators), may),
+        Filters(health.answer, _authenticator(certificates, tokens), authorizer),
         kinds,
         Handlers(
             NonResourceHandler(
@@ -247,10 +261,10 @@ def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: 
     return Store(backend or _backend(options, log), retention, log=log, rules=StoreRules(decode_error_of, lifetimes))
 
 
-def _admission(store: Store, may: AuthorizerChain, network: NetworkOptions, features: FeatureOptions) -> Admission:
+def _admission(store: Store, authorizer: Authorizer, network: NetworkOptions, features: FeatureOptions) -> Admission:
     def allows(user: User, verb: str, signer: str) -> bool:
-        signers = RequestInfo(verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
-        return may.authorize(user, signers).decision is Decision.ALLOW
+        signers = Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
+        return _at_once(authorizer.authorize(signers)).decision is Decision.ALLOW
 
     requests = CertificateRequests(allows)
     addresses = ServiceAddresses(store, network.services, network.node_ports)
@@ -277,9 +291,25 @@ def _admission(store: Store, may: AuthorizerChain, network: NetworkOptions, feat
     return Admission(first, (namespaces, *of_requests, Only(addresses, (SERVICES,))))
 
 
-def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> BearerTokens:
+def _at_once(decided: Coroutine[Any, Any, Authorization]) -> Authorization:
+    """The decision of authorizers that do not wait, for steps of admission, which cannot."""
+    try:
+        decided.send(None)
+    except StopIteration as done:
+        return cast("Authorization", done.value)
+    decided.close()
+    raise RuntimeError("an authorizer waits")
+
+
+def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> TokenAuthenticatorChain:
     given = StaticTokens(read_token_file(Path(file)) if file else {}, accounts.audiences)
-    return BearerTokens([given.find, accounts.tokens(store.get).find], accounts.audiences)
+    return TokenAuthenticatorChain([given.find, accounts.tokens(store.get).find], accounts.audiences)
+
+
+def _authenticator(certificates: ClientCertificates, tokens: TokenAuthenticatorChain) -> RequestAuthenticator:
+    return RequestAuthenticator(
+        [X509Authenticator(certificates.believes), BearerTokenAuthenticator(tokens), AnonymousAuthenticator(PUBLIC)]
+    )
 
 
 def _key_folder(options: Parsed) -> Path | None:

@@ -1,7 +1,6 @@
 """What the handler chain passes along: who asks for what (`APIRequest`), and what verbs answer before it is encoded."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -10,19 +9,9 @@ from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.event_encoder import EventEncoder
 from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User as User  # under this name too
 
 Tree = dict[str, Any]
-ANONYMOUS, UNAUTHENTICATED = "system:anonymous", "system:unauthenticated"
-_NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-
-
-class User(Struct, frozen=True):
-    """Who asks."""
-
-    name: str
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = _NO_EXTRA
 
 
 class APIRequest(Struct, frozen=True):

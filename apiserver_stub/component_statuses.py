@@ -17,24 +17,24 @@ _PLURAL = "componentstatuses"
 
 
 class ComponentStatuses:
-    """Answers calls for component statuses."""
+    """Answers requests for component statuses."""
 
     def __init__(self, components: Mapping[str, Ask]) -> None:
         self._components = components
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
-        """What answers calls, by group and plural of their kind."""
+        """Return what answers requests, by group and plural of their kind."""
         return {("", _PLURAL): self.answer}
 
-    async def answer(self, call: APIRequest) -> Reply:
-        """How one component is or, for a list, each that the selectors choose."""
-        if call.verb == "get":
-            if call.name not in self._components:
-                raise object_not_found(call)
-            return Reply(Item((await self._row(call.name)).data))
-        if call.verb != "list":
+    async def answer(self, request: APIRequest) -> Reply:
+        """Return how one component is or, for a list, each that the selectors choose."""
+        if request.verb == "get":
+            if request.name not in self._components:
+                raise object_not_found(request)
+            return Reply(Item((await self._row(request.name)).data))
+        if request.verb != "list":
             raise MethodNotAllowed("component statuses can only be read")
-        chosen = select(call)
+        chosen = select(request)
         rows = [row for row in await all_of(*map(self._row, self._components)) if chosen.has(row)]
         return Reply(Items("", [row.data for row in rows], rows))
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _ON_COLLECTION = {"get": "list", "create": "create", "delete": "deletecollection"}
-PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
-"""What anybody may read, as the role `system:public-info-viewer` of every cluster says."""
 _DOTS = frozenset({".", ".."})
 _OFF = frozenset({"0", "false"})
 _PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
@@ -32,6 +32,10 @@ class RequestInfo(NamedTuple):
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+
+    def attributes(self, user: User) -> Attributes:
+        """Return what authorization looks at when `user` asks for this."""
+        return Attributes(user, *self)
 
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:

@@ -15,30 +15,30 @@ M = TypeVar("M", bound=Model)
 # What of metadata is a server's to say, and of a question nobody's.
 _NOT_SENT = ("creationTimestamp", "uid", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 
-Review = Callable[[APIRequest, Tree], Tree]
+Review = Callable[[APIRequest, Tree], Awaitable[Tree]]
 """Answers a question with the status of the object."""
 Read = Callable[[APIRequest], Awaitable[tuple[Tree, tuple[str, ...]]]]
-"""The object a call carries, fitted to its schema, and what the caller is warned of."""
+"""Reads the object a request carries, fitted to its schema, and what the caller is warned of."""
 
 
 class Reviews:
-    """Answers calls for the virtual kinds of a table by group and plural."""
+    """Answers requests for the virtual kinds of a table by group and plural."""
 
     def __init__(self, table: Mapping[tuple[str, str], Review], read: Read) -> None:
         self._table = table
         self._read = read
 
     def answers(self) -> Mapping[tuple[str, str], Handler]:
-        """What answers calls, by group and plural of their kind."""
+        """Return what answers requests, by group and plural of their kind."""
         return dict.fromkeys(self._table, self.answer)
 
-    async def answer(self, call: APIRequest) -> Reply:
-        """The question with its answer."""
-        review = self._table[call.kind.group, call.kind.plural]
-        tree, warnings = await self._read(call)
+    async def answer(self, request: APIRequest) -> Reply:
+        """Return the question with its answer."""
+        review = self._table[request.kind.group, request.kind.plural]
+        tree, warnings = await self._read(request)
         for name in _NOT_SENT:
             put_in(tree, ("metadata", name), None)
-        answered = in_order({**tree, "status": review(call, tree)})
+        answered = in_order({**tree, "status": await review(request, tree)})
         return Reply(Item(encode(answered)), 201, warnings)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 from apiserver_stub.audit import HEADER, AuditIds
-from apiserver_stub.call import APIRequest, Handler, User
+from apiserver_stub.call import APIRequest, Handler
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.parse import RequestInfo, last_values, methods, parse, resolve
@@ -16,6 +16,9 @@ from controller_manager.api.errors import ApiError, InternalError, MethodNotAllo
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
+from controller_manager.serving.authentication import RequestAuthenticator
+from controller_manager.serving.authorization import Authorizer, Decision, refusal
+from controller_manager.serving.impersonation import refuse_impersonation
 
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]
 Probe = Callable[[Request], Response | None]
@@ -26,11 +29,11 @@ _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What decides on a request: `authenticate` and `authorize` raise the refusal; `probe` answers health paths."""
+    """What decides on a request; `probe` answers health paths."""
 
     probe: Probe
-    authenticate: Callable[[Request], User]
-    authorize: Callable[[User, RequestInfo], None]
+    authenticator: RequestAuthenticator
+    authorizer: Authorizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +100,14 @@ class Server:
         """The answer, and the route of a resource that there is."""
         known = None
         try:
-            user = self._filters.authenticate(request)
+            user = await self._filters.authenticator.authenticate(request)
+            refuse_impersonation(request.headers)
             query = last_values(request.query)
             route = parse(request.method, request.path, query)
-            self._filters.authorize(user, route)
+            attributes = route.attributes(user)
+            decision, reason = await self._filters.authorizer.authorize(attributes)
+            if decision is not Decision.ALLOW:
+                raise refusal(attributes, reason)
             asked = 0.0 if route.verb == "watch" else request_timeout(query)
             if not route.resource:
                 return None, self._filters.probe(request) or await self._handlers.page(request, route)
@@ -111,16 +118,16 @@ class Server:
             namespace = route.namespace if kind.namespaced else ""
             call = APIRequest(request, user, route.verb, kind, namespace, route.name, part, query)
             return known, await self._serve(call, asked)
-        except ApiError as refusal:
-            return known, self._refused(refusal, request)
+        except ApiError as error:
+            return known, self._refused(error, request)
         except Exception:  # noqa: BLE001  # the handler chain, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
             failure = InternalError("the request failed inside the server, whose log says why")
             return known, self._negotiator.refuse(failure, request)
 
-    def _refused(self, refusal: ApiError, request: Request) -> Response:
-        response = self._negotiator.refuse(refusal, request)
-        if not isinstance(refusal, MethodNotAllowed):
+    def _refused(self, error: ApiError, request: Request) -> Response:
+        response = self._negotiator.refuse(error, request)
+        if not isinstance(error, MethodNotAllowed):
             return response
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
         return Response(response.status, {**response.headers, **allowed}, response.body)

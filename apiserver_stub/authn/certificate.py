@@ -1,4 +1,4 @@
-"""Callers known by the client certificate of their connection, whose chain the TLS layer has verified when it began."""
+"""Which client certificates are believed, of those whose chain the TLS layer has verified, and for how long."""
 
 import asyncio
 import math
@@ -8,9 +8,6 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from apiserver_stub.authn.request_authenticator import AUTHENTICATED, bearer_token
-from apiserver_stub.call import User
-from controller_manager.api.errors import Unauthorized
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.clock import wall_seconds
@@ -64,7 +61,7 @@ class _Lasting(AsyncIterator[bytes]):
 
 
 class ClientCertificates:
-    """An authenticator: the common name is the user, the organizations are the groups.
+    """Judges client certificates at each request.
 
     A certificate that has expired, or whose authority is in `trust` no more, is believed no longer on connections that
     are open, and their watches end. Without `trust` whoever hands over requests answers for their certificates.
@@ -77,19 +74,9 @@ class ClientCertificates:
         if trust is not None:
             trust.subscribe(self._end_some)
 
-    def __call__(self, request: Request) -> User | None:
-        """The user; None without a certificate or a name in it. Raises Unauthorized for one that is not believed,
-        unless there is a token to look at.
-        """
-        certificate = request.certificate
-        if certificate is None or not certificate.common_name:
-            return None
-        if not self._believes(certificate):
-            if bearer_token(request):
-                return None
-            raise Unauthorized("Unauthorized")
-        groups = certificate.organizations
-        return User(certificate.common_name, "", groups if AUTHENTICATED in groups else (*groups, AUTHENTICATED))
+    def believes(self, certificate: Certificate) -> bool:
+        """Tell whether a certificate is believed now."""
+        return self._trust is None or certificate is SELF or self._trust.believes(CLIENTS, certificate)
 
     def following(self, handle: Handle) -> Handle:
         """`handle`, whose watches and other long answers last no longer than the certificate is believed that they
@@ -101,7 +88,7 @@ class ClientCertificates:
         async def followed(request: Request) -> Response:
             response = await handle(request)
             certificate = request.certificate
-            if certificate is None or isinstance(response.body, bytes) or not self._believes(certificate):
+            if certificate is None or isinstance(response.body, bytes) or not self.believes(certificate):
                 return response  # a token was shown beside one that is not believed
             left = certificate.expires - wall_seconds()
             lasting = _Lasting(response.body, asyncio.get_running_loop().time() + left)
@@ -111,12 +98,9 @@ class ClientCertificates:
 
         return followed
 
-    def _believes(self, certificate: Certificate) -> bool:
-        return self._trust is None or certificate is SELF or self._trust.believes(CLIENTS, certificate)
-
     def _end_some(self) -> None:
         for answer, certificate in list(self._open.items()):
-            if not self._believes(certificate):
+            if not self.believes(certificate):
                 del self._open[answer]
                 answer.end()
         if self._open:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from apiserver_stub.authn.request_authenticator import AUTHENTICATED
-from apiserver_stub.call import User
+from controller_manager.serving.authentication import AUTHENTICATED, User
 
 LEEWAY = 60.0
 """Seconds that clocks may differ by, and that what was deleted still counts."""

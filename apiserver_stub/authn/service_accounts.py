@@ -11,10 +11,10 @@ import msgspec
 from apiserver_stub.authn.claims import LEEWAY, Claims, Existing, needs, shared, untimely, user_of
 from apiserver_stub.authn.keys import SigningKey, VerifyingKey
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
-from apiserver_stub.call import User
 from apiserver_stub.store.row import CorruptRow, Row
 from controller_manager.api.timestamps import parse_time
 from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.authentication import User
 
 LONGEST_TOKEN = 32 * 1024
 MOST_REMEMBERED = 4096
@@ -65,8 +65,8 @@ class ServiceAccountTokens:
         self._get = get
         self._remembered: dict[bytes, _Verified] = {}
 
-    def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """Who shows the token to one of the audiences; None if it is none of ours. Raises `TokenRefused`."""
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        """Return who shows the token to one of the audiences; None if it is none of ours. Raises `TokenRefused`."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
         verified = self._remembered.pop(digest, None) or self._verify(token)
         if verified is None:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver_stub.authn.tokens import FindToken, TokenRefused
-from apiserver_stub.call import APIRequest, Tree, User
+from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.serving.authentication import User
 
 _GROUP = f"authentication.{GROUP_DOMAIN}"
 
@@ -19,14 +20,16 @@ class _TokenSpec(Model):
 
 
 def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
-    """The reviews by group and plural; `find` knows the user of a token, for this server where no audience is named."""
+    """Return the reviews by group and plural; `find` knows the user of a token, for this server where no audience is
+    named.
+    """
 
-    def token_review(_call: APIRequest, tree: Tree) -> Tree:
+    async def token_review(_request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _TokenSpec)
         if not spec.token:
             raise BadRequest("token is required for TokenReview in authentication")
         try:
-            found = find(spec.token, spec.audiences)
+            found = await find(spec.token, spec.audiences)
         except TokenRefused as refusal:
             return {"user": {}, "error": str(refusal)}
         if found is None:
@@ -43,5 +46,5 @@ def _user_info(user: User) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _self_subject_review(call: APIRequest, _tree: Tree) -> Tree:
-    return {"userInfo": _user_info(call.user)}
+async def _self_subject_review(request: APIRequest, _tree: Tree) -> Tree:
+    return {"userInfo": _user_info(request.user)}

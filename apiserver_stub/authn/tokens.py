@@ -1,16 +1,14 @@
-"""Callers known by a bearer token: all who know tokens are asked in turn, first the file of `--token-auth-file`."""
+"""Owners of tokens: all who know tokens are asked in turn, first the file of `--token-auth-file`."""
 
 import csv
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
 from apiserver_stub.authn.claims import shared
-from apiserver_stub.authn.request_authenticator import authenticated, bearer_token
-from apiserver_stub.call import User
-from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User, authenticated
 
 
 class TokenRefused(Exception):
@@ -24,36 +22,33 @@ class Recognized(Struct, frozen=True):
     audiences: tuple[str, ...]
 
 
-FindToken = Callable[[str, Sequence[str]], Recognized | None]
-"""Whose token is this, shown to one of these audiences? None for a token nobody knows; may raise `TokenRefused`."""
+FindToken = Callable[[str, Sequence[str]], Awaitable[Recognized | None]]
+"""Finds whose token it is, shown to one of these audiences: None for a token nobody knows; may raise `TokenRefused`."""
 
 
-class BearerTokens:
+class TokenAuthenticatorChain:
     """Asks one after the other whose token it is; this server is the `audiences`."""
 
     def __init__(self, sources: Sequence[FindToken], audiences: Sequence[str]) -> None:
         self._sources = tuple(sources)
         self._audiences = tuple(audiences)
 
-    def __call__(self, request: Request) -> User | None:
-        """The user whose token the request carries; of a refusal the caller is told nothing."""
-        token = bearer_token(request)
-        if not token:
-            return None
+    async def authenticate_token(self, token: str) -> User | None:
+        """Return the user who shows the token to this server; of a refusal the caller is told nothing."""
         try:
-            found = self.find(token, ())
+            found = await self.find(token, ())
         except TokenRefused:
             return None
         return found.user if found else None
 
-    def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
-        """Whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` if it is
-        accepted by none and one knows why.
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+        """Return whose token it is, for these audiences or, without any, for this server. Raises `TokenRefused` if it
+        is accepted by none and one knows why.
         """
         refusal: TokenRefused | None = None
         for source in self._sources:
             try:
-                found = source(token, audiences or self._audiences)
+                found = await source(token, audiences or self._audiences)
             except TokenRefused as refused:
                 refusal = refused
                 continue
@@ -76,7 +71,7 @@ class StaticTokens:
             _digest(token): Recognized(authenticated(user), self._audiences) for token, user in users.items()
         }
 
-    def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
+    async def find(self, token: str, audiences: Sequence[str]) -> Recognized | None:
         """See `FindToken`."""
         known = self._known.get(_digest(token))
         if known is None or audiences == self._audiences:

@@ -1,15 +1,16 @@
 """The virtual kinds of authorization: may somebody, may I, and what may I do at all."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from apiserver_stub.authz.authorizer import AuthorizerChain, Decision
-from apiserver_stub.call import APIRequest, Tree, User
+from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes, Authorizer, Decision
 
 _GROUP = f"authorization.{GROUP_DOMAIN}"
 
@@ -43,13 +44,13 @@ class _RulesSpec(Model):
 
 
 class AccessReviews:
-    """Asks the chain of authorizers the questions callers have."""
+    """Puts the questions of callers to the authorizers."""
 
-    def __init__(self, may: AuthorizerChain) -> None:
-        self._may = may
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
 
     def table(self) -> Mapping[tuple[str, str], Review]:
-        """The reviews by group and plural."""
+        """Return the reviews by group and plural."""
         return {
             (_GROUP, "subjectaccessreviews"): self._of_subject,
             (_GROUP, "localsubjectaccessreviews"): self._of_subject,
@@ -57,43 +58,47 @@ class AccessReviews:
             (_GROUP, "selfsubjectrulesreviews"): self._rules,
         }
 
-    def _of_subject(self, call: APIRequest, tree: Tree) -> Tree:
+    async def _of_subject(self, request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
-        causes = list(_problems(call, tree, spec))
+        causes = list(_problems(request, tree, spec))
         if not spec.user and not spec.groups:
             causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
-        _refuse(call, causes)
-        user = User(spec.user, spec.uid, spec.groups, spec.extra)
-        return self._judge(user, _route(spec))
+        _refuse(request, causes)
+        return await self._judge(_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
 
-    def _of_caller(self, call: APIRequest, tree: Tree) -> Tree:
+    async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
         spec = read(tree, _Spec)
-        _refuse(call, list(_problems(call, tree, spec)))
-        return self._judge(call.user, _route(spec))
+        _refuse(request, list(_problems(request, tree, spec)))
+        return await self._judge(_attributes(request.user, spec))
 
-    def _rules(self, call: APIRequest, tree: Tree) -> Tree:
-        if not read(tree, _RulesSpec).namespace:
+    async def _rules(self, request: APIRequest, tree: Tree) -> Tree:
+        namespace = read(tree, _RulesSpec).namespace
+        if not namespace:
             raise BadRequest("no namespace on request")
-        everything = RequestInfo("*", "*", "*", "*", "*", "*", "*", "*")
-        if self._may.authorize(call.user, everything).decision is not Decision.ALLOW:
-            return {"resourceRules": [], "nonResourceRules": [], "incomplete": True}
-        return {
-            "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
-            "incomplete": False,
-        }
+        rules = await self._authorizer.rules_for(request.user, namespace)
+        resources = [
+            _shown(verbs=rule.verbs, apiGroups=rule.groups, resources=rule.resources, resourceNames=rule.names)
+            for rule in rules.resource_rules
+        ]
+        others = [_shown(verbs=rule.verbs, nonResourceURLs=rule.paths) for rule in rules.non_resource_rules]
+        status: Tree = {"resourceRules": resources, "nonResourceRules": others, "incomplete": rules.incomplete}
+        return {**status, "evaluationError": rules.error} if rules.error else status
 
-    def _judge(self, user: User, route: RequestInfo) -> Tree:
-        verdict = self._may.authorize(user, route)
-        status: Tree = {"allowed": verdict.decision is Decision.ALLOW}
-        if verdict.decision is Decision.DENY:
+    async def _judge(self, attributes: Attributes) -> Tree:
+        decision, reason = await self._authorizer.authorize(attributes)
+        status: Tree = {"allowed": decision is Decision.ALLOW}
+        if decision is Decision.DENY:
             status["denied"] = True
-        if verdict.reason:
-            status["reason"] = verdict.reason
+        if reason:
+            status["reason"] = reason
         return status
 
 
-def _problems(call: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
+def _shown(**lists: Sequence[str]) -> dict[str, Any]:
+    return {name: list(values) for name, values in lists.items() if values}
+
+
+def _problems(request: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
     """What is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None and other is not None:
@@ -101,28 +106,28 @@ def _problems(call: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
     if of is None and other is None:
         which = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         yield _wrong("spec.resourceAttributes", which)
-    if (get_in(tree, ("metadata",)) or {}).keys() - ({"namespace"} if call.kind.namespaced else ()):
+    if (get_in(tree, ("metadata",)) or {}).keys() - ({"namespace"} if request.kind.namespaced else ()):
         yield _wrong("metadata", "must be empty, but for the namespace of a question in one")
-    if not call.kind.namespaced:
+    if not request.kind.namespaced:
         return
-    if of is not None and of.namespace != call.namespace:
+    if of is not None and of.namespace != request.namespace:
         yield _wrong("spec.resourceAttributes.namespace", "must match metadata.namespace")
     if other is not None:
         yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
 
 
-def _route(spec: _Spec) -> RequestInfo:
+def _attributes(user: User, spec: _Spec) -> Attributes:
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
-        return RequestInfo(of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
+        return Attributes(user, of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)
     assert other is not None
-    return RequestInfo(other.verb, other.path)
+    return Attributes(user, other.verb, other.path)
 
 
 def _wrong(field: str, message: str) -> Cause:
     return Cause(reason="FieldValueInvalid", message=message, field=field)
 
 
-def _refuse(call: APIRequest, causes: Sequence[Cause]) -> None:
+def _refuse(request: APIRequest, causes: Sequence[Cause]) -> None:
     if causes:
-        raise invalid(call.kind.group, call.kind.kind, "", causes)
+        raise invalid(request.kind.group, request.kind.kind, "", causes)

@@ -1,5 +1,6 @@
 """Virtual kinds: questions about identity and permission, asked like any object is created."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -10,36 +11,54 @@ import pytest
 from apiserver_stub.authn.token_reviews import authentication_reviews
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.authz.authorizer import Authorization, AuthorizerChain, Decision
-from apiserver_stub.call import APIRequest, Item, User
+from apiserver_stub.call import APIRequest, Item
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
-from apiserver_stub.parse import RequestInfo
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.verbs.create import read_new
 from controller_manager.api.errors import BadRequest, Invalid
 from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import (
+    NO_OPINION,
+    Attributes,
+    Authorization,
+    Decision,
+    NonResourceRule,
+    ResourceRule,
+    Rules,
+)
 
 KINDS = built_in()
 JANE = User("jane", "42", ("dev",), {"scope": ("a", "b")})
 AUTHN, AUTHZ = "authentication.k8s.io", "authorization.k8s.io"
 
 
-def authorize(user: User, route: RequestInfo) -> Authorization:
+class JanesAuthorizer:
     """Jane may get pods in the namespace `a`; nobody may delete; about the rest there is no opinion."""
-    if route.verb == "delete":
-        return Authorization(Decision.DENY, "nobody deletes")
-    allowed = user.name == "jane" and route[:1] + route[2:6] == ("get", "", "", "pods", "") and route.namespace == "a"
-    return Authorization(Decision.ALLOW if allowed or route.path == "/metrics" else Decision.NONE)
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        await asyncio.sleep(0)
+        if attributes.verb == "delete":
+            return Authorization(Decision.DENY, "nobody deletes")
+        pods = Attributes(attributes.user, "get", "", resource="pods", namespace="a")
+        allowed = (attributes.user.name == "jane" and attributes == pods) or attributes.path == "/metrics"
+        return Authorization(Decision.ALLOW) if allowed else NO_OPINION
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        await asyncio.sleep(0)
+        if (user.name, namespace) != ("jane", "a"):
+            return Rules(incomplete=True, error="only of Jane is it known")
+        return Rules((ResourceRule(("get",), ("",), ("pods",), ("p",)),), (NonResourceRule(("*",), ("/metrics",)),))
 
 
-def find(token: str, audiences: Sequence[str]) -> Recognized | None:
+async def find(token: str, audiences: Sequence[str]) -> Recognized | None:
     if token == "old":
         raise TokenRefused("the token has expired")
     return Recognized(JANE, tuple(audiences) or ("us",)) if token == "token" else None
 
 
-TABLE = {**authentication_reviews(find), **AccessReviews(AuthorizerChain([authorize])).table()}
+TABLE = {**authentication_reviews(find), **AccessReviews(JanesAuthorizer()).table()}
 REVIEWS = Reviews(TABLE, partial(read_new, Offload()))
 
 
@@ -153,7 +172,17 @@ async def test_a_question_is_held_to_what_every_create_is() -> None:
 
 
 async def test_what_may_i() -> None:
-    assert (await ask(AUTHZ, "selfsubjectrulesreviews", {"namespace": "a"}))["incomplete"] is True
+    assert await ask(AUTHZ, "selfsubjectrulesreviews", {"namespace": "a"}) == {
+        "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["/metrics"]}],
+        "incomplete": False,
+    }
+    assert await ask(AUTHZ, "selfsubjectrulesreviews", {"namespace": "b"}) == {
+        "resourceRules": [],
+        "nonResourceRules": [],
+        "incomplete": True,
+        "evaluationError": "only of Jane is it known",
+    }
 
 
 @pytest.mark.parametrize(

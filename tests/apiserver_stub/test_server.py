@@ -104,6 +104,14 @@ async def test_nobody_acts_as_another(api: ApiServer) -> None:
     assert stranger.status == 401
 
 
+@pytest.mark.parametrize("header", ["impersonate_group", "impersonate_uid", "impersonate_extra_scopes"])
+async def test_whoever_would_be_another_learns_why_that_is_refused(api: ApiServer, header: str) -> None:
+    response, status = await ask(api, "GET", PODS, impersonate_user="eve", **{header: "x"})
+    assert (response.status, "serves no impersonation" in status["message"]) == (403, True)
+    response, status = await ask(api, "GET", PODS, **{header: "x"})
+    assert (response.status, "Impersonate-User" in status["message"]) == (400, True)
+
+
 async def test_a_token_names_the_caller(api: ApiServer) -> None:
     body = msgspec.json.encode({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
     headers = {"authorization": "Bearer s3cret", "content-type": "application/json"}

@@ -74,8 +74,8 @@ def token() -> str:
     return Signer(KEY).sign(claims(wall_seconds()))
 
 
-def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, token: str) -> None:
-    found = tokens.find(token, [ISSUER, "elsewhere"])
+async def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, token: str) -> None:
+    found = await tokens.find(token, [ISSUER, "elsewhere"])
     assert found is not None
     assert found.audiences == (ISSUER,)
     user = found.user
@@ -84,21 +84,21 @@ def test_it_names_the_account_and_the_token(tokens: ServiceAccountTokens, token:
     assert user.extra == {"authentication.kubernetes.io/credential-id": ("JTI=jti",)}
 
 
-def test_every_issuer_and_every_key_is_good(tokens: ServiceAccountTokens) -> None:
+async def test_every_issuer_and_every_key_is_good(tokens: ServiceAccountTokens) -> None:
     for issuer in (ISSUER, OTHER):
         for key in (KEY, RSA):
-            assert tokens.find(Signer(key).sign(claims(wall_seconds(), issuer=issuer)), [ISSUER])
+            assert await tokens.find(Signer(key).sign(claims(wall_seconds(), issuer=issuer)), [ISSUER])
 
 
-def test_a_key_may_go_by_another_name(tokens: ServiceAccountTokens) -> None:
+async def test_a_key_may_go_by_another_name(tokens: ServiceAccountTokens) -> None:
     renamed = SigningKey(RSA.private, VerifyingKey("another name", "RS256", RSA.verifying.public))
-    assert tokens.find(Signer(renamed).sign(claims(wall_seconds())), [ISSUER])
+    assert await tokens.find(Signer(renamed).sign(claims(wall_seconds())), [ISSUER])
 
 
-def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens) -> None:
+async def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens) -> None:
     store["pods", "ns/p"] = row("pods", "ns/p", "u2")
     bound = claims(wall_seconds(), pod=Reference("p", "u2"), node=Reference("n", "u3"))
-    found = tokens.find(Signer(KEY).sign(bound), [ISSUER])
+    found = await tokens.find(Signer(KEY).sign(bound), [ISSUER])
     assert found is not None
     extra = {name.rpartition("/")[2]: values for name, values in found.user.extra.items()}
     assert extra == {
@@ -111,70 +111,74 @@ def test_what_it_is_bound_to_is_told(store: Store, tokens: ServiceAccountTokens)
 
 
 @pytest.mark.parametrize("kind", ["pod", "secret", "node"])
-def test_what_it_is_bound_to_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, kind: str) -> None:
+async def test_what_it_is_bound_to_must_exist_and_be_the_same(
+    store: Store, tokens: ServiceAccountTokens, kind: str
+) -> None:
     token = Signer(KEY).sign(claims(wall_seconds(), **{kind: Reference("x", "u2")}))
     place = f"{kind}s", "x" if kind == "node" else "ns/x"
     with pytest.raises(TokenRefused, match="no longer exists"):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
     store[place] = row(*place, "u2")
-    assert tokens.find(token, [ISSUER])
+    assert await tokens.find(token, [ISSUER])
     store[place] = row(*place, "another")
     with pytest.raises(TokenRefused):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
 
 
-def test_the_account_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
-    assert tokens.find(token, [ISSUER])
+async def test_the_account_must_exist_and_be_the_same(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
+    assert await tokens.find(token, [ISSUER])
     account = store.pop(("serviceaccounts", "ns/a"))
     with pytest.raises(TokenRefused, match="no longer exists"):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
     store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "another")
     with pytest.raises(TokenRefused):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
     store["serviceaccounts", "ns/a"] = CorruptRow("serviceaccounts", "ns/a", 1, b"", decode_error="broken", uid="u1")
     with pytest.raises(TokenRefused):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
     store["serviceaccounts", "ns/a"] = account
-    assert tokens.find(token, [ISSUER])
+    assert await tokens.find(token, [ISSUER])
 
 
-def test_an_account_that_is_going_counts_for_a_minute(store: Store, tokens: ServiceAccountTokens, token: str) -> None:
+async def test_an_account_that_is_going_counts_for_a_minute(
+    store: Store, tokens: ServiceAccountTokens, token: str
+) -> None:
     for seconds, good in ((30, True), (90, False)):
         gone = format_time(datetime.fromtimestamp(wall_seconds() - seconds, UTC))
         store["serviceaccounts", "ns/a"] = row("serviceaccounts", "ns/a", "u1", deletionTimestamp=gone)
         if good:
-            assert tokens.find(token, [ISSUER])
+            assert await tokens.find(token, [ISSUER])
         else:
             with pytest.raises(TokenRefused):
-                tokens.find(token, [ISSUER])
+                await tokens.find(token, [ISSUER])
 
 
-def test_without_lookup_nothing_need_exist(token: str) -> None:
-    assert ServiceAccountTokens([ISSUER], [KEY.verifying], None).find(token, [ISSUER])
+async def test_without_lookup_nothing_need_exist(token: str) -> None:
+    assert await ServiceAccountTokens([ISSUER], [KEY.verifying], None).find(token, [ISSUER])
 
 
 @pytest.mark.parametrize(("age", "why"), [(-100, "not valid yet"), (-50, ""), (3650, ""), (3670, "has expired")])
-def test_times_hold_within_a_minute(tokens: ServiceAccountTokens, age: float, why: str) -> None:
+async def test_times_hold_within_a_minute(tokens: ServiceAccountTokens, age: float, why: str) -> None:
     token = Signer(KEY).sign(claims(wall_seconds() - age))
     if not why:
-        assert tokens.find(token, [ISSUER])
+        assert await tokens.find(token, [ISSUER])
         return
     with pytest.raises(TokenRefused, match=why):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
 
 
 @pytest.mark.virtual
 async def test_a_remembered_token_expires_too(tokens: ServiceAccountTokens, store: Store) -> None:
     token = Signer(KEY).sign(claims(wall_seconds()))
-    assert tokens.find(token, [ISSUER])
+    assert await tokens.find(token, [ISSUER])
     await asyncio.sleep(3661)
     with pytest.raises(TokenRefused, match="expired"):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
 
 
-def test_another_audience_is_refused(tokens: ServiceAccountTokens, token: str) -> None:
+async def test_another_audience_is_refused(tokens: ServiceAccountTokens, token: str) -> None:
     with pytest.raises(TokenRefused, match="another audience"):
-        tokens.find(token, ["elsewhere"])
+        await tokens.find(token, ["elsewhere"])
 
 
 def encoded(part: Any) -> str:
@@ -207,15 +211,15 @@ FORGERIES: dict[str, Callable[[bytes], str]] = {
 
 
 @pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
-def test_a_forgery_is_refused(tokens: ServiceAccountTokens, forge: Callable[[bytes], str]) -> None:
+async def test_a_forgery_is_refused(tokens: ServiceAccountTokens, forge: Callable[[bytes], str]) -> None:
     with pytest.raises(TokenRefused, match="signature"):
-        tokens.find(forge(msgspec.json.encode(claims(wall_seconds()))), [ISSUER])
+        await tokens.find(forge(msgspec.json.encode(claims(wall_seconds()))), [ISSUER])
 
 
-def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountTokens) -> None:
+async def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountTokens) -> None:
     token = jwt.PyJWS().encode(b'{"iss":"https://issuer","exp":99999999999}', KEY.private, "ES256")
     with pytest.raises(TokenRefused):
-        tokens.find(token, [ISSUER])
+        await tokens.find(token, [ISSUER])
 
 
 @pytest.mark.parametrize(
@@ -234,40 +238,40 @@ def test_signed_claims_of_another_form_are_refused(tokens: ServiceAccountTokens)
         f"{encoded({'alg': 'ES256'})}.{encoded({'iss': ISSUER, 'x': 'x' * LONGEST_TOKEN})}.x",
     ],
 )
-def test_what_is_no_token_of_ours_is_left_to_others(tokens: ServiceAccountTokens, token: str) -> None:
-    assert tokens.find(token, [ISSUER]) is None
+async def test_what_is_no_token_of_ours_is_left_to_others(tokens: ServiceAccountTokens, token: str) -> None:
+    assert await tokens.find(token, [ISSUER]) is None
 
 
 @pytest.mark.parametrize("place", [0, 1])
-def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccountTokens, place: int) -> None:
+async def test_however_deep_a_token_is_it_is_only_refused(tokens: ServiceAccountTokens, place: int) -> None:
     for depth in range(800, 1020):
         parts: list[Any] = [{"alg": "ES256"}, {"iss": ISSUER}]
         head = json.dumps(parts[place])[:-1].encode()
         parts[place] = head + b', "x": ' + b"[" * depth + b"]" * depth + b"}"
         try:
-            assert tokens.find(f"{encoded(parts[0])}.{encoded(parts[1])}.AAAA", [ISSUER]) is None
+            assert await tokens.find(f"{encoded(parts[0])}.{encoded(parts[1])}.AAAA", [ISSUER]) is None
         except TokenRefused:
             continue
 
 
 @settings(max_examples=200)
 @given(at=st.integers(0, 400), byte=st.characters(max_codepoint=255))
-def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
+async def test_no_change_of_a_token_is_accepted(at: int, byte: str) -> None:
     tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
     token = Signer(KEY).sign(claims(wall_seconds()))
     at %= len(token)
     changed = token[:at] + byte + token[at + 1 :]
     try:
-        found = tokens.find(changed, [ISSUER])
+        found = await tokens.find(changed, [ISSUER])
     except TokenRefused:
         return
     # The last character of a part carries bits that mean nothing.
     assert found is None or changed == token or token[at + 1 : at + 2] in ("", ".")
 
 
-def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_accounts, "MOST_REMEMBERED", 3)
     tokens = ServiceAccountTokens([ISSUER], [KEY.verifying], None)
     some = [Signer(KEY).sign(claims(wall_seconds())) for _ in range(5)]
-    assert all(tokens.find(one, [ISSUER]) for one in [*some, *some])
+    assert all([await tokens.find(one, [ISSUER]) for one in [*some, *some]])
     assert len(tokens._remembered) == 3

@@ -1,0 +1,36 @@
+"""The authorizer of the mode AlwaysAllow: everybody who is known may do everything."""
+
+from controller_manager.serving.authentication import ANONYMOUS, UNAUTHENTICATED, User
+from controller_manager.serving.authorization import (
+    ALL_RULES,
+    ALLOWED,
+    NO_OPINION,
+    Attributes,
+    Authorization,
+    NonResourceRule,
+    Rules,
+)
+
+PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
+"""What anybody may read, as the role `system:public-info-viewer` of every cluster says."""
+
+_PUBLIC_RULES = Rules((), (NonResourceRule(("get",), tuple(sorted(PUBLIC))),))
+
+
+class AlwaysAllow:
+    """Allows everything to all but the anonymous, who may read what is public."""
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return ALLOW or NO_OPINION."""
+        if _is_known(attributes.user):
+            return ALLOWED
+        is_public = attributes.verb == "get" and not attributes.resource and attributes.path in PUBLIC
+        return ALLOWED if is_public else NO_OPINION
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return everything, or what is public."""
+        return ALL_RULES if _is_known(user) else _PUBLIC_RULES
+
+
+def _is_known(user: User) -> bool:
+    return user.name != ANONYMOUS and UNAUTHENTICATED not in user.groups

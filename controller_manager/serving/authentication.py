@@ -1,0 +1,224 @@
+"""Who sends a request: users, and the authenticators that recognize them by what a request shows.
+
+Every process that serves requests builds its authentication of these.
+"""
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from types import MappingProxyType
+from typing import Protocol
+from urllib.parse import unquote
+
+from msgspec import Struct
+
+from controller_manager.api.errors import Unauthorized
+from controller_manager.api.wire import Certificate, Request
+from controller_manager.serving.trust import PROXIES, Trust
+
+ANONYMOUS = "system:anonymous"
+AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
+
+_NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_BROKEN_ESCAPE = re.compile(r"%(?![0-9a-f]{2})")
+
+
+class User(Struct, frozen=True):
+    """Who asks."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, tuple[str, ...]] = _NO_EXTRA
+
+
+ANONYMOUS_USER = User(ANONYMOUS, groups=(UNAUTHENTICATED,))
+
+
+class Authenticator(Protocol):
+    """Recognizes users by one kind of credentials."""
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the user; None for a request without credentials of this kind.
+
+        Raises `Unauthorized` for credentials that are not accepted, and `ServiceUnavailable` when they cannot be
+        judged.
+        """
+
+
+class RequestAuthenticator:
+    """The chain of authenticators: the first that recognizes the user decides."""
+
+    def __init__(self, authenticators: Sequence[Authenticator]) -> None:
+        self._authenticators = tuple(authenticators)
+
+    async def authenticate(self, request: Request) -> User:
+        """Return the user, a member of `system:authenticated` unless it is anonymous.
+
+        Raises `Unauthorized` when no authenticator recognizes it, and whatever an authenticator raises.
+        """
+        for authenticator in self._authenticators:
+            user = await authenticator.authenticate(request)
+            if user is not None:
+                return authenticated(user)
+        raise unauthorized()
+
+
+class X509Authenticator:
+    """Recognizes users by the client certificate of their connection: the common name is the user, the organizations
+    are the groups.
+
+    TLS verifies a chain once; `believes` judges the certificate again at each request.
+    """
+
+    def __init__(self, believes: Callable[[Certificate], bool]) -> None:
+        self._believes = believes
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the user; None without a certificate, or for one that is not believed or names nobody."""
+        certificate = request.certificate
+        if certificate is None or not certificate.common_name or not self._believes(certificate):
+            return None
+        return User(certificate.common_name, "", certificate.organizations)
+
+
+class TokenAuthenticator(Protocol):
+    """Recognizes users by their tokens."""
+
+    async def authenticate_token(self, token: str) -> User | None:
+        """Return the owner of a token; None if it is not accepted. Raises `ServiceUnavailable`."""
+
+
+class BearerTokenAuthenticator:
+    """Recognizes users by the bearer token of a request."""
+
+    def __init__(self, tokens: TokenAuthenticator) -> None:
+        self._tokens = tokens
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the owner of the token; None without one. Raises `Unauthorized` for a token that is not accepted."""
+        token = bearer_token(request)
+        if not token:
+            return None
+        user = await self._tokens.authenticate_token(token)
+        if user is None:
+            raise unauthorized()
+        return user
+
+
+@dataclass(frozen=True, slots=True)
+class RequestHeaderConfig:
+    """Which proxies may speak for others, by the common names of their certificates (none: all that are trusted), and
+    in which headers they do. Names of headers are compared without case.
+    """
+
+    allowed_names: tuple[str, ...] = ()
+    username_headers: tuple[str, ...] = ()
+    uid_headers: tuple[str, ...] = ()
+    group_headers: tuple[str, ...] = ()
+    extra_prefixes: tuple[str, ...] = ()
+
+    def allows(self, common_name: str) -> bool:
+        """Tell whether a proxy of that name may speak for others."""
+        return not self.allowed_names or common_name in self.allowed_names
+
+    def user_of(self, request: Request) -> User | None:
+        """Return the user for whom a request speaks; None if it names nobody.
+
+        The first header of a list that has a value names user and uid; groups are all values of all their headers. Of
+        an extra header, the key is what follows the prefix, in lower case and then percent-decoded. Raises
+        `Unauthorized` for headers that are not UTF-8.
+        """
+        name = _first(request, self.username_headers)
+        if not name:
+            return None
+        user = User(name, _first(request, self.uid_headers), _all(request, self.group_headers), self._extra(request))
+        if not all(map(is_text, (name, user.uid, *user.groups, *user.extra, *chain(*user.extra.values())))):
+            raise unauthorized()
+        return user
+
+    def _extra(self, request: Request) -> dict[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for prefix in map(str.lower, self.extra_prefixes):
+            for header in request.headers:
+                if header.startswith(prefix):
+                    key = _decoded(header.removeprefix(prefix))
+                    found[key] = (*found.get(key, ()), *request.values(header))
+        return found
+
+
+class RequestHeaderAuthenticator:
+    """Recognizes users whom an authenticating proxy names in headers; `config` may be replaced while requests come.
+
+    Only a connection with a certificate of the trusted proxies, and of an allowed name, is a proxy's: elsewhere the
+    same headers mean nothing.
+    """
+
+    def __init__(self, trust: Trust, config: RequestHeaderConfig) -> None:
+        self.config = config
+        self._trust = trust
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the user a proxy names; None without a proxy or a name. Raises `Unauthorized`."""
+        certificate = request.certificate
+        if certificate is None or not self._trust.believes(PROXIES, certificate):
+            return None
+        return self.config.user_of(request) if self.config.allows(certificate.common_name) else None
+
+
+class AnonymousAuthenticator:
+    """Takes whoever shows no certificate for the anonymous user: on `paths` only, or everywhere. The last of a chain.
+
+    A certificate that nobody before recognized is a failed attempt to be known, and no anonymity.
+    """
+
+    def __init__(self, paths: Container[str] | None = None) -> None:
+        self._paths = paths
+
+    async def authenticate(self, request: Request) -> User | None:
+        """Return the anonymous user, or None."""
+        if request.certificate is not None:
+            return None
+        return ANONYMOUS_USER if self._paths is None or request.path in self._paths else None
+
+
+def authenticated(user: User) -> User:
+    """Return `user` as a member of the group of all who are known, but for one that is known to be unknown."""
+    groups = user.groups
+    if AUTHENTICATED in groups or UNAUTHENTICATED in groups or user.name == ANONYMOUS:
+        return user
+    return User(user.name, user.uid, (*groups, AUTHENTICATED), user.extra)
+
+
+def bearer_token(request: Request) -> str:
+    """Return what follows `Bearer` in the Authorization header (RFC 6750, section 2.1); empty if that is nothing."""
+    header = request.headers.get("authorization")
+    if not header:
+        return ""
+    scheme, _, token = header.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def unauthorized() -> Unauthorized:
+    """Return the refusal of whoever is not recognized; it tells nothing of the reason."""
+    return Unauthorized("Unauthorized")
+
+
+def is_text(text: str) -> bool:
+    """Tell whether the text was UTF-8 on the wire, so that it can be put into a question."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _first(request: Request, headers: Sequence[str]) -> str:
+    values = (request.values(header.lower())[:1] for header in headers)
+    return next((value for one in values for value in one if value), "")
+
+
+def _all(request: Request, headers: Sequence[str]) -> tuple[str, ...]:
+    return tuple(value for header in headers for value in request.values(header.lower()) if value)
+
+
+def _decoded(key: str) -> str:
+    """Return a key in percent-encoding as text; one that is not well encoded stands for itself."""
+    return key if _BROKEN_ESCAPE.search(key) else unquote(key)

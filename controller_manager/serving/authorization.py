@@ -1,0 +1,168 @@
+"""Who may do what: the attributes of a request that decide, and the authorizers that do.
+
+Every process that serves requests builds its authorization of these.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from msgspec import Struct
+
+from controller_manager.api.errors import Details, Forbidden
+from controller_manager.serving.authentication import User
+
+
+class Attributes(Struct, frozen=True):
+    """What authorization looks at: who asks, and for what.
+
+    `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.
+    """
+
+    user: User
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class Decision(Enum):
+    """What an authorizer thinks of a request; the values are those of metrics. Only ALLOW lets a request through."""
+
+    ALLOW = "allowed"
+    DENY = "denied"
+    NO_OPINION = "no-opinion"
+
+
+class Authorization(NamedTuple):
+    """A decision and why."""
+
+    decision: Decision
+    reason: str = ""
+
+
+ALLOWED = Authorization(Decision.ALLOW)
+NO_OPINION = Authorization(Decision.NO_OPINION)
+
+
+class ResourceRule(Struct, frozen=True):
+    """Verbs that are allowed on resources; `*` stands for all, no names for every name."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    names: tuple[str, ...] = ()
+
+
+class NonResourceRule(Struct, frozen=True):
+    """Verbs that are allowed on paths; `*` at the end of a path stands for all that begin so."""
+
+    verbs: tuple[str, ...]
+    paths: tuple[str, ...]
+
+
+class Rules(Struct, frozen=True):
+    """All that a user may do in a namespace, as far as it can be listed; `error` says why it is `incomplete`."""
+
+    resource_rules: tuple[ResourceRule, ...] = ()
+    non_resource_rules: tuple[NonResourceRule, ...] = ()
+    incomplete: bool = False
+    error: str = ""
+
+
+NO_RULES = Rules()
+ALL_RULES = Rules((ResourceRule(("*",), ("*",), ("*",)),), (NonResourceRule(("*",), ("*",)),))
+
+
+class Authorizer(Protocol):
+    """Decides whether users may do what they ask for."""
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return the decision. Raises `ServiceUnavailable` when it cannot be made."""
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return what a user may do in a namespace."""
+
+
+class AuthorizerChain:
+    """An authorizer of several: the first that has an opinion decides."""
+
+    def __init__(self, authorizers: Sequence[Authorizer]) -> None:
+        self._authorizers = tuple(authorizers)
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return the first opinion; NO_OPINION if there is none. Raises `ServiceUnavailable`."""
+        for authorizer in self._authorizers:
+            authorization = await authorizer.authorize(attributes)
+            if authorization.decision is not Decision.NO_OPINION:
+                return authorization
+        return NO_OPINION
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return the rules of all authorizers together."""
+        found = [await authorizer.rules_for(user, namespace) for authorizer in self._authorizers]
+        return Rules(
+            tuple(rule for rules in found for rule in rules.resource_rules),
+            tuple(rule for rules in found for rule in rules.non_resource_rules),
+            any(rules.incomplete for rules in found),
+            "; ".join(rules.error for rules in found if rules.error),
+        )
+
+
+class PrivilegedGroups:
+    """An authorizer that allows the members of some groups everything."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self._groups = frozenset(groups)
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return ALLOW for a member."""
+        return NO_OPINION if self._groups.isdisjoint(attributes.user.groups) else ALLOWED
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return everything for a member."""
+        return NO_RULES if self._groups.isdisjoint(user.groups) else ALL_RULES
+
+
+class AlwaysAllowedPaths:
+    """Paths that anybody may see: each the very path, or with `*` at its end all that begin so.
+
+    A path is compared as it is routed, percent-decoded and otherwise untouched; one that a page elsewhere might be
+    meant by, with empty segments, dots or an encoded slash in it, begins like nothing.
+    """
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        rooted = [f"/{path.removeprefix('/')}" for path in paths]
+        self._exact = frozenset(path for path in rooted if not path.endswith("*"))
+        self._beginnings = tuple(path.removesuffix("*") for path in rooted if path.endswith("*"))
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._exact or (path.startswith(self._beginnings) and _is_plain(path))
+
+
+def refusal(attributes: Attributes, reason: str = "") -> Forbidden:
+    """Return the error for a request that is not allowed; it says who wanted what."""
+    why = f": {reason}" if reason else ""
+    user, verb = attributes.user.name, attributes.verb
+    if not attributes.resource:
+        return Forbidden(f'forbidden: User "{user}" cannot {verb} path "{attributes.path}"{why}')
+    group, name, resource = attributes.group, attributes.name, attributes.resource
+    qualified = f"{resource}.{group}" if group else resource
+    subject = f'{qualified} "{name}"' if name else qualified
+    target = f"{resource}/{attributes.subresource}" if attributes.subresource else resource
+    scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
+    message = f'{subject} is forbidden: user "{user}" cannot {verb} resource "{target}" {scope}{why}'
+    return Forbidden(message, Details(name=name, group=group, kind=resource))
+
+
+def _is_plain(path: str) -> bool:
+    segments = path.split("/")[1:]
+    return (
+        "%2f" not in path.lower()
+        and not any(segment in (".", "..") for segment in segments)
+        and "" not in segments[:-1]
+    )

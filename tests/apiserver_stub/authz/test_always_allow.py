@@ -1,0 +1,50 @@
+"""Whoever is known may do everything, and strangers may read what is public."""
+
+import pytest
+
+from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
+from controller_manager.serving.authentication import ANONYMOUS_USER, User
+from controller_manager.serving.authorization import ALL_RULES, Attributes, Decision, NonResourceRule, Rules
+
+
+async def is_allowed(user: User, verb: str, path: str, resource: str = "") -> bool:
+    attributes = Attributes(user, verb, path, resource=resource)
+    return (await AlwaysAllow().authorize(attributes)).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed"),
+    [
+        (User("jane"), True),
+        (User("jane", groups=("system:authenticated",)), True),
+        (User("", groups=("dev",)), True),
+        (User("system:anonymous"), False),
+        (User("system:anonymous", groups=("system:unauthenticated",)), False),
+        (User("jane", groups=("system:authenticated", "system:unauthenticated")), False),
+        (User("", groups=("system:unauthenticated",)), False),
+    ],
+)
+async def test_whoever_is_known_may_do_everything(user: User, allowed: bool) -> None:
+    assert await is_allowed(user, "list", "/api/v1/namespaces/a/pods", "pods") == allowed
+    assert await is_allowed(user, "get", "/metrics") == allowed
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "allowed"),
+    [
+        ("get", "/version", True),
+        ("get", "/version/", True),
+        ("get", "/readyz", True),
+        ("post", "/version", False),
+        ("get", "/readyz/ping", False),
+        ("get", "/versions", False),
+    ],
+)
+async def test_strangers_may_read_what_is_public(verb: str, path: str, allowed: bool) -> None:
+    assert await is_allowed(ANONYMOUS_USER, verb, path) == allowed
+
+
+async def test_what_they_may_do_at_all() -> None:
+    assert await AlwaysAllow().rules_for(User("jane"), "a") == ALL_RULES
+    public = NonResourceRule(("get",), tuple(sorted(PUBLIC)))
+    assert await AlwaysAllow().rules_for(ANONYMOUS_USER, "a") == Rules(non_resource_rules=(public,))

@@ -1,0 +1,134 @@
+"""The first opinion decides, nobody having one is a refusal that says who wanted what; and what is asked may wait."""
+
+import asyncio
+
+import pytest
+
+from controller_manager.api.errors import ServiceUnavailable
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import (
+    ALL_RULES,
+    NO_RULES,
+    AlwaysAllowedPaths,
+    Attributes,
+    Authorization,
+    Authorizer,
+    AuthorizerChain,
+    Decision,
+    NonResourceRule,
+    PrivilegedGroups,
+    ResourceRule,
+    Rules,
+    refusal,
+)
+
+JANE = User("jane")
+LIST_PODS = Attributes(JANE, "list", "/api/v1/namespaces/a/pods", "", "v1", "pods", "", "a", "")
+READ = ResourceRule(("get", "list"), ("",), ("pods",))
+METRICS = NonResourceRule(("get",), ("/metrics",))
+
+
+class Says:
+    """An authorizer that says the same of everything, a second after it was asked."""
+
+    def __init__(self, decision: Decision, reason: str = "", rules: Rules = NO_RULES) -> None:
+        self.asked = 0
+        self._authorization = Authorization(decision, reason)
+        self._rules = rules
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        self.asked += 1
+        await asyncio.sleep(1)
+        return self._authorization
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        await asyncio.sleep(1)
+        return self._rules
+
+
+class Away:
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        raise ServiceUnavailable("nobody can be asked")
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        return Rules(incomplete=True, error="nobody can be asked")
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize(
+    ("decisions", "decision", "asked"),
+    [
+        ([], Decision.NO_OPINION, 0),
+        ([Decision.NO_OPINION], Decision.NO_OPINION, 1),
+        ([Decision.ALLOW, Decision.DENY], Decision.ALLOW, 1),
+        ([Decision.NO_OPINION, Decision.ALLOW], Decision.ALLOW, 2),
+        ([Decision.DENY, Decision.ALLOW], Decision.DENY, 1),
+        ([Decision.NO_OPINION, Decision.DENY, Decision.ALLOW], Decision.DENY, 2),
+    ],
+)
+async def test_the_first_opinion_decides_and_nobody_else_is_asked(
+    decisions: list[Decision], decision: Decision, asked: int
+) -> None:
+    authorizers = [Says(one) for one in decisions]
+    assert (await AuthorizerChain(authorizers).authorize(LIST_PODS)).decision is decision
+    assert sum(one.asked for one in authorizers) == asked
+    assert asyncio.get_running_loop().time() == pytest.approx(asked, abs=0.1)
+
+
+@pytest.mark.virtual
+async def test_who_cannot_decide_is_no_permission() -> None:
+    allows = Says(Decision.ALLOW)
+    with pytest.raises(ServiceUnavailable):
+        await AuthorizerChain([Away(), allows]).authorize(LIST_PODS)
+    assert allows.asked == 0
+
+
+async def test_privileged_groups_may_do_everything() -> None:
+    masters: Authorizer = PrivilegedGroups(["system:masters"])
+    root = User("root", groups=("dev", "system:masters"))
+    asked = Attributes(root, "delete", "", resource="nodes")
+    assert (await masters.authorize(asked)).decision is Decision.ALLOW
+    assert (await masters.authorize(LIST_PODS)).decision is Decision.NO_OPINION
+    assert await masters.rules_for(root, "a") == ALL_RULES
+    assert await masters.rules_for(JANE, "a") == NO_RULES
+
+
+@pytest.mark.virtual
+async def test_rules_are_those_of_all_authorizers() -> None:
+    chain = AuthorizerChain(
+        [
+            Says(Decision.NO_OPINION, rules=Rules((READ,), (METRICS,))),
+            Away(),
+            Says(Decision.NO_OPINION, rules=Rules((READ,))),
+        ]
+    )
+    assert await chain.rules_for(JANE, "a") == Rules((READ, READ), (METRICS,), True, "nobody can be asked")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        (LIST_PODS, 'pods is forbidden: user "jane" cannot list resource "pods" in the namespace "a": not today'),
+        (
+            Attributes(JANE, "update", "", "apps", "v1", "deployments", "scale", "a", "b"),
+            (
+                'deployments.apps "b" is forbidden: user "jane" cannot update resource "deployments/scale" '
+                'in the namespace "a": not today'
+            ),
+        ),
+        (
+            Attributes(JANE, "get", "", "", "v1", "nodes", "", "", "n"),
+            'nodes "n" is forbidden: user "jane" cannot get resource "nodes" at the cluster scope: not today',
+        ),
+        (Attributes(JANE, "get", "/metrics"), 'forbidden: User "jane" cannot get path "/metrics": not today'),
+    ],
+)
+def test_a_refusal_says_who_wanted_what(attributes: Attributes, message: str) -> None:
+    assert refusal(attributes, "not today").message == message
+
+
+@pytest.mark.parametrize(("paths", "path"), [(("*",), "/metrics"), (("/metr*",), "/metrics"), (("/",), "/")])
+def test_a_star_stands_for_all_that_begins_so(paths: tuple[str, ...], path: str) -> None:
+    assert path in AlwaysAllowedPaths(paths)
+    assert "/other" not in AlwaysAllowedPaths(())
+    assert "/other" not in AlwaysAllowedPaths(("/",))
