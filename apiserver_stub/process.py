@@ -18,6 +18,7 @@ from apiserver_stub.component_statuses import Ask
 from apiserver_stub.flags import LogOptions, ServingOptions
 from apiserver_stub.server import on_behalf
 from apiserver_stub.store.errors import Unusable
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
@@ -33,10 +34,6 @@ _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
     {"scheduler": partial(probe, 10259, "/healthz"), "controller-manager": partial(probe, 10257, "/healthz")}
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-class CannotStart(Exception):
-    """Why the process cannot start, in one sentence for who started it."""
 
 
 def run(program: str, options: Parsed) -> None:
@@ -115,6 +112,8 @@ def _explained() -> Iterator[None]:
     """Turn what may go wrong with files and addresses at the start into a sentence."""
     try:
         yield
+    except CannotStart:
+        raise
     except ssl.SSLError as error:
         raise CannotStart(f"the certificate files cannot be used: {error.reason or error}") from error
     except OSError as error:

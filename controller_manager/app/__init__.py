@@ -1,1 +1,1 @@
-"""Floor 7: the process `cluster-controller-manager`, put together from the floors below."""
+"""The process `cluster-controller-manager`, put together from the floors below."""

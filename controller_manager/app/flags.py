@@ -10,14 +10,14 @@ from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.known import KNOWN
-from controller_manager.app.logs import LogOptions, logs_allowed
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.migration import MigrationOptions
-from controller_manager.app.pages.metrics import MetricsOptions
-from controller_manager.app.pages.profiling import ProfilingOptions
-from controller_manager.app.secure import ServingOptions
+from controller_manager.app.serving import ServingOptions
 from controller_manager.app.unimplemented import AWAITED
 from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
+from controller_manager.component.logs import LoggingOptions, logs_allowed
+from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.options import Check, FlagSet, Options
 
 _PROCESS: tuple[type[Options], ...] = (
@@ -31,7 +31,7 @@ _PROCESS: tuple[type[Options], ...] = (
     AuthorizationOptions,
     MetricsOptions,
     ProfilingOptions,
-    LogOptions,
+    LoggingOptions,
     FeatureOptions,
 )
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import ClassVar
 
 from controller_manager.api.timestamps import format_time
-from controller_manager.app.about import tell_about
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.clients import ClientOptions, Clients
@@ -17,12 +16,9 @@ from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
-from controller_manager.app.pages.debugging import debugging_routes
 from controller_manager.app.pages.index import index_handler
-from controller_manager.app.pages.metrics import MetricsOptions, metrics_handler
-from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
-from controller_manager.app.pages.routes import Handler, Pages
-from controller_manager.app.secure import ServingOptions, secure_site
+from controller_manager.app.pages.routes import Pages
+from controller_manager.app.serving import ServingOptions, pages_server
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
@@ -30,13 +26,18 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
+from controller_manager.component.build_info import register_process_metrics
+from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.pages import debugging_routes, metrics_handler
+from controller_manager.component.profiling import Profiling, ProfilingOptions
+from controller_manager.component.routes import Handler
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller
 from controller_manager.controller.metrics import ControllerMetrics
 from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag, reported_version
-from controller_manager.serving import Health
+from controller_manager.serving.health import Health
 from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
@@ -66,7 +67,7 @@ class Ending:
 
 
 class Manager:
-    """One replica with the controllers `specs`; make it within the loop. Raises ConfigError.
+    """One replica with the controllers `specs`; make it within the loop. Raises CannotStart.
 
     It is a list of teams, each of a lock and the controllers that run under it: one, or with leader migration two, of
     which the second seeks its lock once the first has got its own. Losing any of them ends the process.
@@ -77,7 +78,7 @@ class Manager:
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
         self._name = runtime.name
         runtime.registry.rules = parsed[MetricsOptions].rules()
-        tell_about(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
+        register_process_metrics(runtime.registry, parsed[FeatureOptions], reported_version(parsed))
         self._log = runtime.log("manager")
         for spec in specs:
             spec.check(parsed[spec.options])
@@ -99,7 +100,7 @@ class Manager:
         self.profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         health = self._health(runtime)
         self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
-        self._site = secure_site(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
+        self._site = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def may_write(self) -> bool:
         """Whether any of the controllers may change anything right now."""
@@ -143,7 +144,7 @@ class Manager:
     async def run(self) -> Ending:
         """Live until stopped or until the lead is lost.
 
-        Raises CannotListen and ConfigError; and an exception group for what nobody expected, which is logged already.
+        Raises CannotStart; and an exception group for what nobody expected, which is logged already.
         """
         try:
             ending = await self._serve_and_take_part()
@@ -240,7 +241,7 @@ class Manager:
             "/debug/controllers": controllers_handler(self.state),
             **self.profiling.routes(),
         }
-        routes |= debugging_routes(runtime.name, parsed, routes)
+        routes |= debugging_routes(runtime.name, parsed, reported_version(parsed), routes)
         return {"/": index_handler(runtime.name, routes), **routes}
 
     def _health(self, runtime: Runtime) -> Health:

@@ -1,1 +1,1 @@
-"""Floor 0: wall time, randomness, tasks, logs and metrics; nothing here knows Kubernetes."""
+"""Wall time, randomness, tasks, logs and metrics; nothing here knows Kubernetes."""

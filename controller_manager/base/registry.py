@@ -1,13 +1,14 @@
 """The registry of one process: shows the families of metrics that its rules let through, and how many those are."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
-from controller_manager.base.metric_rules import Rules, Stability, constrained
+from controller_manager.base.metric_rules import UNEXPECTED, Allowed, Rules, Stability
 from controller_manager.base.metrics import Counters, Family, Series, Shown, qualified
 
 _REGISTERED = Family(
@@ -24,6 +25,9 @@ _UNEXPECTED = Family(
     "Series shown, each time anew, with a label that is not on its allow-list.",
     "counter",
 )
+
+# Labels that make a histogram or summary of several series; they are no matter of cardinality.
+_STRUCTURE = frozenset({"le", "quantile"})
 
 
 class Registry(CollectorRegistry):
@@ -94,3 +98,25 @@ def _described(collector: Collector) -> list[Metric]:
     """The families a collector says it has, without their samples."""
     describe = getattr(collector, "describe", None)
     return [] if describe is None else list(describe())
+
+
+def constrained(samples: Iterable[Sample], allowed: Allowed) -> tuple[list[Sample], int]:
+    """The samples with label values that are not allowed replaced, and how many were.
+
+    Series that become the same are one, and their values are added up: a gauge shows the sum of what it stands for.
+    """
+    merged: dict[tuple[str, tuple[str, ...]], Sample] = {}
+    replaced = 0
+    for sample in samples:
+        labels = {name: _one_of(allowed, name, value) for name, value in sample.labels.items()}
+        replaced += labels != sample.labels and not _STRUCTURE.intersection(labels)
+        key = (sample.name, tuple(labels.values()))
+        found = merged.get(key)
+        merged[key] = Sample(sample.name, labels, sample.value + (found.value if found is not None else 0.0))
+    return list(merged.values()), replaced
+
+
+def _one_of(allowed: Allowed, name: str, value: str) -> str:
+    if name in _STRUCTURE or name not in allowed or value in allowed[name]:
+        return value
+    return UNEXPECTED

@@ -1,4 +1,4 @@
-"""Floor 4: local copies of collections of the API, kept up to date; the objects in them are frozen and shared."""
+"""Local copies of collections of the API, kept up to date; the objects in them are frozen and shared."""
 
 from controller_manager.cache.change import Change, Selection
 from controller_manager.cache.informer import Informer

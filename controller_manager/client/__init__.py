@@ -1,4 +1,4 @@
-"""Floor 3: the typed client of the API, with its transports, configuration, credentials, discovery and events."""
+"""The typed client of the API, with its transports, configuration, credentials, discovery and events."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from controller_manager.base.errors import CannotStart
 
-class ConfigError(ValueError):
+
+class ConfigError(CannotStart, ValueError):
     """The client configuration is unusable; the message is one sentence naming the file and the field."""
 
 

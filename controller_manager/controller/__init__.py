@@ -1,4 +1,4 @@
-"""Floor 5: what the author of a controller imports, from here alone; everything else of the floor is not public.
+"""What the author of a controller imports, from here alone; everything else of the floor is not public.
 
 `controller_manager.framework` offers the same, and `main` for a program of one's own.
 """

@@ -1,4 +1,4 @@
-"""Floor 4: leader election on a Lease, so that of several replicas only one acts."""
+"""Leader election on a Lease, so that of several replicas only one acts."""
 
 from controller_manager.leader.decide import LeaseTimings
 from controller_manager.leader.elector import Elector, LeadershipLost, identity

@@ -1,4 +1,4 @@
-"""Floor 2: command-line flags as typed values; a flag is one field of an `Options` class, beside its reader."""
+"""Command-line flags as typed values; a flag is one field of an `Options` class, beside its reader."""
 
 from controller_manager.options.flag import Options, flag
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates

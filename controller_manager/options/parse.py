@@ -28,8 +28,8 @@ class _Refused(Exception):
 
 
 class Parsed:
-    """The options of a process, one instance per group; `given` is how each flag on the command line was written there,
-    by its name.
+    """The options of a process, one instance per group, found by its class or by one that this extends. `given` is how
+    each flag on the command line was written there, by its name.
     """
 
     def __init__(
@@ -37,12 +37,13 @@ class Parsed:
     ) -> None:
         self.given = given
         self._options: Mapping[type[Options], Options] = {type(one): one for one in options}
-        self._refused = frozenset(refused)
+        self._by_base = {base: one for one in options for base in type(one).__mro__} | self._options
+        self._refused = frozenset(base for group in refused for base in group.__mro__)
 
     def __getitem__(self, group: type[G]) -> G:
-        if group in self._refused:
-            raise _Refused
-        found = self._options[group]
+        found = self._by_base.get(group)
+        if found is None:
+            raise _Refused if group in self._refused else KeyError(group)
         assert isinstance(found, group)
         return found
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from controller_manager.base.clock import monotonic
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import get_logger
 from controller_manager.serving import names
 from controller_manager.serving.pairs import PairSource
@@ -22,8 +23,8 @@ class Named:
     patterns: Sequence[str] = ()
 
 
-class UnusablePair(ValueError):
-    """A pair cannot be served; the message is one sentence with the name of its source and nothing of its content."""
+class UnusablePair(CannotStart):
+    """A pair cannot be served; the message names its source and nothing of its content."""
 
 
 class _Wardrobe:

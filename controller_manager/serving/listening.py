@@ -3,11 +3,13 @@
 import os
 import socket
 
+from controller_manager.base.errors import CannotStart
+
 ALL_INTERFACES = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - the documented meaning of --bind-address
 _BACKLOG = 1024
 
 
-class CannotListen(OSError):
+class CannotListen(CannotStart, OSError):
     """The address is taken or not ours; the message is one sentence."""
 
 

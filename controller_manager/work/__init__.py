@@ -1,4 +1,4 @@
-"""Floor 3: the queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
+"""The queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
 from controller_manager.work.backoff import Exponential
 from controller_manager.work.loop import ControlLoop, Requeue, TerminalError

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.secure import ServingOptions, SniPair, secure_site
-from controller_manager.serving import HTTPServer, tls
+from controller_manager.app.serving import ServingOptions, pages_server
+from controller_manager.component.secure_serving import SniPair
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
 from controller_manager.serving.trust import CLIENTS, Trust
 
 pytestmark = [pytest.mark.e2e, pytest.mark.needs("openssl")]
@@ -41,7 +43,7 @@ async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServer
         tls_private_key_file=key,
         tls_sni_cert_key=(other,),
     )
-    made = secure_site(who, options, trust, "a-program")
+    made = pages_server(who, options, trust, "a-program")
     assert made is not None
     await made.start()
     yield made

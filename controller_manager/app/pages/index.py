@@ -7,7 +7,7 @@ import msgspec
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import document, headers, table, wants_html
-from controller_manager.app.pages.routes import Handler
+from controller_manager.component.routes import Handler
 
 _HTML = headers()
 _ABOUT = {

@@ -1,16 +1,15 @@
-"""What a manager serves about itself: a handler by path, behind the guard."""
+"""The pages of a manager: a handler by path, behind the guard."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import wants_html
 from controller_manager.app.pages.refusal import how_to_come_in
-from controller_manager.serving import Health
+from controller_manager.component.routes import Handler, find_handler
+from controller_manager.serving.health import Health
 from controller_manager.serving.http import refusal
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Guards(Protocol):
@@ -38,15 +37,10 @@ class Pages:
             return how_to_come_in(error) if is_closed and wants_html(request) else refusal(error)
 
     async def _page(self, request: Request) -> Response:
-        handler = self._handler(request.path)
+        handler = find_handler(self._routes, request.path)
+        if handler is None:
+            known = ", ".join(("/healthz", "/livez", "/readyz", *self._routes))
+            raise NotFound(f"there is no page {request.path}; there are {known}")
         if request.method != "GET":
             raise MethodNotAllowed(f"{request.path} can only be read")
         return await handler(request)
-
-    def _handler(self, path: str) -> Handler:
-        folders = [one for one in self._routes if one != "/" and one.endswith("/") and path.startswith(one)]
-        for name in (path, *sorted(folders, key=len, reverse=True)):
-            if name in self._routes:
-                return self._routes[name]
-        known = ", ".join(("/healthz", "/livez", "/readyz", *self._routes))
-        raise NotFound(f"there is no page {path}; there are {known}")

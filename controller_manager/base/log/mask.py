@@ -8,7 +8,7 @@ _SECRETS = re.compile(
     r"""
     (?P<scheme>\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}                        # an Authorization header
     | \beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*                                    # a signed token, RFC 7519
-    | (?P<url>://)[^\s/@"'\\]+(?=@)                                        # a name and password in an address
+    | (?P<url>://)[^\s/"'\\]+(?=@)                                         # a name and password in an address
     | (?P<key>-----BEGIN[ A-Z]*PRIVATE\ KEY-----).*?(?=-----END|\Z)        # a key, RFC 7468
     """,
     re.VERBOSE | re.DOTALL | re.IGNORECASE,

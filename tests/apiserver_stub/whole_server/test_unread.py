@@ -13,7 +13,7 @@ from apiserver_stub.flags import FLAGS
 from controller_manager.api.errors import TooManyRequests
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
-from controller_manager.serving import HTTPServer
+from controller_manager.serving.http_server import HTTPServer
 
 ADMIN = Certificate("admin", ("system:masters",))
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

@@ -3,7 +3,9 @@
 import pytest
 
 from controller_manager.app import features
-from controller_manager.app.features import FeatureOptions, known_gates
+from controller_manager.app.features import FeatureOptions
+from controller_manager.component import features as common
+from controller_manager.component.features import known_gates
 from controller_manager.options import FlagError, FlagSet, gates_at
 
 FLAGS = FlagSet(FeatureOptions)
@@ -27,7 +29,7 @@ def parse(*argv: str) -> FeatureOptions:
     ],
 )
 def test_a_gate_is_switched_by_itself_or_with_its_stage(said, enabled):
-    assert parse(*said).enabled(features.LOGGING_ALPHA) is enabled
+    assert parse(*said).enabled(common.LOGGING_ALPHA) is enabled
 
 
 @pytest.mark.flag("emulated-version")
@@ -110,4 +112,4 @@ def test_every_gate_of_a_version_can_be_said_as_it_is(minor):
 
 
 def test_every_gate_that_is_read_is_known():
-    assert set(features.READ) <= {gate.name for gate in features.known_gates()}
+    assert set(features.READ) <= {gate.name for gate in known_gates()}

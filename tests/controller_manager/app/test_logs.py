@@ -16,7 +16,6 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.app.features import FeatureOptions
 from controller_manager.app.flags import flag_set
-from controller_manager.app.logs import LogOptions, configure_logs, logs_allowed
 from controller_manager.app.manager import Manager
 from controller_manager.app.network import HttpNetwork
 from controller_manager.base.log import get_logger
@@ -24,13 +23,15 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.unhandled import unhandled
 from controller_manager.client import InProcessTransport
 from controller_manager.client.credentials import Credential
+from controller_manager.component.logs import LoggingOptions, logs_allowed
+from controller_manager.component.process import configure_logs
 from controller_manager.controller import Context, ControllerSpec, For
 from controller_manager.options import FlagError, FlagSet, Options
 from controller_manager.testing import FaultyNetwork
 
 pytestmark = pytest.mark.usefixtures("own_logs")
 
-FLAGS = FlagSet(LogOptions, FeatureOptions, checks=(logs_allowed,))
+FLAGS = FlagSet(LoggingOptions, FeatureOptions, checks=(logs_allowed,))
 ALPHA = "--feature-gates=LoggingAlphaOptions=true"
 
 WORD = "pa55w0rd-of-the-test"

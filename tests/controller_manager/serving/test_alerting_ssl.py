@@ -9,7 +9,8 @@ import pytest
 import uvloop
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import HTTPServer, tls
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
 
 OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 CA = tls.make_ca("ca")

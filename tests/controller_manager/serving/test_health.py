@@ -5,7 +5,7 @@ import structlog.testing
 
 from controller_manager.api.wire import Request
 from controller_manager.base.log import get_logger
-from controller_manager.serving import Health
+from controller_manager.serving.health import Health
 
 
 @pytest.fixture

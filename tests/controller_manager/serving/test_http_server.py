@@ -18,8 +18,9 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import CannotListen, HTTPServer, tls
-from controller_manager.serving.http_server import Limits
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.listening import CannotListen
 
 TEXT = {"content-type": "text/plain"}
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")

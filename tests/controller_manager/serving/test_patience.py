@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import HTTPServer, tls
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
 
 HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n"
 

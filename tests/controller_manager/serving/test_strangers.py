@@ -13,8 +13,7 @@ import uvloop
 
 from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Request, Response
-from controller_manager.serving import HTTPServer
-from controller_manager.serving.http_server import Limits
+from controller_manager.serving.http_server import HTTPServer, Limits
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 

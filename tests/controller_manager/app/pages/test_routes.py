@@ -9,13 +9,12 @@ from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.app.flags import flag_set
-from controller_manager.app.pages.debugging import debugging_routes
 from controller_manager.app.pages.index import index_handler
-from controller_manager.app.pages.metrics import metrics_handler
 from controller_manager.app.pages.routes import Pages
 from controller_manager.base.log import get_logger
-from controller_manager.serving import Health
+from controller_manager.component.pages import debugging_routes, metrics_handler
 from controller_manager.serving.access import ANONYMOUS, Access, Decision, Identity, OpenPaths
+from controller_manager.serving.health import Health
 
 
 async def by_certificate(request: Request) -> Identity:
@@ -33,7 +32,7 @@ def make_pages(*flags: str) -> Pages:
     access = Access(OpenPaths(("/healthz", "/livez", "/readyz")), by_certificate, never, AccessMetrics(registry))
     routes = {
         "/metrics": metrics_handler(registry),
-        **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags])),
+        **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags]), "v1.2.3"),
     }
     return Pages(access, Health(get_logger("test")), {"/": index_handler("manager", routes), **routes})
 

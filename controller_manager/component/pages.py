@@ -1,22 +1,31 @@
-"""/flagz and /statusz: with which flags this process runs, and what it is, as text for people or as objects.
+"""The pages that every process serves about itself: /metrics, /configz, /flagz and /statusz. Who may see them is
+decided elsewhere.
 
-KEP-4827 and KEP-4828; the objects are of the group config.k8s.io, asked for by `g`, `v` and `as` in `Accept`.
+/flagz and /statusz are text for people or objects of the group config.k8s.io, asked for by `g`, `v` and `as` in
+`Accept` (KEP-4827 and KEP-4828).
 """
 
+import asyncio
 import platform
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import yaml
+from isal import isal_zlib
+from prometheus_client import CollectorRegistry
 
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages.routes import Handler
 from controller_manager.base.clock import utc_now
+from controller_manager.base.log.mask import without_secrets
+from controller_manager.component.features import FLAGZ, STATUSZ, FeatureOptions
+from controller_manager.component.routes import Handler
+from controller_manager.options import Parsed
+from controller_manager.serving.exposition import chosen, pieces, takes_gzip
 
 _GROUP = f"config.{GROUP_DOMAIN}"
 _VERSIONS = ("v1beta1", "v1alpha1")
@@ -27,6 +36,7 @@ _TEXT = {
 }
 _WARNING = "Warning: this page is for people; its format may change at any time. Ask for {kind} of {group} instead."
 _ANY_TEXT = ("*/*", "text/*", "text/plain")
+_GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +48,50 @@ class About:
     emulates: str
 
 
+def metrics_handler(registry: CollectorRegistry) -> Handler:
+    """Return what answers /metrics; however many series there are, other work goes on meanwhile."""
+
+    async def answer(request: Request) -> Response:
+        form = chosen(request.headers.get("accept", ""))
+        headers = {"content-type": form.content_type, "vary": "accept, accept-encoding"}
+        zipper = None
+        if takes_gzip(request.headers.get("accept-encoding", "")):
+            headers["content-encoding"] = "gzip"
+            zipper = isal_zlib.compressobj(1, wbits=_GZIP)
+        parts = []
+        for text in pieces(registry.collect(), form):
+            data = text.encode()
+            parts.append(zipper.compress(data) if zipper is not None else data)
+            await asyncio.sleep(0)
+        if zipper is not None:
+            parts.append(zipper.flush())
+        return Response(200, headers, b"".join(parts))
+
+    return answer
+
+
+def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[str] = ()) -> Mapping[str, Handler]:
+    """Return a handler by path for a process that reports `version`; `others` are the paths of other handlers, for
+    /statusz to name. Names and passwords in URLs are masked.
+    """
+    features = parsed[FeatureOptions]
+    about = About(name, version, ".".join(map(str, features.version)))
+    settings = msgspec.json.encode({name: _masked(parsed.settings())})
+
+    async def configz(_: Request) -> Response:
+        return Response(200, {"content-type": "application/json"}, settings)
+
+    routes: dict[str, Handler] = {"/configz": configz}
+    if features.enabled(FLAGZ):
+        routes["/flagz"] = flagz_handler(about, parsed.texts())
+    if features.enabled(STATUSZ):
+        routes["/statusz"] = statusz_handler(about, sorted({*routes, *others, "/statusz"}))
+    return routes
+
+
 def flagz_handler(about: About, values: Mapping[str, str]) -> Handler:
-    """Answers /flagz: every flag with its value in effect, as one would write it on a command line."""
-    flags = dict(sorted(values.items()))
+    """Return what answers /flagz: every flag with its value in effect, as one would write it on a command line."""
+    flags = _masked(dict(sorted(values.items())))
 
     async def answer(request: Request) -> Response:
         medium = _medium(request, "Flagz")
@@ -52,7 +103,7 @@ def flagz_handler(about: About, values: Mapping[str, str]) -> Handler:
 
 
 def statusz_handler(about: About, paths: list[str]) -> Handler:
-    """Answers /statusz: versions, age and the `paths` there are."""
+    """Return what answers /statusz: versions, age and the `paths` there are."""
     started = utc_now()
 
     async def answer(request: Request) -> Response:
@@ -117,3 +168,12 @@ def _medium(request: Request, kind: str) -> _Medium | None:
 def _text(name: str, kind: str, lines: list[str]) -> Response:
     head = [f"{name} {kind.lower()}", _WARNING.format(kind=kind, group=_GROUP), ""]
     return Response(200, _TEXT, "".join(f"{line}\n" for line in ("", *head, *lines)).encode())
+
+
+def _masked(value: Any) -> Any:
+    """Return a value of flags without what has the form of a secret."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {key: _masked(one) for key, one in value.items()}
+    return [_masked(one) for one in value] if isinstance(value, list) else value

@@ -10,8 +10,7 @@ import yaml
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request
 from controller_manager.app.flags import flag_set
-from controller_manager.app.pages.debugging import debugging_routes
-from controller_manager.app.pages.zpages import About, flagz_handler, statusz_handler
+from controller_manager.component.pages import About, debugging_routes, flagz_handler, statusz_handler
 
 pytestmark = pytest.mark.virtual
 
@@ -39,7 +38,7 @@ async def test_whoever_asks_for_nothing_special_gets_text(accept):
 
 async def test_values_are_those_one_would_write_on_a_command_line():
     gates = "--feature-gates=kube:AllAlpha=false,AllBeta=true"
-    routes = debugging_routes("manager", flag_set(()).parse([gates, "--leader-elect-lease-duration=90s"]))
+    routes = debugging_routes("manager", flag_set(()).parse([gates, "--leader-elect-lease-duration=90s"]), "v1")
     _, text = await ask(routes["/flagz"])
     shown = text.splitlines()
     assert {"feature-gates=AllBeta=true,kube:AllAlpha=false", "leader-elect-lease-duration=1m30s"} <= set(shown)
@@ -85,3 +84,24 @@ async def test_other_objects_are_refused_with_those_there_are(accept):
     with pytest.raises(NotAcceptable) as caught:
         await flagz_handler(ABOUT, VALUES)(Request("GET", "/flagz", headers={"accept": accept}))
     assert "application/json;g=config.k8s.io;v=v1beta1;as=Flagz" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("https://admin:hunter22@10.0.0.1:6443", "https://<masked>@10.0.0.1:6443"),
+        ("https://admin:hunter@22@10.0.0.1", "https://<masked>@10.0.0.1"),
+        ("http://only-a-name@proxy,http://b:c@d", "http://<masked>@proxy,http://<masked>@d"),
+        ("https://10.0.0.1:6443/path@2", "https://10.0.0.1:6443/path@2"),
+    ],
+)
+async def test_credentials_in_addresses_are_shown_to_nobody(given, shown):
+    parsed = flag_set(()).parse([f"--master={given}", f"--kubeconfig={given}"])
+    routes = debugging_routes("manager", parsed, "v1")
+    _, flags = await ask(routes["/flagz"])
+    assert {f"master={shown}", f"clusterconfig={shown}"} <= set(flags.splitlines())
+    accept = "application/json;v=v1beta1;g=config.k8s.io;as=Flagz"
+    _, tree = await ask(routes["/flagz"], accept)
+    assert json.loads(tree)["flags"]["master"] == shown
+    settings = json.loads((await routes["/configz"](Request("GET", "/configz"))).body)["manager"]
+    assert (settings["master"], settings["clusterconfig"]) == (shown, shown)

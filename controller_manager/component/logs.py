@@ -1,18 +1,15 @@
-"""How this process speaks, as its flags describe it."""
+"""The flags for the log of a process; for `configure_logs`."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Annotated, ClassVar, Self
 
 from pydantic import model_validator
 
-from controller_manager.app.features import LOGGING_ALPHA, LOGGING_BETA, FeatureOptions
-from controller_manager.base.log import Buffered, Levels, Streams, configure, get_logger, quote
+from controller_manager.component.features import LOGGING_ALPHA, LOGGING_BETA, FeatureOptions
 from controller_manager.options import Duration, Options, Parsed, Quantity, flag
 from controller_manager.options.types import FlagType
 
 _LARGEST_LEVEL = 2**31 - 1
-_TELL_FLAGS = 1  # from this level on, the flags are told at the start
 _LARGEST_BUFFER = 1 << 30
 
 
@@ -35,8 +32,8 @@ def _format_patterns(patterns: Iterable[tuple[str, int]]) -> str:
 _PATTERNS = FlagType("pattern=N,...", _parse_patterns, _format_patterns, lambda before, more: before + more)
 
 
-class LogOptions(Options):
-    """How the process speaks."""
+class LoggingOptions(Options):
+    """How much is logged, in which form, and where to."""
 
     title: ClassVar[str] = "Logs"
 
@@ -45,8 +42,8 @@ class LogOptions(Options):
     )
     v: int = flag(
         0,
-        "how much is logged: 1 and more tell the flags at the start, 4 every reconcile, 6 every request to the API "
-        "server",
+        "how much is logged: 1 and more tell the flags at the start, 4 every reconcile and every request that an API "
+        "server answers, 6 every request to an API server",
         short="v",
         minimum=0,
         maximum=_LARGEST_LEVEL,
@@ -77,8 +74,8 @@ class LogOptions(Options):
 
 
 def logs_allowed(parsed: Parsed) -> Iterator[str]:
-    """What is asked for and needs a feature gate that is off."""
-    options, enabled = parsed[LogOptions], parsed[FeatureOptions].enabled
+    """Yield a sentence for each flag that needs a feature gate which is off."""
+    options, enabled = parsed[LoggingOptions], parsed[FeatureOptions].enabled
     for what, gate, is_asked in (
         ("--logging-format=json", LOGGING_BETA, options.logging_format == "json"),
         ("--log-text-split-stream", LOGGING_ALPHA, options.log_text_split_stream),
@@ -86,21 +83,3 @@ def logs_allowed(parsed: Parsed) -> Iterator[str]:
     ):
         if is_asked and not enabled(gate):
             yield f"{what} needs --feature-gates={gate}=true"
-
-
-def configure_logs(parsed: Parsed) -> None:
-    """Log as the flags say from now on, and begin with the flags themselves if so much is wanted."""
-    options = parsed[LogOptions]
-    levels = Levels(options.v, options.vmodule)
-    configure(json=options.logging_format == "json", levels=levels, streams=_streams(options))
-    log = get_logger("")
-    for name, text in sorted(parsed.texts().items()):
-        said = f"FLAG: --{name}={quote(text)}"
-        log.debug(said, v=_TELL_FLAGS, verbatim=True)
-
-
-def _streams(options: LogOptions) -> Streams:
-    if options.logging_format != "text" or not options.log_text_split_stream:
-        return Streams(sys.stderr)
-    size = options.log_text_info_buffer_size
-    return Streams(sys.stderr, Buffered(sys.stdout, size, options.log_flush_frequency) if size else sys.stdout)

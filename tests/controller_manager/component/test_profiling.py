@@ -10,10 +10,10 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.manager import Manager
-from controller_manager.app.pages.profiling import Profiling, ProfilingOptions
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
 from controller_manager.base.watchdog import Watchdog
+from controller_manager.component.profiling import Profiling, ProfilingOptions
 from controller_manager.serving.pprof import heap
 from controller_manager.serving.pprof.census import Census
 from controller_manager.testing import Cluster

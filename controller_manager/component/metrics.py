@@ -1,26 +1,19 @@
-"""The metrics of this process as a page: which families its flags show, with which labels, and in which format."""
+"""The flags for metrics: which families a process shows, and with which values of labels."""
 
-import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from prometheus_client import CollectorRegistry
 from pydantic import PrivateAttr, model_validator
 
 from controller_manager.api.platform import API_VERSION
-from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages.routes import Handler
 from controller_manager.base.metric_rules import Allowed, Rules
-from controller_manager.base.plain_yaml import NotPlain, read_yaml
 from controller_manager.options import Options, StringList, StringMap, flag
-from controller_manager.serving.exposition import chosen, pieces, takes_gzip
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _KEY = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*")
 _IN_MANIFEST = "allowListMapping"
-_GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 
 class MetricsOptions(Options):
@@ -76,7 +69,7 @@ class MetricsOptions(Options):
         return self
 
     def rules(self) -> Rules:
-        """What the registry of the process goes by."""
+        """Return what the registry of the process goes by."""
         allowed: dict[str, dict[str, frozenset[str]]] = {}
         for key, values in self._mapping.items():
             name, _, label = key.partition(",")
@@ -90,31 +83,9 @@ class MetricsOptions(Options):
         )
 
 
-def metrics_handler(registry: CollectorRegistry) -> Handler:
-    """Answers /metrics; however many series there are, other work goes on meanwhile."""
-
-    async def answer(request: Request) -> Response:
-        from isal import isal_zlib
-
-        form = chosen(request.headers.get("accept", ""))
-        headers = {"content-type": form.content_type, "vary": "accept, accept-encoding"}
-        zipper = None
-        if takes_gzip(request.headers.get("accept-encoding", "")):
-            headers["content-encoding"] = "gzip"
-            zipper = isal_zlib.compressobj(1, wbits=_GZIP)
-        parts = []
-        for text in pieces(registry.collect(), form):
-            data = text.encode()
-            parts.append(zipper.compress(data) if zipper is not None else data)
-            await asyncio.sleep(0)
-        if zipper is not None:
-            parts.append(zipper.flush())
-        return Response(200, headers, b"".join(parts))
-
-    return answer
-
-
 def _read(where: str, path: Path) -> dict[str, str]:
+    from controller_manager.base.plain_yaml import NotPlain, read_yaml  # --help gets along without YAML
+
     try:
         found = read_yaml(path.read_bytes())
     except OSError as error:

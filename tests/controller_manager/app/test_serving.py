@@ -13,11 +13,13 @@ from cryptography import x509
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.access.authentication import AuthenticationOptions, believe_files
-from controller_manager.app.secure import ServingOptions, secure_site
-from controller_manager.client import ConfigError
+from controller_manager.app.serving import ServingOptions, pages_server
+from controller_manager.base.errors import CannotStart
 from controller_manager.options import FlagError, FlagSet
 from controller_manager.options.flag import flags_of
-from controller_manager.serving import CannotListen, HTTPServer, tls
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
+from controller_manager.serving.listening import CannotListen
 from controller_manager.serving.trust import Trust
 
 AES, CHACHA = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"
@@ -35,7 +37,7 @@ def flags(*argv: str) -> ServingOptions:
 def site(*argv: str, client_ca_file: str = "") -> HTTPServer | None:
     trust = Trust()
     believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
-    return secure_site(handle, flags(*argv), trust, "a-program")
+    return pages_server(handle, flags(*argv), trust, "a-program")
 
 
 def free_port() -> int:
@@ -270,7 +272,7 @@ async def test_a_restart_serves_at_once_beside_connections_that_linger(argv):
 )
 def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
     (tmp_path / "file").write_text("hello")
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(CannotStart) as caught:
         site(*(one.format(tmp=tmp_path) for one in argv))
     assert str(caught.value).startswith(problem.format(tmp=tmp_path))
 
@@ -278,7 +280,7 @@ def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
 @pytest.mark.parametrize("file", ["none", "file"])
 def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
     (tmp_path / "file").write_text("hello")
-    with pytest.raises(ConfigError, match=f"--client-ca-file: {tmp_path}/{file} holds no certificates"):
+    with pytest.raises(CannotStart, match=f"--client-ca-file: {tmp_path}/{file} holds no certificates"):
         site(client_ca_file=f"{tmp_path}/{file}")
 
 

@@ -11,10 +11,11 @@ from prometheus_client import Counter
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.flags import flag_set
-from controller_manager.app.pages.metrics import MetricsOptions, metrics_handler
 from controller_manager.base.metric_rules import Rules
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.base.registry import Registry
+from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.pages import metrics_handler
 from controller_manager.options import FlagError
 from controller_manager.testing import Cluster
 

@@ -1,17 +1,19 @@
-"""Profiles of this process below /debug/pprof/, as its flags describe them."""
+"""Profiles of a process below /debug/pprof/, as its flags describe them."""
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages.routes import Handler
-from controller_manager.base.watchdog import Hold
+from controller_manager.component.routes import Handler
 from controller_manager.options import Options, flag
+
+if TYPE_CHECKING:  # --help gets along without what watches the loop
+    from controller_manager.base.watchdog import Hold
 
 
 class ProfilingOptions(Options):
-    """What can be learnt about where time and memory go."""
+    """Where time and memory go."""
 
     title: ClassVar[str] = "Profiling"
 
@@ -24,7 +26,7 @@ class ProfilingOptions(Options):
 class Profiling:
     """The profiles of a process; tasks that are named after one of the `controllers` are labelled with it."""
 
-    def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str]) -> None:
+    def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str] = ()) -> None:
         from controller_manager.serving.pprof import Contention, PprofPages  # --help gets along without
 
         def describe(task: str) -> dict[str, str]:
@@ -36,12 +38,12 @@ class Profiling:
         self._pages = PprofPages(program, sys.argv, describe, self._contention)
 
     @property
-    def record(self) -> Callable[[Hold], None] | None:
+    def record(self) -> "Callable[[Hold], None] | None":
         """What the watchdog tells of what holds the loop; None unless that is asked for."""
         return self._contention.record if self._options.profiling and self._options.contention_profiling else None
 
     def routes(self) -> Mapping[str, Handler]:
-        """A handler by path; none unless profiling is enabled."""
+        """Return a handler by path; none unless profiling is enabled."""
 
         async def go_below(_: Request) -> Response:
             return Response(301, {"location": "/debug/pprof/"})

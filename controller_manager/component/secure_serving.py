@@ -1,41 +1,23 @@
-"""The listening site of the manager, as its flags describe it."""
+"""The flags for serving HTTPS: address, certificates, versions and suites of TLS; for `secure_server`."""
 
-from __future__ import annotations
-
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
 from ipaddress import ip_address
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
+from typing import Annotated, ClassVar, NamedTuple, Self
 
 from pydantic import field_validator, model_validator
 
-from controller_manager.api.wire import Request, Response
-from controller_manager.base.log import get_logger
-from controller_manager.client import ConfigError
 from controller_manager.options import Options, StringList, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving import suites
-from controller_manager.serving.listening import ALL_INTERFACES
-from controller_manager.serving.trust import Trust
 
-if TYPE_CHECKING:
-    from controller_manager.serving import HTTPServer
-    from controller_manager.serving.contexts import Contexts
-    from controller_manager.serving.pairs import PairSource
-    from controller_manager.serving.tls import Policy
-
-# Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
-_HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
-_VERSIONS = {
+VERSIONS = {
     "VersionTLS10": ssl.TLSVersion.TLSv1,
     "VersionTLS11": ssl.TLSVersion.TLSv1_1,
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
-_USUAL_VERSION = "VersionTLS12"
-_FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
+USUAL_VERSION = "VersionTLS12"
+FILE_FLAGS = "--tls-cert-file and --tls-private-key-file"
 
 
 class SniPair(NamedTuple):
@@ -67,8 +49,8 @@ SniPairs = Annotated[
 ]
 
 
-class ServingOptions(Options):
-    """Where health, metrics and the like are served."""
+class SecureServingOptions(Options):
+    """Where and how HTTPS is served. A component extends this with its own defaults."""
 
     title: ClassVar[str] = "Secure serving"
 
@@ -77,7 +59,7 @@ class ServingOptions(Options):
         "address to listen on; empty, 0.0.0.0 and :: are all interfaces, IPv4 and IPv6",
     )
     secure_port: int | None = flag(
-        10257,
+        None,
         "port to serve HTTPS on; 0 serves nothing, and without a default it is any that is free",
         minimum=0,
         maximum=65535,
@@ -105,7 +87,7 @@ class ServingOptions(Options):
     )
     tls_min_version: str = flag(
         "",
-        f"oldest version of TLS to accept: {', '.join(_VERSIONS)}; {_USUAL_VERSION} if empty. Versions before that are "
+        f"oldest version of TLS to accept: {', '.join(VERSIONS)}; {USUAL_VERSION} if empty. Versions before that are "
         "insecure (RFC 8996), and a warning is logged",
     )
     tls_cipher_suites: StringList = flag(
@@ -136,8 +118,8 @@ class ServingOptions(Options):
     @field_validator("tls_min_version")
     @classmethod
     def _is_version(cls, value: str) -> str:
-        if value and value not in _VERSIONS:
-            *others, last = _VERSIONS
+        if value and value not in VERSIONS:
+            *others, last = VERSIONS
             raise ValueError(f"must be {', '.join(others)} or {last}")
         return value
 
@@ -152,75 +134,5 @@ class ServingOptions(Options):
     @model_validator(mode="after")
     def _belong_together(self) -> Self:
         if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ValueError(f"{_FILE_FLAGS} must be given together")
+            raise ValueError(f"{FILE_FLAGS} must be given together")
         return self
-
-
-def secure_site(
-    handle: Callable[[Request], Awaitable[Response]], serving: ServingOptions, trust: Trust, name: str
-) -> HTTPServer | None:
-    """The site of the program `name`, or None with --secure-port=0; raises ConfigError naming the flags whose files
-    cannot be used.
-    """
-    if serving.secure_port == 0:
-        return None
-    from controller_manager.serving.http_server import HTTPServer, Limits  # --help does without its HTTP library
-
-    if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
-        get_logger("serving").warning(
-            "--http2-max-streams-per-connection has no effect: this server speaks HTTP/1.1 only"
-        )
-    return HTTPServer(
-        handle,
-        serving.bind_address,
-        serving.secure_port or 0,
-        _contexts(serving, trust, name),
-        limits=Limits(_HEAD, _BODY, _CONNECTIONS),
-        share_port=serving.permit_port_sharing,
-    )
-
-
-def _contexts(serving: ServingOptions, trust: Trust, name: str) -> Contexts:
-    from controller_manager.serving.contexts import Contexts, Named, UnusablePair
-    from controller_manager.serving.pairs import FilePair
-
-    named = [
-        Named(FilePair(Path(one.cert_file), Path(one.key_file), "--tls-sni-cert-key"), one.patterns)
-        for one in serving.tls_sni_cert_key
-    ]
-    try:
-        contexts = Contexts(_default_pair(serving, name), named, lambda: trust.authorities, _policy(serving))
-    except UnusablePair as error:
-        raise ConfigError(str(error)) from error
-    trust.subscribe(contexts.renew)
-    return contexts
-
-
-def _default_pair(serving: ServingOptions, name: str) -> PairSource:
-    from controller_manager.serving.pairs import FilePair, SelfSigned
-
-    if serving.tls_cert_file:
-        return FilePair(Path(serving.tls_cert_file), Path(serving.tls_private_key_file), _FILE_FLAGS)
-    folder = Path(serving.cert_dir) if serving.cert_dir else None
-    return SelfSigned(name, _hosts(serving.bind_address), folder, "--cert-dir")
-
-
-def _policy(serving: ServingOptions) -> Policy:
-    from controller_manager.serving.tls import Policy, available_ciphers
-
-    minimum, log = _VERSIONS[serving.tls_min_version or _USUAL_VERSION], get_logger("serving")
-    if minimum < _VERSIONS[_USUAL_VERSION]:
-        log.warning("--tls-min-version allows insecure versions of TLS", oldest=serving.tls_min_version)
-    if not serving.tls_cipher_suites:
-        return Policy(minimum)
-    choice = suites.choose(serving.tls_cipher_suites, available_ciphers())
-    if choice.insecure:
-        log.warning("--tls-cipher-suites has insecure ones", suites=choice.insecure)
-    if choice.missing:
-        log.warning("--tls-cipher-suites has some that this OpenSSL has not", suites=choice.missing)
-    return Policy(minimum if choice.ciphers else ssl.TLSVersion.TLSv1_3, choice.ciphers)
-
-
-def _hosts(bind_address: str) -> list[str]:
-    own = [] if bind_address in ALL_INTERFACES else [bind_address.partition("%")[0]]  # no certificate has a zone
-    return list(dict.fromkeys(["localhost", "127.0.0.1", "::1", socket.gethostname(), *own]))

@@ -1,4 +1,4 @@
-"""Metrics about the process as such: its build and version, its features, and what the operating system and Python say.
+"""Metrics about a process as such: its build and version, its features, and what the operating system and Python say.
 
 Labels that speak of Go tell truthfully what stands in its place: `go_version` names the interpreter and its version,
 `compiler` its implementation. Nobody records commit, tree and date of a build: these are empty, and the epoch.
@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from prometheus_client import GCCollector, PlatformCollector
 
 from controller_manager.api.platform import API_VERSION
-from controller_manager.app.features import FeatureOptions
 from controller_manager.base.metrics import Family, Gauges
 from controller_manager.base.process import ProcessMetrics
 from controller_manager.base.registry import Registry
+from controller_manager.component.features import FeatureOptions
 
 _COMPONENT = "kube"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -45,8 +45,8 @@ _FEATURES = Family(
 )
 
 
-def tell_about(registry: Registry, features: FeatureOptions, version: str) -> None:
-    """Have the registry show all that, of a process that reports this version."""
+def register_process_metrics(registry: Registry, features: FeatureOptions, version: str) -> None:
+    """Show all that in `registry`, of a process that reports `version`."""
     ProcessMetrics(registry)
     GCCollector(registry)
     PlatformCollector(registry)
