@@ -1,29 +1,17 @@
 """Puts an API server together from its options, without sockets: for the process as for tests."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
 
 from apiserver_stub.address_objects import SERVICES, AddressObjects
 from apiserver_stub.addresses import reachable_address
-from apiserver_stub.admission import (
-    Admission,
-    CertificateRequests,
-    NamespaceLifecycle,
-    ServiceAddresses,
-    certificate_subject_restriction,
-    default_toleration_seconds,
-)
-from apiserver_stub.admission.autoscalers import refuse_scale_to_zero
-from apiserver_stub.admission.chain import Only
-from apiserver_stub.admission.limit_ranges import LimitRanges
-from apiserver_stub.admission.node_taints import taint_new_node
-from apiserver_stub.admission.priorities import Priorities
-from apiserver_stub.admission.runtime_classes import RuntimeClasses
-from apiserver_stub.admission.service_accounts import PodAccounts
+from apiserver_stub.admission import Admission, plugins
+from apiserver_stub.admission.certificates import Allows
+from apiserver_stub.admission.quotas import QUOTAS
+from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.authn.token_reviews import authentication_reviews
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, read_token_file
@@ -49,7 +37,6 @@ from apiserver_stub.flags import (
     TokenOptions,
 )
 from apiserver_stub.health import StartProgress
-from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
@@ -66,6 +53,7 @@ from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store, StoreRules
 from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
+from apiserver_stub.verbs.amend import amend
 from apiserver_stub.verbs.create import read_new
 from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
@@ -84,7 +72,6 @@ from controller_manager.serving.authentication import (
 )
 from controller_manager.serving.authorization import (
     Attributes,
-    Authorization,
     Authorizer,
     AuthorizerChain,
     Decision,
@@ -93,7 +80,6 @@ from controller_manager.serving.authorization import (
 from controller_manager.serving.health import Health
 from controller_manager.serving.pages import metrics_page
 
-_PODS = "pods"
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
 _AUTHORIZERS: Mapping[str, Callable[[], Authorizer]] = MappingProxyType({"AlwaysAllow": AlwaysAllow})
@@ -194,7 +180,15 @@ def build(
     offload = Offload()
     hub = Hub(store, offload)
     features = options[FeatureOptions]
-    admission = _admission(store, authorizer, options[NetworkOptions], features)
+    network = options[NetworkOptions]
+    own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
+    admission = plugins.built_in(
+        store,
+        ServiceAddresses(store, network.services, network.node_ports),
+        _allows(authorizer),
+        partial(amend, own, ("", "v1", QUOTAS)),
+        scale_to_zero=features.enabled(SCALE_TO_ZERO),
+    )
     addresses = AddressObjects(store, lambda request: server.handle(request))
     questions = {**authentication_reviews(tokens.find), **AccessReviews(authorizer).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
@@ -261,44 +255,12 @@ def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: 
     return Store(backend or _backend(options, log), retention, log=log, rules=StoreRules(decode_error_of, lifetimes))
 
 
-def _admission(store: Store, authorizer: Authorizer, network: NetworkOptions, features: FeatureOptions) -> Admission:
-    def allows(user: User, verb: str, signer: str) -> bool:
+def _allows(authorizer: Authorizer) -> Allows:
+    async def allows(user: User, verb: str, signer: str) -> bool:
         signers = Attributes(user, verb, "", f"certificates.{GROUP_DOMAIN}", "v1", "signers", name=signer)
-        return _at_once(authorizer.authorize(signers)).decision is Decision.ALLOW
+        return (await authorizer.authorize(signers)).decision is Decision.ALLOW
 
-    requests = CertificateRequests(allows)
-    addresses = ServiceAddresses(store, network.services, network.node_ports)
-    to_zero = (
-        ()
-        if features.enabled(SCALE_TO_ZERO)
-        else (Only(refuse_scale_to_zero, ("horizontalpodautoscalers.autoscaling",)),)
-    )
-    namespaces = NamespaceLifecycle(store.get)
-    limits, priorities = LimitRanges(store), Priorities(store)
-    first = (
-        namespaces,
-        Only(limits.fill, (_PODS,)),
-        Only(limits.check, (_PODS, "persistentvolumeclaims")),
-        Only(PodAccounts(store), (_PODS,)),
-        Only(priorities, (_PODS, f"priorityclasses.scheduling.{GROUP_DOMAIN}")),
-        Only(default_toleration_seconds, (_PODS,)),
-        Only(RuntimeClasses(store), (_PODS,)),
-        Only(taint_new_node, ("nodes",)),
-        Only(requests.sender, (REQUESTS,)),
-        *to_zero,
-    )
-    of_requests = (Only(requests.verdict, (REQUESTS,)), Only(certificate_subject_restriction, (REQUESTS,)))
-    return Admission(first, (namespaces, *of_requests, Only(addresses, (SERVICES,))))
-
-
-def _at_once(decided: Coroutine[Any, Any, Authorization]) -> Authorization:
-    """The decision of authorizers that do not wait, for steps of admission, which cannot."""
-    try:
-        decided.send(None)
-    except StopIteration as done:
-        return cast("Authorization", done.value)
-    decided.close()
-    raise RuntimeError("an authorizer waits")
+    return allows
 
 
 def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> TokenAuthenticatorChain:

@@ -1,18 +1,6 @@
-"""Plain functions that look at every write before it happens and may refuse or change it."""
+"""Plugins that look at every request for a change before it is carried out, and may refuse or change it."""
 
-from apiserver_stub.admission.certificates import CertificateRequests, certificate_subject_restriction
-from apiserver_stub.admission.chain import Admission, AdmissionRequest, Step
-from apiserver_stub.admission.namespaces import NamespaceLifecycle
-from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.admission.tolerations import default_toleration_seconds
+from apiserver_stub.admission.chain import ALL, Admission, Attributes, Operation, Plugin, Rule
+from apiserver_stub.admission.plugins import built_in
 
-__all__ = [
-    "Admission",
-    "AdmissionRequest",
-    "CertificateRequests",
-    "NamespaceLifecycle",
-    "ServiceAddresses",
-    "Step",
-    "certificate_subject_restriction",
-    "default_toleration_seconds",
-]
+__all__ = ["ALL", "Admission", "Attributes", "Operation", "Plugin", "Rule", "built_in"]

@@ -1,15 +1,15 @@
 """A request for a certificate says who made it, and is judged and signed by those who may for its signer."""
 
 from binascii import a2b_base64
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from cryptography.x509.oid import NameOID
 
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds import pkcs10
-from apiserver_stub.kinds.certificate_request import REQUESTS, dated
+from apiserver_stub.kinds.certificate_request import dated
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
 from controller_manager.api.errors import forbidden
@@ -18,20 +18,18 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
 # Whether a user may do something (approve, sign) for the signer of that name.
-Allows = Callable[[User, str, str], bool]
+Allows = Callable[[User, str, str], Awaitable[bool]]
 
 
 class CertificateRequests:
-    """Steps of admission: `sender` among the first, `verdict` among the last."""
+    """Plugins of requests for certificates, one for each phase."""
 
     def __init__(self, allows: Allows) -> None:
         self._allows = allows
 
-    def sender(self, request: AdmissionRequest) -> None:
-        """Write down who asks, whatever the request itself says."""
-        if request.kind.storage != REQUESTS or request.operation != "create":
-            return
-        user, spec = request.user, dict(request.tree.get("spec") or {})
+    async def name_sender(self, attributes: Attributes) -> None:
+        """Write down who asks, whatever a new request itself says."""
+        user, spec = attributes.user, dict(attributes.tree.get("spec") or {})
         for name, value in (
             ("username", user.name),
             ("uid", user.uid),
@@ -39,30 +37,32 @@ class CertificateRequests:
             ("extra", {key: list(values) for key, values in user.extra.items()}),
         ):
             put_in(spec, (name,), value or None)
-        request.tree["spec"] = spec
+        attributes.tree["spec"] = spec
 
-    def verdict(self, request: AdmissionRequest) -> None:
-        """Hold approvers and signers to their signers, and date what they say. Raises `Forbidden`."""
-        old, part = request.old, request.subresource
-        if request.kind.storage != REQUESTS or old is None or part not in ("approval", "status"):
+    async def check_verdict(self, attributes: Attributes) -> None:
+        """Hold approvers and signers to their signers. Raises `Forbidden`."""
+        old, approves = attributes.old_object, attributes.subresource == "approval"
+        if not approves and not _signs(attributes.tree, old):
             return
         signer = get_in(old, ("spec", "signerName")) or ""
-        verb = "approve" if part == "approval" else "sign"
-        decides = part == "approval" or _signs(request.tree, old)
-        if decides and not self._may(request.user, verb, signer):
-            kind, why = request.kind, f"user not permitted to {verb} requests with signerName {signer!r}"
-            raise forbidden(kind.group, kind.plural, request.name, why)
-        conditions = get_in(request.tree, ("status", "conditions"))
+        verb = "approve" if approves else "sign"
+        if not await self._is_allowed(attributes.user, verb, signer):
+            kind, why = attributes.kind, f"user not permitted to {verb} requests with signerName {signer!r}"
+            raise forbidden(kind.group, kind.plural, attributes.name, why)
+
+    async def date_verdict(self, attributes: Attributes) -> None:
+        """Give conditions the times they lack, which are nobody's fields."""
+        conditions = get_in(attributes.object, ("status", "conditions"))
         if conditions:
-            known = get_in(old, ("status", "conditions")) or []
-            put_in(request.tree, ("status", "conditions"), dated(conditions, known, format_time(utc_now())))
+            known = get_in(attributes.old_object, ("status", "conditions")) or []
+            put_in(attributes.tree, ("status", "conditions"), dated(conditions, known, format_time(utc_now())))
 
-    def _may(self, user: User, verb: str, signer: str) -> bool:
+    async def _is_allowed(self, user: User, verb: str, signer: str) -> bool:
         domain = signer.partition("/")[0]
-        return self._allows(user, verb, signer) or self._allows(user, verb, f"{domain}/*")
+        return await self._allows(user, verb, signer) or await self._allows(user, verb, f"{domain}/*")
 
 
-def certificate_subject_restriction(request: AdmissionRequest) -> None:
+async def certificate_subject_restriction(attributes: Attributes) -> None:
     """Let nobody ask for the certificate of one who may do everything, nor a node for that of another node. Raises
     `Forbidden`.
 
@@ -71,18 +71,16 @@ def certificate_subject_restriction(request: AdmissionRequest) -> None:
     | API client              | anybody      | no organization `system:masters`  |
     | node client and serving | a node       | its own name                      |
 
-    One of the last steps, which see requests that keep all rules, and so can be read.
+    A validating plugin sees requests that keep all rules, and so can be read.
     """
-    if request.kind.storage != REQUESTS or request.operation != "create" or request.subresource:
-        return
-    spec = request.tree.get("spec") or {}
+    spec = attributes.tree.get("spec") or {}
     signer, why = spec.get("signerName"), ""
     if signer == API_CLIENT:
         why = _admin_problem(_subject(spec))
-    elif signer in (NODE_CLIENT, NODE_SERVING) and _is_node(request.user):
-        why = _node_problem(_subject(spec), request.user.name)
+    elif signer in (NODE_CLIENT, NODE_SERVING) and _is_node(attributes.user):
+        why = _node_problem(_subject(spec), attributes.user.name)
     if why:
-        raise forbidden(request.kind.group, request.kind.plural, request.name, why)
+        raise forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)
 
 
 def _admin_problem(subject: "_Subject") -> str:
@@ -112,5 +110,5 @@ def _subject(spec: Tree) -> _Subject:
     return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
 
 
-def _signs(new: Tree, old: Tree) -> bool:
+def _signs(new: Tree, old: Tree | None) -> bool:
     return any(get_in(new, path) != get_in(old, path) for path in (("status", "certificate"), ("status", "conditions")))

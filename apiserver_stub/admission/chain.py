@@ -1,19 +1,37 @@
-"""What admission is shown of a write, and the list of its steps."""
+"""Admission: what it is shown of a write (`Attributes`), and the plugins that are asked, in three phases.
 
-from collections.abc import Callable, Sequence
-from typing import Literal, NamedTuple
+| phase      | when                                        | what its plugins do                                     |
+|------------|---------------------------------------------|---------------------------------------------------------|
+| mutating   | once defaults are filled in                 | change the object, or refuse it                         |
+| validating | once the object keeps the rules of its kind | refuse it, as it will be written                        |
+| allocation | last, directly before the commit            | give the object what there is one of: addresses, ports  |
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds.resource_info import ResourceInfo
 
-Operation = Literal["create", "update", "delete"]
+Operation = Literal["create", "update", "delete", "connect"]
+
+ALL = "*"
+"""Stands for all resources, or for all subresources and the object itself."""
+_MOST_REMEMBERED = 4096  # choices of plugins
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
-class AdmissionRequest(Struct, frozen=True):
-    """A write about to happen: `tree` is the object as it would be (a step may change it in place; of a delete the
-    object as it is), `old` what it replaces. `name` is empty while a name has yet to be generated.
+class Attributes(Struct, frozen=True):
+    """A request about to be carried out, as admission sees it.
+
+    `object` is what is to be: the object itself, which mutating plugins change in place; for a subresource that takes
+    another kind that one (`Scale`, `Binding`, `Eviction`, `TokenRequest`); for `connect` the options of the connection,
+    if any; None for a delete. `old_object` is what an update replaces or a delete removes. `name` is empty while a name
+    has yet to be generated, and the `options` are those of the caller (query parameters or `DeleteOptions`).
     """
 
     operation: Operation
@@ -21,54 +39,77 @@ class AdmissionRequest(Struct, frozen=True):
     namespace: str
     name: str
     subresource: str
-    tree: Tree
-    old: Tree | None
+    object: Tree | None
+    old_object: Tree | None
     user: User
-    dry_run: bool
+    dry_run: bool = False
+    options: Mapping[str, Any] = _NO_OPTIONS
+
+    @property
+    def tree(self) -> Tree:
+        """The object of an operation that has one."""
+        assert self.object is not None
+        return self.object
 
 
-Step = Callable[[AdmissionRequest], None]
+Plugin = Callable[[Attributes], Awaitable[None]]
+"""Looks at a request, and raises the refusal of one that it does not admit."""
 
 
-class Only(NamedTuple):
-    """A step that is shown writes of these resources only, named as in the store (`ResourceInfo.storage`)."""
+class Rule(NamedTuple):
+    """A plugin and what it is asked about: operations, resources named as in the store (`ResourceInfo.storage`), and
+    subresources, of which the empty name is the object itself.
+    """
 
-    step: Step
-    resources: tuple[str, ...]
+    plugin: Plugin
+    operations: tuple[Operation, ...]
+    resources: tuple[str, ...] = (ALL,)
+    subresources: tuple[str, ...] = ("",)
+
+    def covers(self, resource: str, subresource: str, operation: Operation) -> bool:
+        """Whether the plugin is asked about this."""
+        return (
+            operation in self.operations
+            and (self.resources == (ALL,) or resource in self.resources)
+            and (self.subresources == (ALL,) or subresource in self.subresources)
+        )
 
 
-Steps = Sequence[Step | Only]
+Rules = Sequence[Rule]
 
 
 class Admission:
-    """The steps in their order; each raises the refusal of what it does not admit. The first may change the object;
-    the `last` see it as it will be stored, once all its rules hold, and give it what only the cluster can: addresses,
-    shares of a budget.
+    """The plugins of each phase, asked in the order of their rules; each raises the refusal of what it does not
+    admit.
     """
 
-    def __init__(self, steps: Steps = (), last: Steps = ()) -> None:
-        self._steps = tuple(steps)
-        self._last = tuple(last)
-        self._chosen: dict[str, tuple[tuple[Step, ...], tuple[Step, ...]]] = {}
+    def __init__(self, mutating: Rules = (), validating: Rules = (), allocation: Rules = ()) -> None:
+        self._mutating = _Phase(mutating)
+        self._validating = _Phase(validating)
+        self._allocation = _Phase(allocation)
 
-    def admit(self, request: AdmissionRequest) -> None:
-        """Show the write to the steps, before it is prepared and validated."""
-        for step in self._of(request.kind)[0]:
-            step(request)
+    async def mutate(self, attributes: Attributes) -> None:
+        """Have the object changed; it may not keep the rules of its kind yet."""
+        for plugin in self._mutating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
+            await plugin(attributes)
 
-    def allocate(self, request: AdmissionRequest) -> None:
-        """Show the write to the last steps, directly before it is committed."""
-        for step in self._of(request.kind)[1]:
-            step(request)
+    async def validate(self, attributes: Attributes) -> None:
+        """Have the object judged as it is to be."""
+        for plugin in self._validating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
+            await plugin(attributes)
 
-    def _of(self, kind: ResourceInfo) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
-        """The first and the last steps for writes of a kind."""
-        found = self._chosen.get(kind.storage)
-        if found is None:
-            found = self._chosen[kind.storage] = _of(self._steps, kind.storage), _of(self._last, kind.storage)
-        return found
+    async def allocate(self, attributes: Attributes) -> None:
+        """Have the object given what only one may have; it holds for a commit that follows at once."""
+        for plugin in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
+            await plugin(attributes)
 
 
-def _of(steps: Steps, resource: str) -> tuple[Step, ...]:
-    rows = (step if isinstance(step, Only) else Only(step, (resource,)) for step in steps)
-    return tuple(row.step for row in rows if resource in row.resources)
+class _Phase:
+    """The rules of a phase; which of them concern a request is found out once for all requests like it."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = tuple(rules)
+        self.chosen = lru_cache(_MOST_REMEMBERED)(self._choose)
+
+    def _choose(self, resource: str, subresource: str, operation: Operation) -> tuple[Plugin, ...]:
+        return tuple(rule.plugin for rule in self._rules if rule.covers(resource, subresource, operation))

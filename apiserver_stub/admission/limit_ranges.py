@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.pod_resources import total
 from apiserver_stub.kinds.trees import get_in, put_in
@@ -17,7 +17,7 @@ from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.quantity import Quantity, parse
 
-_PODS, _CLAIMS, _RANGES = "pods", "persistentvolumeclaims", "limitranges"
+_RANGES = "limitranges"
 _TOLD = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/limit-ranger")
 _SORTS = (("containers", "container"), ("initContainers", "init container"))
 _DEFAULTS = (("requests", "defaultRequest", "request"), ("limits", "default", "limit"))
@@ -26,41 +26,29 @@ Amounts = Mapping[str, str]
 
 
 class LimitRanges:
-    """Steps of admission, `fill` and then `check`: what is refused must not have been charged to a quota. They read the
-    store.
-    """
+    """Plugin of new pods, of pods that are resized, and of claims; reads ranges from the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def fill(self, request: AdmissionRequest) -> None:
-        """Give the containers of a new pod, or of one that is resized, what they do not say themselves."""
-        if request.kind.storage != _PODS or not self._store.count(_RANGES) or not _concerned(request):
-            return
-        for limits in self._of(request.namespace):
-            fill(request.tree, limits)
+    async def admit(self, attributes: Attributes) -> None:
+        """Give the containers of a pod what they do not say themselves."""
+        for limits in self._of(attributes):
+            fill(attributes.tree, limits)
 
-    def check(self, request: AdmissionRequest) -> None:
+    async def validate(self, attributes: Attributes) -> None:
         """Raises `Forbidden` for what exceeds the limits."""
-        if not self._store.count(_RANGES) or not _concerned(request):
-            return
-        found = [why for limits in self._of(request.namespace) for why in exceeded(request.tree, limits)]
+        found = [why for limits in self._of(attributes) for why in exceeded(attributes.tree, limits)]
         if found:
-            kind, why = request.kind, found[0] if len(found) == 1 else f"[{', '.join(found)}]"
-            raise forbidden(kind.group, kind.plural, request.name, why)
+            kind, why = attributes.kind, found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+            raise forbidden(kind.group, kind.plural, attributes.name, why)
 
-    def _of(self, namespace: str) -> Iterator[Sequence[Tree]]:
-        for row in self._store.snapshot(_RANGES).items(prefix=f"{namespace}/"):
+    def _of(self, attributes: Attributes) -> Iterator[Sequence[Tree]]:
+        """The limits of each range that concerns an object; what is going is let go."""
+        if not self._store.count(_RANGES) or get_in(attributes.old_object, ("metadata", "deletionTimestamp")):
+            return
+        for row in self._store.snapshot(_RANGES).items(prefix=f"{attributes.namespace}/"):
             yield orjson.loads(row.data).get("spec", {}).get("limits") or ()
-
-
-def _concerned(request: AdmissionRequest) -> bool:
-    """Resources of a pod are settled when it is created, those of a claim may grow; what is going is let go."""
-    if get_in(request.old, ("metadata", "deletionTimestamp")) or request.operation == "delete":
-        return False
-    if request.kind.storage == _PODS:
-        return request.subresource == ("resize" if request.operation == "update" else "")
-    return request.kind.storage == _CLAIMS and not request.subresource
 
 
 def fill(pod: Tree, limits: Sequence[Tree]) -> None:

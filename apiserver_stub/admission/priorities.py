@@ -15,14 +15,13 @@ from typing import Any
 
 import msgspec
 
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.store.store import Store
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.model import Model, ObjectMeta
 from controller_manager.api.platform import GROUP_DOMAIN
 
-_PODS = "pods"
 _CLASSES = f"priorityclasses.scheduling.{GROUP_DOMAIN}"
 _FIELDS = ("priority", "preemptionPolicy")
 
@@ -57,46 +56,41 @@ def prioritized(spec: Tree, of: PriorityClass) -> Tree:
 
 
 class Priorities:
-    """A step of admission; reads classes from the store."""
+    """Plugin of pods (mutating) and of priority classes (validating); reads classes from the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._default: tuple[int, PriorityClass | None] = (-1, None)
 
-    def __call__(self, request: AdmissionRequest) -> None:
-        """Raises `Forbidden`."""
-        if request.subresource or request.operation == "delete":
-            return
-        if request.kind.storage == _CLASSES:
-            self._check_default(request)
-        elif request.kind.storage == _PODS:
-            self._prioritize(request)
-
-    def _prioritize(self, request: AdmissionRequest) -> None:
-        spec = dict(request.tree.get("spec") or {})
-        before = (request.old or {}).get("spec") or {}
-        if request.operation == "update":
+    async def admit(self, attributes: Attributes) -> None:
+        """Give a pod its priority. Raises `Forbidden`."""
+        pod = attributes.tree
+        spec = dict(pod.get("spec") or {})
+        before = (attributes.old_object or {}).get("spec") or {}
+        if attributes.operation == "update":
             kept = {name: before[name] for name in _FIELDS if name in before and spec.get(name) is None}
         else:
-            kept = self._given(request, spec)
-        request.tree["spec"] = {**spec, **kept}
+            kept = self._given(attributes, spec)
+        pod["spec"] = {**spec, **kept}
 
-    def _given(self, request: AdmissionRequest, spec: Tree) -> Tree:
+    async def validate(self, attributes: Attributes) -> None:
+        """Raises `Forbidden` for a second class that is the default."""
+        if not attributes.tree.get("globalDefault"):
+            return
+        default = self._usual()
+        if default is not None and (attributes.operation == "create" or default.metadata.name != attributes.name):
+            why = f"the PriorityClass {default.metadata.name} is the default already, and one may be"
+            raise _refused(attributes, why)
+
+    def _given(self, attributes: Attributes, spec: Tree) -> Tree:
         name = spec.get("priorityClassName")
         found = self._named(name) if name else self._usual() or _UNSAID
         if found is None:
-            raise _refused(request, f"there is no PriorityClass {name}")
+            raise _refused(attributes, f"there is no PriorityClass {name}")
         try:
             return prioritized(spec, found)
         except ValueError as error:
-            raise _refused(request, str(error)) from None
-
-    def _check_default(self, request: AdmissionRequest) -> None:
-        if not request.tree.get("globalDefault"):
-            return
-        default = self._usual()
-        if default is not None and (request.operation == "create" or default.metadata.name != request.name):
-            raise _refused(request, f"the PriorityClass {default.metadata.name} is the default already, and one may be")
+            raise _refused(attributes, str(error)) from None
 
     def _named(self, name: str) -> PriorityClass | None:
         row = self._store.get(_CLASSES, name)
@@ -112,5 +106,5 @@ class Priorities:
         return self._default[1]
 
 
-def _refused(request: AdmissionRequest, why: str) -> ApiError:
-    return forbidden(request.kind.group, request.kind.plural, request.name, why)
+def _refused(attributes: Attributes, why: str) -> ApiError:
+    return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)

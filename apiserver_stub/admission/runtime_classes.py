@@ -9,7 +9,7 @@
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.store.store import Store
@@ -17,31 +17,29 @@ from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.quantity import parse
 
-_PODS = "pods"
 _CLASSES = f"runtimeclasses.node.{GROUP_DOMAIN}"
 
 
 class RuntimeClasses:
-    """A step of admission; reads classes from the store."""
+    """A mutating plugin that reads classes from the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __call__(self, request: AdmissionRequest) -> None:
-        """Raises `Forbidden`."""
-        if request.kind.storage != _PODS or request.subresource or request.operation != "create":
-            return
-        spec = request.tree.get("spec") or {}
+    async def admit(self, attributes: Attributes) -> None:
+        """Give a new pod what its class says. Raises `Forbidden`."""
+        pod = attributes.tree
+        spec = pod.get("spec") or {}
         name = spec.get("runtimeClassName")
         if not name and "overhead" not in spec:
             return
         row = self._store.get(_CLASSES, name) if name else None
         if name and row is None:
-            raise _refused(request, f"there is no RuntimeClass {name}")
+            raise _refused(attributes, f"there is no RuntimeClass {name}")
         try:
-            request.tree["spec"] = with_class(spec, orjson.loads(row.data) if row else {})
+            pod["spec"] = with_class(spec, orjson.loads(row.data) if row else {})
         except ValueError as error:
-            raise _refused(request, str(error)) from None
+            raise _refused(attributes, str(error)) from None
 
 
 def with_class(spec: Tree, of: Tree) -> Tree:
@@ -64,5 +62,5 @@ def _amounts(overhead: Tree) -> Tree:
     return {name: parse(text).number for name, text in overhead.items()}
 
 
-def _refused(request: AdmissionRequest, why: str) -> ApiError:
-    return forbidden(request.kind.group, request.kind.plural, request.name, why)
+def _refused(attributes: Attributes, why: str) -> ApiError:
+    return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)

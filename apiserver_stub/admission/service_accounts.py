@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.store.store import Store
@@ -24,7 +24,7 @@ from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base.random import random_source
 
-_PODS, _ACCOUNTS, _DEFAULT = "pods", "serviceaccounts", "default"
+_ACCOUNTS, _DEFAULT = "serviceaccounts", "default"
 _MIRROR = ("metadata", "annotations", f"{PLATFORM_DOMAIN}/config.mirror")
 _PREFIX = "kube-api-access-"
 _PATH = f"/var/run/secrets/{PLATFORM_DOMAIN}/serviceaccount"
@@ -33,28 +33,27 @@ _CONTAINERS = ("initContainers", "containers")
 
 
 class PodAccounts:
-    """A step of admission; reads accounts from the store."""
+    """A mutating plugin that reads accounts from the store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def __call__(self, request: AdmissionRequest) -> None:
-        """Raises `Forbidden`."""
-        if request.kind.storage != _PODS or request.subresource or request.operation != "create":
-            return
-        spec = request.tree.get("spec") or {}
+    async def admit(self, attributes: Attributes) -> None:
+        """Give a new pod its account. Raises `Forbidden`."""
+        pod, namespace = attributes.tree, attributes.namespace
+        spec = pod.get("spec") or {}
         named = spec.get("serviceAccountName") or ""
-        if get_in(request.tree, _MIRROR) is not None:
+        if get_in(pod, _MIRROR) is not None:
             if named:
-                raise _refused(request, "a mirror pod may not name a service account")
+                raise _refused(attributes, "a mirror pod may not name a service account")
             return
-        row = self._store.get(_ACCOUNTS, f"{request.namespace}/{named or _DEFAULT}")
+        row = self._store.get(_ACCOUNTS, f"{namespace}/{named or _DEFAULT}")
         if row is not None:
-            request.tree["spec"] = with_account(spec, orjson.loads(row.data), random_source().suffix())
+            pod["spec"] = with_account(spec, orjson.loads(row.data), random_source().suffix())
         elif named not in ("", _DEFAULT):
-            raise _refused(request, f"there is no service account {request.namespace}/{named}")
+            raise _refused(attributes, f"there is no service account {namespace}/{named}")
         else:
-            request.tree["spec"] = {**spec, **_named(_DEFAULT)}
+            pod["spec"] = {**spec, **_named(_DEFAULT)}
 
 
 def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
@@ -115,5 +114,5 @@ def _token() -> dict[str, Any]:
     }
 
 
-def _refused(request: AdmissionRequest, why: str) -> ApiError:
-    return forbidden(request.kind.group, request.kind.plural, request.name, why)
+def _refused(attributes: Attributes, why: str) -> ApiError:
+    return forbidden(attributes.kind.group, attributes.kind.plural, attributes.name, why)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.admission.allocator import Allocator, Item
-from apiserver_stub.admission.chain import AdmissionRequest
+from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.families import choose, family, wrong
 from apiserver_stub.admission.ranges import addresses, ports
 from apiserver_stub.admission.service_ranges import ServiceRanges
@@ -56,7 +56,7 @@ class _Service(Model):
 
 
 class ServiceAddresses:
-    """A last step of admission. What is taken is read from the store once and followed from there on."""
+    """A plugin of the allocation phase. What is taken is read from the store once and followed from there on."""
 
     def __init__(self, store: Store, networks: Sequence[Network], node_ports: range) -> None:
         kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
@@ -66,18 +66,16 @@ class ServiceAddresses:
         self._allotment = ServiceAllocation(self._ranges.by_family, node_ports, self._ledger)
         self._follows = False
 
-    def __call__(self, request: AdmissionRequest) -> None:
+    async def allocate(self, attributes: Attributes) -> None:
         """Raises `Invalid` for what can't be had, and `InternalError` when nothing is left to give."""
-        if request.kind.storage != _SERVICES or request.operation == "delete" or request.subresource:
-            return
         self._follow()
-        key, tree, old = f"{request.namespace}/{request.name}", request.tree, request.old or {}
+        key, tree, old = f"{attributes.namespace}/{attributes.name}", attributes.tree, attributes.old_object or {}
         spec = dict(tree.get("spec") or {})
         problems = self._allotment.allot(spec, old.get("spec") or {}, key)
         if problems:
-            raise invalid(request.kind.group, request.kind.kind, request.name, problems)
+            raise invalid(attributes.kind.group, attributes.kind.kind, attributes.name, problems)
         tree["spec"] = spec
-        if not request.dry_run:
+        if not attributes.dry_run:
             self._ledger.reserve(key, _held_by(msgspec.convert(tree, _Service)))
 
     def _follow(self) -> None:

@@ -15,11 +15,10 @@ from apiserver_stub.patch.managed_fields import Entries
 from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.store.write import Write
-from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.decode import Warnings, read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now, put_managed_fields
 from apiserver_stub.verbs.request_options import check_write
-from apiserver_stub.verbs.scope import RequestScope, about
+from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
 from controller_manager.base.random import random_source
@@ -59,16 +58,16 @@ async def insert(
     await scope.store.turn(kind.storage, key, *above)
     time = now()
     await run(partial(_begin, scope, call, tree, owners, time))
-    request = about(call, "create", tree, None)
-    scope.admission.admit(request)
+    attributes = attributes_of(call, "create", tree, None)
+    await scope.admission.mutate(attributes)
     warnings = (*warnings, *await run(partial(_complete, kind, tree, time)))
     if scope.store.get(kind.storage, key) is None:
-        await charge(scope, call, request)
+        await scope.admission.validate(attributes)
     await scope.store.turn(kind.storage, key, *above)  # from here to the commit nothing else happens, or even longer
     if (taken := scope.store.get(kind.storage, key)) is not None:
         raise _taken(kind, name, taken)
-    scope.admission.allocate(request)
-    if request.dry_run:
+    await scope.admission.allocate(attributes)
+    if attributes.dry_run:
         return Reply(Item(await run(partial(encode, in_order(tree)))), 201, warnings)
     try:
         row = await scope.store.commit(Write(kind.storage, key, 0, for_storage(kind, tree)))

@@ -1,7 +1,5 @@
 """An object removed, or marked to be once its finalizers and its grace allow (API concepts, States and transitions)."""
 
-from functools import partial
-
 from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.verbs.delete_corrupt import remove_unread
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
@@ -36,11 +34,11 @@ async def remove(scope: RequestScope, call: APIRequest, options: DeleteOptions) 
         tree, old = await fresh.run(fresh.twice)
         if options.preconditions is not None:
             _check(call, old["metadata"], options.preconditions)
-        scope.admit(call, "delete", old, None)
+        await scope.admit(call, "delete", old=old)
         removes = begin_deletion(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
         if not removes and await fresh.run(lambda: tree == old):
             return None
-        return Write(tree, removes, partial(scope.allocate, call, "delete", tree, old))
+        return Write(tree, removes)
 
     return await guaranteed_update(scope, call, decide)
 

@@ -29,7 +29,7 @@ async def remove_unread(scope: RequestScope, call: APIRequest) -> None:
             )
             raise invalid(kind.group, kind.plural, call.name, [cause])
         remains = _remains(call, row)
-        scope.admit(call, "delete", remains, None)
+        await scope.admit(call, "delete", old=remains)
         try:
             data = for_storage(kind, remains)
             await scope.store.commit(Write(kind.storage, key, row.revision, data, deleted=True))

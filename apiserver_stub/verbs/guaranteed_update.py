@@ -23,7 +23,7 @@ class Write(Struct, frozen=True):
 
     tree: Tree
     removes: bool = False
-    allocate: Callable[[], None] = lambda: None
+    allocate: Callable[[], Awaitable[None]] | None = None
 
 
 class UpdateOutcome(Struct, frozen=True):
@@ -75,7 +75,8 @@ async def guaranteed_update(scope: RequestScope, call: APIRequest, decide: Decid
         await scope.store.turn(kind.storage, key)
         if scope.store.get(kind.storage, key) is not row:
             continue
-        write.allocate()
+        if write.allocate is not None:
+            await write.allocate()
         if dry:
             return UpdateOutcome(await run(partial(encode, in_order(write.tree))), write.removes)
         before = row.data

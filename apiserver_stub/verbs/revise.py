@@ -7,12 +7,11 @@ from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
-from apiserver_stub.verbs.charge import charge
 from apiserver_stub.verbs.create import check_namespace
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.field_management import ManageFields, manage_changed_fields
 from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
-from apiserver_stub.verbs.scope import RequestScope, about
+from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import mismatch, stale
 from controller_manager.api.errors import Cause, invalid
 
@@ -56,12 +55,12 @@ class Revision:
         """The state to write, or None when nothing changes."""
         call, scope = self._call, self._scope
         new, old = await fresh.run(partial(self._edited, fresh))
-        request = about(call, "update", new, old)
-        scope.admission.admit(request)
+        attributes = attributes_of(call, "update", new, old)
+        await scope.admission.mutate(attributes)
         if not await fresh.run(partial(self._completed, new, old)):
             return None
-        await charge(scope, call, request)
-        return Write(new, self._ends(new, old), partial(scope.admission.allocate, request))
+        await scope.admission.validate(attributes)
+        return Write(new, self._ends(new, old), partial(scope.admission.allocate, attributes))
 
     def _edited(self, fresh: Fresh) -> tuple[Tree, Tree]:
         """The new state as admission sees it, and the old one."""

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from apiserver_stub.admission.chain import Admission, AdmissionRequest, Operation
+from apiserver_stub.admission.chain import Admission, Attributes, Operation
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import Kinds
@@ -60,9 +60,13 @@ class RequestScope:
         """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
         return run_of(self.offload, request, data)
 
-    def admit(self, call: APIRequest, operation: Operation, tree: Tree, old: Tree | None) -> None:
-        """Show a write to admission, which may change `tree` or raise a refusal."""
-        self.admission.admit(about(call, operation, tree, old))
+    async def admit(
+        self, request: APIRequest, operation: Operation, tree: Tree | None = None, old: Tree | None = None
+    ) -> None:
+        """Show a request that writes no object to admission, which may change `tree` or raise a refusal."""
+        attributes = attributes_of(request, operation, tree, old)
+        await self.admission.mutate(attributes)
+        await self.admission.validate(attributes)
 
     async def committed(self, storage: str, before: bytes | None, after: bytes | None) -> None:
         """Tell who follows a resource of a write, before its caller is answered; a state that is none is None."""
@@ -70,13 +74,19 @@ class RequestScope:
         if follow is not None:
             await follow(before, after)
 
-    def allocate(self, call: APIRequest, operation: Operation, tree: Tree, old: Tree | None) -> None:
-        """Show a write that keeps all rules to the last steps of admission, directly before the commit."""
-        self.admission.allocate(about(call, operation, tree, old))
 
-
-def about(call: APIRequest, operation: Operation, tree: Tree, old: Tree | None) -> AdmissionRequest:
-    """A write of a call as admission sees it."""
-    name = call.name or tree["metadata"].get("name", "")
-    dry = is_dry_run(call.query)
-    return AdmissionRequest(operation, call.kind, call.namespace, name, call.part, tree, old, call.user, dry)
+def attributes_of(request: APIRequest, operation: Operation, tree: Tree | None, old: Tree | None) -> Attributes:
+    """A request as admission sees it."""
+    name = request.name or (tree["metadata"].get("name", "") if tree else "")
+    return Attributes(
+        operation,
+        request.kind,
+        request.namespace,
+        name,
+        request.part,
+        tree,
+        old,
+        request.user,
+        is_dry_run(request.query),
+        request.query,
+    )

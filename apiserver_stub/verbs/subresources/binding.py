@@ -22,6 +22,7 @@ async def bind(scope: RequestScope, call: APIRequest) -> Reply:
     part = call.subresource
     assert part is not None
     binding, warnings = await read_body(scope, call)
+    await scope.admit(call, "create", binding)
     problems = list(check_binding(binding))
     if problems:
         raise invalid(part.group, part.kind, call.name, problems)
@@ -29,9 +30,8 @@ async def bind(scope: RequestScope, call: APIRequest) -> Reply:
     async def decide(fresh: Fresh) -> Write:
         tree, old = await fresh.run(fresh.twice)
         _check(call, old, binding["metadata"])
-        scope.admit(call, "update", tree, old)
         bind_pod(tree, binding, format_time(utc_now()))
-        return Write(tree, allocate=partial(scope.allocate, call, "update", tree, old))
+        return Write(tree)
 
     await guaranteed_update(scope, call, decide)
     return Reply(created(), 201, warnings)

@@ -60,7 +60,7 @@ class TokenRequests:
         account = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
         if account is None:
             raise object_not_found(call)
-        scope.admit(call, "create", tree, None)
+        await scope.admit(call, "create", tree)
         spec = read_spec(tree)
         causes = problems(spec)
         if causes:

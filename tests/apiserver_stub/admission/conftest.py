@@ -1,15 +1,37 @@
-"""What the tests of the last steps of admission share."""
+"""What the tests of admission share."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
+from apiserver_stub.admission import Admission, built_in
 from apiserver_stub.admission.allocator import Allocator
-from apiserver_stub.admission.services import ServiceAllocation
+from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]
+
+
+@pytest.fixture
+async def admission() -> AsyncIterator[Admission]:
+    """All plugins, on a store with the namespace `default`."""
+
+    async def allows(*_: Any) -> bool:
+        return True
+
+    async def update(*_: Any) -> None:
+        raise AssertionError("there are no quotas")
+
+    store = Store(MemoryBackend())
+    await store.start()
+    await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
+    addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))
+    yield built_in(store, addresses, allows, update)
+    await store.close()
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.chain import AdmissionRequest
-from apiserver_stub.admission.node_taints import taint_new_node
+from apiserver_stub.admission import Admission, Attributes
 from apiserver_stub.call import User
 from apiserver_stub.kinds.registry import built_in
 
@@ -14,10 +13,16 @@ READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 OTHER = {"key": "example.org/gpu", "effect": "NoSchedule"}
 
 
-def admitted(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create", subresource: str = "") -> Any:
-    user = User(name="somebody")
-    taint_new_node(AdmissionRequest(operation, KINDS[kind], "", "n", subresource, tree, None, user, False))
-    return tree.get("spec", {}).get("taints")
+@pytest.fixture
+def admitted(admission: Admission) -> Any:
+    """What a write makes of the taints of an object."""
+
+    async def ask(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create", subresource: str = "") -> Any:
+        user = User(name="somebody")
+        await admission.mutate(Attributes(operation, KINDS[kind], "default", "n", subresource, tree, {}, user))
+        return tree.get("spec", {}).get("taints")
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -30,22 +35,22 @@ def admitted(tree: dict[str, Any], kind: str = "nodes", operation: Any = "create
         ([{**READY, "value": "x"}], []),
     ],
 )
-def test_a_new_node_is_tainted_once(own: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
-    assert admitted({"spec": {"taints": [*own]}}) == [*own, *added]
+async def test_a_new_node_is_tainted_once(admitted, own: list[dict[str, Any]], added: list[dict[str, Any]]) -> None:
+    assert await admitted({"spec": {"taints": [*own]}}) == [*own, *added]
 
 
-def test_a_node_may_say_nothing_of_itself_but_that_it_is_ready() -> None:
-    assert admitted({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == [READY]
+async def test_a_node_may_say_nothing_of_itself_but_that_it_is_ready(admitted) -> None:
+    assert await admitted({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}) == [READY]
 
 
-def test_a_spec_that_others_share_stays_as_it_is() -> None:
+async def test_a_spec_that_others_share_stays_as_it_is(admitted) -> None:
     shared: dict[str, Any] = {"providerID": "p"}
-    assert admitted({"spec": shared}) == [READY]
+    assert await admitted({"spec": shared}) == [READY]
     assert shared == {"providerID": "p"}
 
 
-def test_nothing_else_is_touched() -> None:
-    assert admitted({"spec": {}}, operation="update") is None
-    assert admitted({"spec": {}}, operation="delete") is None
-    assert admitted({"spec": {}}, subresource="status") is None
-    assert admitted({"spec": {}}, kind="pods") is None
+async def test_nothing_else_is_touched(admitted) -> None:
+    assert await admitted({"spec": {}}, operation="update") is None
+    assert await admitted({"spec": {}}, operation="delete") is None
+    assert await admitted({"spec": {}}, subresource="status") is None
+    assert await admitted({"spec": {}}, kind="pods") is None

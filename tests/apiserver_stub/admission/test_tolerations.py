@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import AdmissionRequest, default_toleration_seconds
+from apiserver_stub.admission import Admission, Attributes
 from apiserver_stub.call import User
 from apiserver_stub.kinds.registry import built_in
 
@@ -17,12 +17,16 @@ def given(sign: str) -> dict[str, Any]:
     return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
 
 
-def admitted(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
-    user = User(name="somebody")
-    default_toleration_seconds(
-        AdmissionRequest(operation, KINDS[kind], "default", "p", subresource, tree, None, user, False)
-    )
-    return tree.get("spec", {}).get("tolerations")
+@pytest.fixture
+def admitted(admission: Admission) -> Any:
+    """What a write makes of the tolerations of an object."""
+
+    async def ask(tree: dict[str, Any], kind: str = "pods", operation: Any = "create", subresource: str = "") -> Any:
+        user = User(name="somebody")
+        await admission.mutate(Attributes(operation, KINDS[kind], "default", "p", subresource, tree, {}, user))
+        return tree.get("spec", {}).get("tolerations")
+
+    return ask
 
 
 @pytest.mark.parametrize(
@@ -39,20 +43,20 @@ def admitted(tree: dict[str, Any], kind: str = "pods", operation: Any = "create"
         ([{"operator": "Exists", "effect": "NoSchedule"}], [READY, REACH]),
     ],
 )
-def test_a_pod_is_given_what_it_does_not_say_itself(own: Tolerations, added: list[str]) -> None:
+async def test_a_pod_is_given_what_it_does_not_say_itself(admitted, own: Tolerations, added: list[str]) -> None:
     expected = [*own, *map(given, added)]
     for operation in ("create", "update"):
-        assert admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
+        assert await admitted({"spec": {"tolerations": [*own]}}, operation=operation) == expected
 
 
-def test_a_spec_that_others_share_stays_as_it_is() -> None:
+async def test_a_spec_that_others_share_stays_as_it_is(admitted) -> None:
     shared: dict[str, Any] = {"nodeName": "n"}
     tree = {"spec": shared}
-    assert admitted(tree) == [given(READY), given(REACH)]
+    assert await admitted(tree) == [given(READY), given(REACH)]
     assert shared == {"nodeName": "n"}
 
 
-def test_nothing_else_is_touched() -> None:
-    assert admitted({"spec": {}}, kind="services") is None
-    assert admitted({"spec": {}}, operation="delete") is None
-    assert admitted({"spec": {}}, subresource="status") is None
+async def test_nothing_else_is_touched(admitted) -> None:
+    assert await admitted({"spec": {}}, kind="services") is None
+    assert await admitted({"spec": {}}, operation="delete") is None
+    assert await admitted({"spec": {}}, subresource="status") is None

@@ -8,15 +8,13 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import (
-    Admission,
-    CertificateRequests,
-    NamespaceLifecycle,
-    ServiceAddresses,
-    Step,
-)
+from apiserver_stub.admission import ALL, Admission, Rule
+from apiserver_stub.admission.certificates import CertificateRequests
+from apiserver_stub.admission.namespaces import NamespaceLifecycle
+from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.call import APIRequest, User
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
@@ -47,15 +45,29 @@ class Answer:
 class Api:
     """Asks the verbs directly; refusals are raised."""
 
-    def __init__(self, store: Store, kinds: Kinds, last: Sequence[Step]) -> None:
+    def __init__(self, store: Store, kinds: Kinds, allocation: Sequence[Rule]) -> None:
         self.store = store
         self.hub = Hub(store)
         self.kinds = kinds
         self.forms = ContentNegotiator()
         self.denied: list[tuple[str, str, str]] = []
-        requests = CertificateRequests(lambda user, *about: (user.name, *about) not in self.denied)
-        admission = Admission([NamespaceLifecycle(store.get), requests.sender], [requests.verdict, *last])
-        self.verbs = Verbs(RequestScope(store, self.hub, kinds, admission))
+        self.verbs = Verbs(RequestScope(store, self.hub, kinds, self._admission(allocation)))
+
+    def _admission(self, allocation: Sequence[Rule]) -> Admission:
+        namespaces, requests = NamespaceLifecycle(self.store.get), CertificateRequests(self._allows)
+        parts = ("approval", "status")
+        return Admission(
+            mutating=[
+                Rule(namespaces.check_protected, ("delete",), ("namespaces",)),
+                Rule(namespaces.check_alive, ("create",), (ALL,)),
+                Rule(requests.name_sender, ("create",), (REQUESTS,)),
+            ],
+            validating=[Rule(requests.check_verdict, ("update",), (REQUESTS,), parts)],
+            allocation=[Rule(requests.date_verdict, ("update",), (REQUESTS,), parts), *allocation],
+        )
+
+    async def _allows(self, user: User, *about: str) -> bool:
+        return (user.name, *about) not in self.denied
 
     def call(self, method: str, url: str, body: Any = None, headers: Mapping[str, str] | None = None) -> APIRequest:
         path, _, text = url.partition("?")
@@ -107,16 +119,22 @@ def kinds() -> Kinds:
 
 
 @pytest.fixture
-def last_steps() -> Callable[[Store], Sequence[Step]]:
-    """The last steps of admission on a store."""
-    return lambda store: [ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))]
+def allocation() -> Callable[[Store], Sequence[Rule]]:
+    """The last phase of admission on a store."""
+    return allocation_of([ip_network("10.0.0.0/24")], range(30000, 32768))
+
+
+def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[Store], Sequence[Rule]]:
+    """Addresses and ports for services, given on a store."""
+    both: Any = ("create", "update")
+    return lambda store: [Rule(ServiceAddresses(store, networks, ports).allocate, both, ("services",))]
 
 
 @pytest.fixture
-async def api(kinds: Kinds, last_steps: Callable[[Store], Sequence[Step]]) -> AsyncIterator[Api]:
+async def api(kinds: Kinds, allocation: Callable[[Store], Sequence[Rule]]) -> AsyncIterator[Api]:
     store = Store(MemoryBackend(), Retention(changes=200))
     await store.start()
-    api = Api(store, kinds, last_steps(store))
+    api = Api(store, kinds, allocation(store))
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     yield api
     api.hub.close()

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission import ServiceAddresses
 from apiserver_stub.store.backend import Done
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Record
@@ -18,6 +17,7 @@ from controller_manager.api import errors
 from controller_manager.api.core import SERVICES as KIND
 from controller_manager.base.tasks import all_of
 from controller_manager.testing import Cluster, builders
+from tests.apiserver_stub.verbs.conftest import allocation_of
 
 SERVICES = "/api/v1/namespaces/default/services"
 NETWORKS = [ip_network("10.0.0.0/28")]
@@ -37,8 +37,8 @@ def node_ports(found: dict[str, Any]) -> list[int | None]:
 
 
 @pytest.fixture
-def last_steps() -> Any:
-    return lambda store: [ServiceAddresses(store, NETWORKS, range(30000, 30004))]
+def allocation() -> Any:
+    return allocation_of(NETWORKS, range(30000, 30004))
 
 
 async def test_a_service_is_given_an_address(api) -> None:
@@ -229,11 +229,11 @@ class FailingBackend(MemoryBackend):
             super().append(records, done)
 
 
-async def test_a_group_of_writes_that_fails_gives_back_what_it_was_promised(api, last_steps) -> None:
+async def test_a_group_of_writes_that_fails_gives_back_what_it_was_promised(api, allocation) -> None:
     backend = FailingBackend()
     store = Store(backend)
     await store.start()
-    other = type(api)(store, api.kinds, last_steps(store))
+    other = type(api)(store, api.kinds, allocation(store))
     await other.post("/api/v1/namespaces", {"metadata": {"name": "default"}})
     backend.failing = True
 
