@@ -32,9 +32,8 @@ from controller_manager.component.pages import debugging_routes, metrics_handler
 from controller_manager.component.profiling import Profiling, ProfilingOptions
 from controller_manager.component.routes import Handler
 from controller_manager.controller import Context
-from controller_manager.controller.build import Controller
-from controller_manager.controller.metrics import ControllerMetrics
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.build import Controller, ControllerMetrics
+from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.leader import LeadershipLost, identity
 from controller_manager.options import Duration, Options, Parsed, flag, reported_version
 from controller_manager.serving.health import Health

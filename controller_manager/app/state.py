@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from controller_manager.cache import InformerState
-from controller_manager.controller.state import ControllerState
+from controller_manager.controller.lifecycle import ControllerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from controller_manager.cache import InformerState
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.work import LoopState
 
 # Seconds without a word from the server that are worth a look: watches send bookmarks every minute.

@@ -1,4 +1,4 @@
-"""Which objects an informer holds, and what it tells about one of them."""
+"""Which objects an informer holds, what it tells about one of them, and how fresh all of them are."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,3 +51,22 @@ class Change(Generic[T]):
 
 
 Subscriber = Callable[[Change[T]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class InformerState:
+    """One local copy: `age` is the seconds since anything was heard from the server, the counts are since the start.
+
+    `unreadable` names the objects that are left out because they do not fit their type, each with the reason.
+    """
+
+    selection: str
+    objects: int
+    synced: bool
+    age: float
+    revision: str
+    lists: int
+    watches: int
+    failures: int
+    last_error: str
+    unreadable: tuple[str, ...] = ()

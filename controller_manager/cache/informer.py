@@ -15,14 +15,11 @@ from controller_manager.base.log import Logger
 from controller_manager.base.metrics import Distribution
 from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
-from controller_manager.cache.change import Change, Selection, Subscriber
+from controller_manager.cache.change import Change, InformerState, Selection, Subscriber
 from controller_manager.cache.metrics import PROCESSING
 from controller_manager.cache.progress import Progress
 from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
-from controller_manager.cache.staged import Staged
-from controller_manager.cache.state import InformerState
-from controller_manager.cache.store import Index, Store
-from controller_manager.cache.unreadable import UnreadableObjects
+from controller_manager.cache.store import Index, Staged, Store, UnreadableObjects
 from controller_manager.client import Client, WatchEvent, Write
 
 T = TypeVar("T", bound=Object)

@@ -10,7 +10,7 @@ from controller_manager.api.model import BareObject, PartialObject
 from controller_manager.base.metrics import Distribution, Family, Labels, Shown
 from controller_manager.cache.change import Selection
 from controller_manager.cache.reflector import Reflector
-from controller_manager.cache.unreadable import UnreadableObjects
+from controller_manager.cache.store import UnreadableObjects
 
 # As client-go names them, and as there of informers that read whole objects. Events are taken in as they come, so none
 # ever waits.

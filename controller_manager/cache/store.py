@@ -1,10 +1,14 @@
-"""The objects of one collection by key, by namespace and by named indexes; it hands out the objects it was given."""
+"""The objects of one collection by key, namespace and named indexes; those of a state that is being read; and those
+that are left out because they do not fit their type.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, key_of
+from controller_manager.base.log import Logger
+from controller_manager.client import Listing, WatchEvent
 
 T = TypeVar("T", bound=Object)
 
@@ -104,3 +108,72 @@ class Store(Generic[T]):
             del entries[key]
             if not entries:
                 del self._by_value[name][value]
+
+
+class Staged(Generic[T]):
+    """A state that is being read, before it takes the place of the one that is known.
+
+    It has the objects that were read, and why others can't be: each key is in one of the two at most.
+    """
+
+    def __init__(self) -> None:
+        self.objects: Store[T] = Store()
+        self.unreadable: dict[Key, str] = {}
+
+    def page(self, page: Listing[T]) -> None:
+        """Take in a page of a list."""
+        for obj in page.items:
+            self.objects.put(obj)
+        self.unreadable.update((key_of(one.object), one.why) for one in page.unreadable)
+
+    def event(self, event: WatchEvent[T]) -> None:
+        """Take in an event of a streaming list."""
+        key = key_of(event.object)
+        if event.type == "DELETED" or event.unreadable:
+            self.objects.drop(key)
+        else:
+            self.objects.put(event.object)
+        if event.type != "DELETED" and event.unreadable:
+            self.unreadable[key] = event.unreadable
+        elif self.unreadable:
+            self.unreadable.pop(key, None)
+
+
+class UnreadableObjects:
+    """The objects that an informer leaves out: by key, why each can't be read, which is logged once.
+
+    Objects whose names can't be read either share the empty key.
+    """
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._why: dict[Key, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def sentences(self) -> tuple[str, ...]:
+        """Each object with the reason."""
+        return tuple(f"{_name(key)}: {why}" for key, why in self._why.items())
+
+    def add(self, key: Key, why: str) -> None:
+        """That object can't be read now."""
+        if key not in self._why:
+            self._log.warning("an object can't be read and is left out", object=_name(key), error=why)
+        self._why[key] = why
+
+    def discard(self, key: Key) -> None:
+        """That object can be read now, or is gone."""
+        if self._why.pop(key, None) is not None:
+            self._log.info("an object that could not be read is gone or can be read now", object=_name(key))
+
+    def replace(self, found: Mapping[Key, str]) -> None:
+        """These are all there are."""
+        for key in self._why.keys() - found.keys():
+            self.discard(key)
+        for key, why in found.items():
+            self.add(key, why)
+
+
+def _name(key: Key) -> str:
+    return str(key) or "without a readable name"

@@ -45,7 +45,6 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
-from controller_manager.controller.batches import Batched, slow_start
 from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref, recheck_owner
 from controller_manager.controller.spec import (
     Add,
@@ -59,7 +58,7 @@ from controller_manager.controller.spec import (
     Source,
     Watch,
 )
-from controller_manager.controller.writes import try_write, update_status
+from controller_manager.controller.writes import Batched, slow_start, try_write, update_status
 from controller_manager.options import Duration, Int32, Options, Quantity, StringList, StringMap, flag
 from controller_manager.work import Priority, Requeue, TerminalError
 

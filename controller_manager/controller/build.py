@@ -1,22 +1,32 @@
-"""A declared controller put together: its informers, its loop and its reconciler, kept running."""
+"""A declared controller put together: its informers, its loop and its reconciler, kept running and counted."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
 from controller_manager.base import clock
+from controller_manager.base.metrics import Family, Shown
 from controller_manager.base.tasks import Tasks, keep_running
-from controller_manager.client import Write
-from controller_manager.controller.consistency import OwnWrites, note_write, noting_writes, when_seen
-from controller_manager.controller.lifecycle import LONGEST_PAUSE, Lifecycle
+from controller_manager.controller.cache_barrier import CacheBarrier
+from controller_manager.controller.lifecycle import LONGEST_PAUSE, ControllerState, Lifecycle, Phase
 from controller_manager.controller.spec import Context, ControllerSpec, Mapped, Reconciler, Source
-from controller_manager.controller.state import ControllerState, Phase
 from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
 from controller_manager.work import ControlLoop, Requeue, WorkMetrics
+
+_RUNNING = Family(
+    "running_managed_controllers",
+    "1 while the controller runs in this process: the replica leads, and it is not waiting or crashed.",
+    "gauge",
+    ("manager", "name"),
+)
+_RESTARTS = Family("controller_restarts_total", "Crashes of the controller itself.", "counter", ("controller",))
 
 # Seconds that what runs has to finish in when a controller stops.
 _GRACE = 5.0
@@ -31,8 +41,8 @@ class Controller:
     def __init__(self, spec: ControllerSpec[Any], context: Context, options: Options, metrics: WorkMetrics) -> None:
         self.spec = spec
         unechoed = (watch.resource.name for watch in spec.watches if isinstance(watch, Mapped) and not watch.echoes)
-        self._echoes = OwnWrites(frozenset(unechoed))
-        self._context = replace(context, client=context.client.derive(on_write=self._note))
+        self._barrier = CacheBarrier(context.informers, unechoed)
+        self._context = replace(context, client=context.client.derive(on_write=self._barrier.note))
         self._options = options
         self._metrics = metrics
         self._watched = [context.informers.get(watch.resource, fields=watch.fields) for watch in spec.watches]
@@ -42,8 +52,6 @@ class Controller:
         self._loop: ControlLoop[Hashable] | None = None
         self._feed: EventHandler | None = None
         self._stop = asyncio.Event()
-        # What the last run of a key wrote, from the end of the run until its loop asks for it.
-        self._written: dict[Hashable, list[Write]] = {}
 
     async def run(self) -> None:
         """Work until `stop`. A crash ends this controller alone: after a pause it starts anew, with all objects."""
@@ -94,11 +102,11 @@ class Controller:
             self._metrics,
             self._context.log,
             workers=self.spec.workers(self._options),
-            cache_barrier=self._hold_back,
+            when_seen=self._barrier.when_seen,
             queue=self.spec.queue,
         )
         self._feed = feed = EventHandler(
-            self.spec.watches, self._context.informers, self._options, loop.add, self._echoes.is_one
+            self.spec.watches, self._context.informers, self._options, loop.add, self._barrier.is_echo
         )
         self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
@@ -109,11 +117,7 @@ class Controller:
                 await loop.run(grace=_GRACE)
         finally:
             self._loop = self._feed = None
-            self._written.clear()
-
-    def _note(self, write: Write) -> None:
-        note_write(write)
-        self._echoes.expect(write)
+            self._barrier.clear()
 
     def _add_indexes(self) -> None:
         for watch, informer in zip(self.spec.watches, self._watched, strict=True):
@@ -123,13 +127,24 @@ class Controller:
         feed = self._feed
         if feed is not None:
             feed.began(key)
-        with noting_writes() as writes:
+        with self._barrier.noting(key):
             try:
                 return await reconciler.reconcile(key)
             finally:
-                self._written[key] = list(writes.values())
                 if feed is not None:
                     feed.ended(key)
 
-    def _hold_back(self, key: Hashable, done: Callable[[], None]) -> None:
-        when_seen(self._context.informers, self._written.pop(key), done)
+
+class ControllerMetrics(Collector):
+    """Read from the controllers of the process `manager` at scrape time."""
+
+    def __init__(self, controllers: Sequence[Controller], manager: str) -> None:
+        self._controllers = controllers
+        self._manager = manager
+
+    def collect(self) -> Iterable[Metric]:
+        """One sample of each family per controller; called by the registry."""
+        states = [controller.state() for controller in self._controllers]
+        running = [((self._manager, one.name), float(one.phase is Phase.RUNNING)) for one in states]
+        restarts = [((one.name,), float(one.restarts)) for one in states]
+        return (Shown(_RUNNING, running), Shown(_RESTARTS, restarts))

@@ -1,4 +1,5 @@
-"""Writes of controllers: what a refusal means for the one who wrote, and status that is only sent if it is new.
+"""Writes of controllers: what a refusal means for the one who wrote, status that is only sent if it is new, and many
+writes of one reconcile, a few at first.
 
 refusal                                             meaning         then
 403 with the cause NamespaceTerminating, or         NAMESPACE_ENDS  nothing is left to do: what is written for
@@ -7,16 +8,22 @@ refusal                                             meaning         then
 any other                                           FAILED          told, and raised
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from controller_manager.api.errors import ApiError, Details
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Resource
-from controller_manager.client import Client
+from controller_manager.base.tasks import all_of
+from controller_manager.client import Client, TransportError
 
 T = TypeVar("T", bound=Object)
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+
+# Requests that are open at the same time at most.
+LARGEST_BATCH = 64
 
 _TERMINATING = "NamespaceTerminating"
 _NOTHING = Details()
@@ -63,3 +70,48 @@ async def update_status(client: Client, resource: Resource[T], before: T, after:
     if after == before:
         return before
     return await client.update(resource, after, subresource="status")
+
+
+class Batched(NamedTuple, Generic[R]):
+    """The results of what was done, in order, and the first error; what comes after its batch was not tried."""
+
+    done: list[R]
+    error: ApiError | TransportError | None
+
+
+def batch_sizes(count: int, largest: int = LARGEST_BATCH) -> Iterator[int]:
+    """1, 2, 4, … up to `largest`, which make `count` together."""
+    if largest < 1:
+        raise ValueError(f"the largest batch must hold at least one, not {largest}")
+    size = 1
+    while count > 0:
+        yield min(size, count)
+        count -= size
+        size = min(2 * size, largest)
+
+
+async def slow_start(
+    items: Sequence[I], act: Callable[[I], Awaitable[R]], *, largest: int = LARGEST_BATCH
+) -> Batched[R]:
+    """Await `act(item)` for all items, in batches that double, each after all of the one before has succeeded.
+
+    A batch with a failure is the last; all of it is waited for. An error that is not of the API or of the way to it
+    cancels the rest and is raised.
+    """
+
+    async def attempt(item: I) -> R | ApiError | TransportError:
+        try:
+            return await act(item)
+        except (ApiError, TransportError) as error:
+            return error
+
+    done: list[R] = []
+    begin = 0
+    for size in batch_sizes(len(items), largest):
+        outcomes = await all_of(*map(attempt, items[begin : begin + size]))
+        begin += size
+        failures = [one for one in outcomes if isinstance(one, ApiError | TransportError)]
+        done += [one for one in outcomes if not isinstance(one, ApiError | TransportError)]
+        if failures:
+            return Batched(done, failures[0])
+    return Batched(done, None)

@@ -5,20 +5,47 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from controller_manager.api import errors
 from controller_manager.api.coordination import LEASES, Lease
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
 from controller_manager.base import clock
+from controller_manager.base.metrics import Counters, Family, Gauges
 from controller_manager.base.random import random_source
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
 from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
-from controller_manager.leader.metrics import LeaderMetrics
 from controller_manager.leader.record import Record, held, read, released
 
 Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+_STATUS = Family(
+    "leader_election_master_status",
+    "1 while this process leads under that lease, 0 while it stands by.",
+    "gauge",
+    ("name",),
+)
+_SLOW = Family(
+    "leader_election_slowpath_total",
+    "Renewals of that lease by its holder that had to read it first.",
+    "counter",
+    ("name",),
+)
+
+
+class LeaderMetrics:
+    """The metrics of all elections that one process takes part in, by the name of the lease; one per process.
+
+    `slow` counts renewals for which the lease had to be read first.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.status = Gauges(_STATUS, registry)
+        self.slow = Counters(_SLOW, registry)
 
 
 class LeadershipLost(Exception):

@@ -22,7 +22,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.client.credentials import Obtain
-from controller_manager.controller.state import Phase
+from controller_manager.controller.lifecycle import Phase
 from controller_manager.testing import first_start
 from controller_manager.testing.blocking import LoopWatch
 from controller_manager.testing.faults import FaultyNetwork

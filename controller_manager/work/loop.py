@@ -38,10 +38,10 @@ class TerminalError(Exception):
 
 
 Handle = Callable[[K], Awaitable[Requeue | None]]
-# Called with a key after each run of it; calls its second argument once what the run did is known.
-CacheBarrier = Callable[[K, Callable[[], None]], None]
-# A key is held back for that knowledge at most so many seconds.
-LONGEST_SETTLE = 10.0
+# Called with a key after each run of it; calls its second argument once what the run wrote has been seen.
+WhenSeen = Callable[[K, Callable[[], None]], None]
+# A key is held back for that at most so many seconds.
+LONGEST_HOLD = 10.0
 # So many of the keys that are due later are told to people.
 _NEXT = 20
 # And so many of those that fail.
@@ -55,8 +55,8 @@ class ControlLoop(Generic[K]):
     normal and tried again; any other exception, which is logged, counted and tried again. Tries are spaced by the
     queue's limits.
 
-    With a `cache_barrier`, a key does not run again before what its last run did is known, or `LONGEST_SETTLE` has
-    passed; then it runs once more when that is known.
+    With `when_seen`, as a `CacheBarrier` has it, a key does not run again before what its last run wrote has been seen,
+    or `LONGEST_HOLD` has passed; then it runs once more when that has been seen.
     In metrics its queue is called `queue`, or as the loop.
     """
 
@@ -68,7 +68,7 @@ class ControlLoop(Generic[K]):
         log: Logger,
         *,
         workers: int = 1,
-        cache_barrier: CacheBarrier[K] | None = None,
+        when_seen: WhenSeen[K] | None = None,
         queue: str = "",
     ) -> None:
         self.name = name
@@ -76,12 +76,12 @@ class ControlLoop(Generic[K]):
         self.workers = workers
         self._handle = handle
         self._log = log
-        self._cache_barrier = cache_barrier
+        self._when_seen = when_seen
         self._queue: WorkQueue[K] = WorkQueue()
-        # A key that the queue calls running is in _running, and then, if need be, in _settling: with the entry of that
-        # run, and in _timers unless what it did was known at once.
+        # A key that the queue calls running is in _running, and then, if need be, in _held: with the entry of that
+        # run, and in _timers unless what it wrote was seen at once.
         self._running: dict[K, tuple[float, Entry[K]]] = {}
-        self._settling: dict[K, Entry[K]] = {}
+        self._held: dict[K, Entry[K]] = {}
         self._timers: dict[K, asyncio.TimerHandle] = {}
         # Set whenever the loop should look at the queue again.
         self._wake = asyncio.Event()
@@ -199,37 +199,37 @@ class ControlLoop(Generic[K]):
             self._took.observe(seconds)
             self._wake.set()
         self._conclude(entry, outcome)
-        if self._cache_barrier is None:
+        if self._when_seen is None:
             self._queue.done(entry.key)
         else:
-            self._wait_for(entry, self._cache_barrier)
+            self._hold_back(entry, self._when_seen)
 
-    def _wait_for(self, entry: Entry[K], cache_barrier: CacheBarrier[K]) -> None:
-        """Hold the key back until what its run did is known: mostly at once, since most runs do nothing."""
+    def _hold_back(self, entry: Entry[K], when_seen: WhenSeen[K]) -> None:
+        """Hold the key back until what its run wrote has been seen: mostly at once, since most runs write nothing."""
         key = entry.key
-        self._settling[key] = entry
-        cache_barrier(key, lambda: self._settled(entry))
-        if self._settling.get(key) is entry:
-            self._timers[key] = asyncio.get_running_loop().call_later(LONGEST_SETTLE, self._settle_late, entry)
+        self._held[key] = entry
+        when_seen(key, lambda: self._release(entry))
+        if self._held.get(key) is entry:
+            self._timers[key] = asyncio.get_running_loop().call_later(LONGEST_HOLD, self._release_unseen, entry)
 
-    def _settled(self, entry: Entry[K]) -> None:
+    def _release(self, entry: Entry[K]) -> None:
         key = entry.key
-        if self._settling.get(key) is not entry:
+        if self._held.get(key) is not entry:
             # It is late. What was done meanwhile rests on an older state, and no change may tell: what was written may
             # be gone by now, and never have been seen.
             self.add(key, "what was written came back late")
             return
-        del self._settling[key]
+        del self._held[key]
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
         self._queue.done(key)
         self._wake.set()
 
-    def _settle_late(self, entry: Entry[K]) -> None:
+    def _release_unseen(self, entry: Entry[K]) -> None:
         self._log.warning("what was written has not come back; going on without", key=str(entry.key))
         self._metrics.unsettled[self.name] += 1
-        self._settled(entry)
+        self._release(entry)
 
     async def _attempt(self, key: K) -> Requeue | Exception | None:
         try:

@@ -18,7 +18,6 @@ from enum import IntEnum
 from typing import Generic, TypeVar
 
 from controller_manager.base.bucket import TokenBucket
-from controller_manager.work.backoff import Exponential
 
 K = TypeVar("K", bound=Hashable)
 
@@ -28,6 +27,20 @@ NORMAL_IN_A_ROW = 16
 RETRY_RATE, RETRY_BURST = 10.0, 100
 # An entry remembers this many causes and counts the rest.
 CAUSES_KEPT = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """`first` seconds after the first failure, doubling with each one more, never above `longest`."""
+
+    first: float = 0.005
+    longest: float = 1000.0
+
+    def delay(self, failures: int) -> float:
+        """Seconds to wait after `failures` (one or more) failures in a row."""
+        if failures > 60:  # 2.0 ** failures would overflow long after the bound is reached
+            return self.longest
+        return min(self.first * 2.0 ** (failures - 1), self.longest)
 
 
 class Priority(IntEnum):

@@ -13,7 +13,7 @@ from controller_manager.app.state import LockState, ManagerState, standing_by
 from controller_manager.app.verdict import Severity, Verdict, controllers_judged, informers_judged
 from controller_manager.cache import InformerState
 from controller_manager.component.routes import Handler
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.work import LoopState
 from controller_manager.work.state import Due, Failing, Running
 

@@ -24,7 +24,7 @@ from controller_manager.app.pages.controllers import page
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, InProcessTransport
 from controller_manager.controller import Context, ControllerSpec, For, Requeue
-from controller_manager.controller.state import Phase
+from controller_manager.controller.lifecycle import Phase
 from controller_manager.options import Int32, Options, flag
 from controller_manager.serving.listening import CannotListen
 from controller_manager.testing import FaultyNetwork

@@ -6,7 +6,7 @@ import pytest
 
 from controller_manager.app.verdict import WELL, Severity, Verdict, of_controller, of_informer
 from controller_manager.cache import InformerState
-from controller_manager.controller.state import ControllerState, Phase
+from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.work import LoopState
 from controller_manager.work.state import Failing, Running
 

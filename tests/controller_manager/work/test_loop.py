@@ -108,7 +108,7 @@ async def test_a_key_whose_work_was_cancelled_from_within_comes_back() -> None:
 async def test_nothing_of_a_loop_happens_after_its_end() -> None:
     metrics = WorkMetrics(CollectorRegistry())
     bench = Bench()
-    bench.loop = ControlLoop("test", bench.handle, metrics, get_logger("test"), cache_barrier=lambda *_: None)
+    bench.loop = ControlLoop("test", bench.handle, metrics, get_logger("test"), when_seen=lambda *_: None)
     async with running(bench):
         bench.loop.add("a")
         await asyncio.sleep(1)
@@ -199,7 +199,7 @@ async def test_a_key_does_not_run_again_before_it_has_settled() -> None:
         handle,
         WorkMetrics(CollectorRegistry()),
         get_logger("test"),
-        cache_barrier=lambda key, done: held.append(done),
+        when_seen=lambda key, done: held.append(done),
     )
     async with Tasks() as tasks:
         tasks.start(loop.run(), name="loop")
@@ -222,7 +222,7 @@ async def test_what_does_not_settle_is_held_for_so_long_and_no_longer() -> None:
 
     registry = CollectorRegistry()
     loop: ControlLoop[str] = ControlLoop(
-        "test", handle, WorkMetrics(registry), get_logger("test"), cache_barrier=lambda key, done: held.append(done)
+        "test", handle, WorkMetrics(registry), get_logger("test"), when_seen=lambda key, done: held.append(done)
     )
     async with Tasks() as tasks:
         tasks.start(loop.run(), name="loop")
@@ -249,7 +249,7 @@ async def test_what_settles_late_is_looked_at_once_more() -> None:
         runs.append(asyncio.get_running_loop().time())
 
     loop: ControlLoop[str] = ControlLoop(
-        "test", handle, WorkMetrics(None), get_logger("test"), cache_barrier=lambda key, done: held.append(done)
+        "test", handle, WorkMetrics(None), get_logger("test"), when_seen=lambda key, done: held.append(done)
     )
     async with Tasks() as tasks:
         tasks.start(loop.run(), name="loop")

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from controller_manager.base.bucket import TokenBucket
-from controller_manager.work.backoff import Exponential
-from controller_manager.work.queue import CAUSES_KEPT, NORMAL_IN_A_ROW, Priority, WorkQueue
+from controller_manager.work.queue import CAUSES_KEPT, NORMAL_IN_A_ROW, Exponential, Priority, WorkQueue
 
 
 def taken(queue: WorkQueue[str], now: float = 0.0) -> list[str]:
@@ -236,3 +235,10 @@ class QueueMachine(RuleBasedStateMachine):
 
 QueueMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestQueueMachine = QueueMachine.TestCase
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(1, 0.005), (2, 0.01), (5, 0.08), (18, 655.36), (19, 1000), (10_000, 1000)]
+)
+def test_the_backoff_doubles_up_to_the_bound(failures: int, seconds: float) -> None:
+    assert Exponential().delay(failures) == pytest.approx(seconds)

@@ -1,7 +1,7 @@
 """What a reconcile wrote, and when all of it is seen."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,15 +10,16 @@ import pytest
 from controller_manager.api.core import ENDPOINTS, PODS, SERVICES, Pod
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key
+from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.cache import Change, Informers
-from controller_manager.client import Write
-from controller_manager.controller.consistency import OwnWrites, note_write, noting_writes, when_seen
+from controller_manager.client import Client, InProcessTransport, Write
+from controller_manager.controller.cache_barrier import CacheBarrier
 from controller_manager.controller.spec import For, Mapped
 from controller_manager.controller.watches import EventHandler
 from controller_manager.options import Options
-from controller_manager.work.loop import LONGEST_SETTLE
+from controller_manager.work.loop import LONGEST_HOLD
 
 pytestmark = pytest.mark.virtual
 
@@ -35,25 +36,44 @@ async def synced(api: Any) -> AsyncIterator[Informers]:
         yield informers
 
 
+def nothing_cached() -> Informers:
+    return Informers(Client(InProcessTransport(unanswered)), Runtime("test"))
+
+
+async def unanswered(request: Request) -> Response:
+    raise AssertionError(f"nothing should be asked: {request.path}")
+
+
+def when_seen(informers: Informers, writes: list[Write], call: Callable[[], None]) -> None:
+    """Have a run make these writes, and `call` be called once they have been seen."""
+    barrier = CacheBarrier(informers)
+    with barrier.noting("run"):
+        for write in writes:
+            barrier.note(write)
+    barrier.when_seen("run", call)
+
+
 async def test_writes_are_noted_by_the_reconcile_that_made_them() -> None:
     async def reconcile(name: str) -> list[str]:
-        with noting_writes() as writes:
-            note_write(Write(PODS, Key("a", name), "1"))
+        with barrier.noting(name) as writes:
+            barrier.note(Write(PODS, Key("a", name), "1"))
             await asyncio.sleep(1)
             await all_of(*(child(name, version) for version in "23"))
         return [f"{write.key.name}@{write.version}" for write in writes.values()]
 
     async def child(name: str, version: str) -> None:
-        note_write(Write(PODS, Key("a", f"{name}-{version}"), version))
+        barrier.note(Write(PODS, Key("a", f"{name}-{version}"), version))
 
-    note_write(Write(PODS, KEY, "nobody's"))
+    barrier = CacheBarrier(nothing_cached())
+    barrier.note(Write(PODS, KEY, "nobody's"))
     assert await all_of(reconcile("x"), reconcile("y")) == [["x@1", "x-2@2", "x-3@3"], ["y@1", "y-2@2", "y-3@3"]]
 
 
 def test_of_several_writes_of_an_object_the_last_counts() -> None:
-    with noting_writes() as writes:
-        note_write(Write(PODS, KEY, "1"))
-        note_write(Write(PODS.metadata_only(), KEY, "2"))
+    barrier = CacheBarrier(nothing_cached())
+    with barrier.noting("x") as writes:
+        barrier.note(Write(PODS, KEY, "1"))
+        barrier.note(Write(PODS.metadata_only(), KEY, "2"))
     assert [write.version for write in writes.values()] == ["2"]
 
 
@@ -122,35 +142,35 @@ def pod(version: str, uid: str = "one") -> Pod:
         pytest.param(Write(PODS, KEY, "5"), Change(pod("5"), None), 1, False, id="gone after it was written"),
         pytest.param(Write(PODS, KEY, gone="one"), Change(pod("5"), None), 1, True, id="what was deleted"),
         pytest.param(Write(PODS, KEY, gone="two"), Change(pod("5"), None), 1, False, id="what was before it"),
-        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_SETTLE + 1, False, id="too late"),
+        pytest.param(Write(PODS, KEY, "5"), Change(pod("4"), pod("5")), LONGEST_HOLD + 1, False, id="too late"),
     ],
 )
 async def test_what_is_an_echo(write: Write, change: Change[Pod], after: float, is_one: bool) -> None:
-    echoes = OwnWrites(frozenset({"pods"}))
-    echoes.expect(write)
+    barrier = CacheBarrier(nothing_cached(), {"pods"})
+    barrier.note(write)
     await asyncio.sleep(after)
-    assert echoes.is_one(PODS, change) is is_one
-    assert not echoes.is_one(PODS, change), "each is told once"
+    assert barrier.is_echo(PODS, change) is is_one
+    assert not barrier.is_echo(PODS, change), "each is told once"
 
 
 async def test_writes_that_nobody_tells_of_are_forgotten() -> None:
-    echoes = OwnWrites(frozenset({"pods"}))
+    barrier = CacheBarrier(nothing_cached(), {"pods"})
     for number in range(100):
-        echoes.expect(Write(PODS, Key("a", str(number)), "5"))
+        barrier.note(Write(PODS, Key("a", str(number)), "5"))
         await asyncio.sleep(1)
-    assert len(echoes._awaited) <= LONGEST_SETTLE + 1
+    assert len(barrier._awaited) <= LONGEST_HOLD + 1
 
 
 @pytest.mark.parametrize("echoes", [True, False])
 async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bool) -> None:
     woken: list[str] = []
-    own = OwnWrites(frozenset({"pods"}))
     async with synced(api) as informers:
+        own = CacheBarrier(informers, {"pods"})
         watch = Mapped(PODS, lambda _, change: (change.object.metadata.resource_version,), echoes=echoes)
-        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_one)
+        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(str(key)), own.is_echo)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
-            own.expect(Write(PODS, KEY, "101"))
+            own.note(Write(PODS, KEY, "101"))
             api.put("/api/v1/namespaces/a/pods/x")
             await asyncio.sleep(1)
             api.put("/api/v1/namespaces/a/pods/x")
@@ -160,10 +180,10 @@ async def test_a_watch_without_echoes_wakes_nobody_for_them(api: Any, echoes: bo
 
 async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_run_ends(api: Any) -> None:
     woken: list[Any] = []
-    own = OwnWrites(frozenset({"pods"}))
     async with synced(api) as informers:
+        own = CacheBarrier(informers, {"pods"})
         watch = Mapped(PODS, lambda _, change: (change.key, change.key), echoes=False)
-        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(key), own.is_one)
+        feed = EventHandler([watch], informers, Options(), lambda key, *_, after: woken.append(key), own.is_echo)
         async with Tasks() as tasks:
             tasks.start(feed.run(), name="feed")
             for answered in (True, False):
@@ -172,6 +192,6 @@ async def test_an_echo_that_comes_before_the_answer_is_known_for_one_once_the_ru
                 await asyncio.sleep(1)
                 assert woken == []
                 if answered:
-                    own.expect(Write(PODS, KEY, "101"))
+                    own.note(Write(PODS, KEY, "101"))
                 feed.ended(KEY)
             assert woken == [KEY], "what nobody answered for may be of others"
