@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from apiserver_stub.parse import RequestInfo
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import Request, Response, Upgrade
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
 _LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
@@ -96,7 +96,7 @@ class Telemetry(Collector):
 
     def long_running(self, request: Request, route: RequestInfo, response: Response) -> Response:
         """The same answer, which counts as a watch until its reader closes the stream."""
-        if isinstance(response.body, bytes):
+        if isinstance(response.body, bytes | Upgrade):
             return response
         verb, _, *others = _of_route(request, route)
         labels = (verb, *others)

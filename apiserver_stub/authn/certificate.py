@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 
 from controller_manager.api.platform import ADMIN_GROUP
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Certificate, Request, Response, Upgrade
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving.trust import CLIENTS, Trust
 
@@ -88,7 +88,7 @@ class ClientCertificates:
         async def followed(request: Request) -> Response:
             response = await handle(request)
             certificate = request.certificate
-            if certificate is None or isinstance(response.body, bytes) or not self.believes(certificate):
+            if certificate is None or isinstance(response.body, bytes | Upgrade) or not self.believes(certificate):
                 return response  # a token was shown beside one that is not believed
             left = certificate.expires - wall_seconds()
             lasting = _Lasting(response.body, asyncio.get_running_loop().time() + left)

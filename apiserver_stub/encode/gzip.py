@@ -7,7 +7,7 @@ from isal import isal_zlib
 from msgspec.structs import replace
 
 from apiserver_stub.encode.accept import weights
-from controller_manager.api.wire import Response
+from controller_manager.api.wire import Response, Upgrade
 
 _WORTH = 128 * 1024  # bytes beyond which it pays
 _PIECE = 512 * 1024  # bytes that are made smaller at once; takes a millisecond
@@ -24,7 +24,7 @@ def wanted(accept_encoding: str) -> bool:
 def compressed(response: Response) -> Response:
     """The same answer in gzip when it is large, or comes in chunks; others are not worth it."""
     body = response.body
-    if isinstance(body, bytes) and len(body) <= _WORTH:
+    if isinstance(body, Upgrade) or (isinstance(body, bytes) and len(body) <= _WORTH):
         return response
     vary = ", ".join(filter(None, (response.headers.get("vary"), "Accept-Encoding")))
     headers = {**response.headers, "content-encoding": "gzip", "vary": vary}

@@ -1,7 +1,7 @@
 """One request and one answer of the HTTP API, as plain values; both the client and the server speak in these."""
 
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
@@ -59,13 +59,65 @@ class Request(Struct, frozen=True):
         return (self.headers[header],) if header in self.headers else ()
 
 
+class DuplexStream(Protocol):
+    """Bytes in both directions over one connection, in the protocol that both sides changed to.
+
+    One task reads and one writes at a time. Each direction holds a bounded number of bytes: who writes faster than the
+    other side reads waits. Both directions end together, since TLS as asyncio speaks it knows no half-closed stream.
+    """
+
+    async def read(self, n: int) -> bytes:
+        """At least one and at most `n` bytes; empty once the other side has closed and everything was read.
+
+        Raises ConnectionError if the connection broke.
+        """
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`; return when most of it was taken. Raises ConnectionError once either side has closed.
+
+        After a cancellation it is unknown how much of `data` was written.
+        """
+
+    async def aclose(self) -> None:
+        """Send what was written, then end both directions; what was not read yet is lost."""
+
+
+class Upgrade(Struct, frozen=True):
+    """The change to another `protocol` on the connection of a request (RFC 9110, section 7.8), as the body of a 101.
+
+    `serve` gets the stream and talks until it returns, which closes the stream; an exception breaks the connection.
+    """
+
+    protocol: str
+    serve: Callable[[DuplexStream], Awaitable[None]]
+
+
 class Response(Struct, frozen=True):
-    """An HTTP answer: `body` is whole, or a stream of chunks that its reader closes with `aclose()`.
+    """An HTTP answer: `body` is whole, a stream of chunks that its reader closes with `aclose()`, or an upgrade.
 
     A header that is to come several times has its values joined with commas in `headers`, and apart in `repeated`.
     """
 
     status: int
     headers: Mapping[str, str] = _NONE
-    body: "bytes | AsyncIterator[bytes]" = b""
+    body: "bytes | AsyncIterator[bytes] | Upgrade" = b""
     repeated: Mapping[str, tuple[str, ...]] = _NOTHING_TWICE
+
+
+def offered_protocols(request: Request) -> tuple[str, ...]:
+    """The protocols that a request offers to change to (RFC 9110, section 7.8), in lower case, preferred ones first."""
+    offer = request.headers.get("upgrade")
+    if not offer or "upgrade" not in _tokens(request.headers.get("connection", "")):
+        return ()
+    return _tokens(offer)
+
+
+def check_offered(request: Request, response: Response) -> None:
+    """Raise RuntimeError for an answer that changes to a protocol which its request has not offered."""
+    upgrade = response.body
+    if isinstance(upgrade, Upgrade) and upgrade.protocol.lower() not in offered_protocols(request):
+        raise RuntimeError(f"the client has not offered to change to {upgrade.protocol!r}")
+
+
+def _tokens(value: str) -> tuple[str, ...]:
+    return tuple(token.strip().lower() for token in value.split(",") if token.strip())

@@ -85,6 +85,14 @@ async def keep_running(
         wait = min(wait * 2, longest_pause)
 
 
+async def contain(work: Callable[[], Awaitable[None]], log: Logger, *, name: str) -> None:
+    """Run `work` once; a failure is logged and ends there, since nobody waits for it."""
+    try:
+        await work()
+    except Exception:
+        log.exception("background work failed", work=name)
+
+
 async def all_of(*work: Coroutine[Any, Any, T]) -> list[T]:
     """Run `work` concurrently; return the results in order, or cancel the rest and raise the first failure."""
     if len(work) == 1:

@@ -11,7 +11,7 @@ from controller_manager.api import errors
 from controller_manager.api.diff import overlay
 from controller_manager.api.model import Object, PartialObject
 from controller_manager.api.resource import Key, Resource, key_of
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import Request, Response, Upgrade
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import get_logger
 from controller_manager.client.codec import (
@@ -170,7 +170,7 @@ class Client:
         response = await self._send(Call("GET", resource.path(namespace), query, accept=codec.accept))
         lines = Lines()
         try:
-            if isinstance(response.body, bytes):
+            if isinstance(response.body, bytes | Upgrade):
                 raise TransportError(f"the server answered a watch of {resource.name} with a single document")
             if opened is not None:
                 opened()

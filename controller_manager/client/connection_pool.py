@@ -6,16 +6,19 @@ What an HTTP library does beside that (sessions, cookies, redirects, streams) to
 import asyncio
 import socket
 import ssl
+from functools import partial
 from typing import NamedTuple, cast
 
 from controller_manager.api.wire import Response
 from controller_manager.client.response_parser import ResponseParser, ServerDisconnected
 from controller_manager.client.transport import TransportError
+from controller_manager.transport.duplex import SocketStream
 
 # Seconds after which a connection that nobody uses is closed, before servers do it.
 _IDLE = 15.0
 # A request is sent again only if the server hung up within so many seconds: whoever sent it may not want it later on.
 _SOON = 2.0
+_SWITCHING = 101
 _HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 
@@ -35,6 +38,7 @@ class Connection(asyncio.Protocol):
         self.open = False
         self.idle_since = 0.0
         self._answer = ResponseParser()
+        self._stream: SocketStream | None = None
         self._waiting: asyncio.Future[Response] | None = None
         self._watchdog: asyncio.TimerHandle | None = None
         self._heard = 0.0
@@ -59,6 +63,8 @@ class Connection(asyncio.Protocol):
             return
         if found is not None:
             self.open = self.open and self._answer.reusable
+            if found.status == _SWITCHING:
+                self._stream = SocketStream(self._transport, self._answer.rest)
             waiting.set_result(found)
 
     def eof_received(self) -> None:
@@ -71,10 +77,17 @@ class Connection(asyncio.Protocol):
 
     async def ask(self, request: bytes, read_timeout: float) -> Response:
         """The answer to a request. Whatever this raises, the connection can't be used again."""
+        return await self._exchange(request, ResponseParser(), read_timeout)
+
+    async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
+        """The answer to a request that offers another protocol, and the stream in it if the answer is 101."""
+        return await self._exchange(request, ResponseParser(may_switch=True), read_timeout), self._stream
+
+    async def _exchange(self, request: bytes, parser: ResponseParser, read_timeout: float) -> Response:
         if not self.open:  # it was closed as soon as it was there
             raise self._failure or ServerDisconnected("the server hung up")
         loop = asyncio.get_running_loop()
-        self._answer, self._waiting, self._heard = ResponseParser(), loop.create_future(), loop.time()
+        self._answer, self._waiting, self._heard = parser, loop.create_future(), loop.time()
         self._watchdog = loop.call_later(read_timeout, self._look, read_timeout)
         self._transport.write(request)
         try:
@@ -132,6 +145,8 @@ class ConnectionPool:
         # Every wire is in one of the two.
         self._busy: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
+        # Those that left HTTP; they are gone from the two, and take nobody's room.
+        self._streams: set[SocketStream] = set()
         self._sweeper: asyncio.TimerHandle | None = None
         self._closings = 0
 
@@ -151,9 +166,31 @@ class ConnectionPool:
                         raise
             return await self._exchange(place, await self._open(place, closings), request)
 
+    async def upgrade(self, place: Origin, request: bytes) -> tuple[Response, SocketStream | None]:
+        """The answer to a request that offers another protocol, and the stream in it if the answer is 101.
+
+        It has a connection of its own, beside those for requests. Raises as `ask`.
+        """
+        wire, stream = await self._open(place, self._closings), None
+        self._busy.add(wire)
+        try:
+            response, stream = await wire.upgrade(request, self._silence)
+        finally:
+            self._busy.discard(wire)
+            if wire.open:
+                self._keep(place, wire)
+            elif stream is None:
+                wire.drop()
+        if stream is not None:
+            self._streams.add(stream)
+            stream.when_lost(partial(self._streams.discard, stream))
+        return response, stream
+
     def close(self) -> None:
-        """End every connection; running requests fail, also those that still wait for one."""
+        """End every connection; running requests fail, also those that still wait for one, and streams break."""
         self._closings += 1
+        for stream in tuple(self._streams):
+            stream.abort()
         for wire in (*self._busy, *(wire for idle in self._idle.values() for wire in idle)):
             wire.drop()
         self._idle.clear()

@@ -9,14 +9,15 @@ from urllib.parse import quote, urlencode, urlsplit
 import aiohttp
 from yarl import URL
 
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import DuplexStream, Request, Response, offered_protocols
 from controller_manager.client.config import ClientConfig
 from controller_manager.client.connection_pool import Origin
 from controller_manager.client.connections import Connections, Limits
 from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
 from controller_manager.client.plugin import from_plugin
-from controller_manager.client.transport import LARGEST_BODY, TransportError, is_watch
+from controller_manager.client.transport import LARGEST_BODY, TransportError, UnaskedUpgrade, is_watch, with_offer
 from controller_manager.client.transport_metrics import TransportMetrics
+from controller_manager.transport.duplex import SocketStream
 
 _MOST_WORDS = 500  # characters of a reason
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
@@ -66,6 +67,18 @@ class HttpTransport:
         """
         return await self._credentials.send(request, self._exchange)
 
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """See `Transport`. Not through a proxy, which raises `TransportError`."""
+        opened: SocketStream | None = None
+        offer = with_offer(request)
+
+        async def switch(request: Request, credential: Credential) -> Response:
+            nonlocal opened
+            response, opened = await self._switch(request, credential)
+            return response
+
+        return await self._credentials.send(offer, switch), opened
+
     async def close(self) -> None:
         """Close every connection that nobody else uses."""
         if not self._closed:
@@ -80,6 +93,20 @@ class HttpTransport:
             return await self._ask(request, credential)
         except _FAILURES as error:
             raise TransportError(f"{origin}: {_reason(error)}") from error
+
+    async def _switch(self, request: Request, credential: Credential) -> tuple[Response, SocketStream | None]:
+        origin = f"{request.method} {self._root}{request.path}"
+        if self._config.proxy_url:
+            raise TransportError(f"{origin}: no protocol can be changed through a proxy")
+        try:
+            written = self._written(request, credential)
+            response, stream = await self._shared.wires.upgrade(self._place(credential), written)
+        except _FAILURES as error:
+            raise TransportError(f"{origin}: {_reason(error)}") from error
+        if stream is not None and response.headers.get("upgrade", "").lower() not in offered_protocols(request):
+            stream.abort()
+            raise UnaskedUpgrade
+        return response, stream
 
     async def _ask(self, request: Request, credential: Credential) -> Response:
         if not self._config.proxy_url:

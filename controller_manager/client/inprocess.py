@@ -1,13 +1,19 @@
 """A transport that hands each request to a server in the same process: no socket, works in virtual time."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from msgspec.structs import replace
 
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade, check_offered
+from controller_manager.base.log import get_logger
+from controller_manager.base.tasks import Tasks, contain
 from controller_manager.client.config import Identity
 from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
+from controller_manager.client.transport import UnaskedUpgrade, with_offer
+from controller_manager.transport.duplex import PipeStream, pipe, serve_upgrade
 
+_LOG = get_logger("in-process")
 Handle = Callable[[Request], Awaitable[Response]]
 
 
@@ -28,17 +34,45 @@ class InProcessTransport:
         self._handle = handle
         self._credentials = Credentials(obtain or from_identity(Identity(token=token)))
         self._certificate = certificate
+        self._upgrades: Tasks | None = None
+        self._streams: set[PipeStream] = set()
 
     async def send(self, request: Request) -> Response:
         """The answer, with a streamed body passed through; one of 401 is asked for again with renewed credentials.
 
         Raises `TransportError` when there are no credentials to be had.
         """
-        return await self._credentials.send(request, self._exchange)
+        response = await self._credentials.send(request, self._exchange)
+        if isinstance(response.body, Upgrade):
+            raise UnaskedUpgrade
+        return response
+
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """See `Transport`; the stream is a pair of pipes in memory, at whose other end the server talks."""
+        offer = with_offer(request)
+        response = await self._credentials.send(offer, self._exchange)
+        check_offered(offer, response)
+        upgrade = response.body
+        if not isinstance(upgrade, Upgrade):
+            return response, None
+        if self._upgrades is None:
+            self._upgrades = await Tasks().__aenter__()
+        ours, theirs = pipe()
+        self._streams.add(ours)
+        talk = self._upgrades.start(
+            contain(partial(serve_upgrade, upgrade, theirs), _LOG, name="upgrade"), name="upgrade"
+        )
+        talk.add_done_callback(lambda _: self._streams.discard(ours))
+        return Response(101, {**response.headers, "upgrade": upgrade.protocol}), ours
 
     async def _exchange(self, request: Request, credential: Credential) -> Response:
         shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
         return await self._handle(replace(request, headers={**request.headers, **shown}, certificate=self._certificate))
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Break the streams; there is nothing else to give back."""
+        for stream in tuple(self._streams):
+            stream.abort()
+        if self._upgrades is not None:
+            upgrades, self._upgrades = self._upgrades, None
+            await upgrades.__aexit__(None, None, None)

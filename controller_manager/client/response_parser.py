@@ -7,7 +7,7 @@ connection is not used again.
 import re
 
 from controller_manager.api.wire import Response
-from controller_manager.client.transport import LARGEST_BODY, TransportError
+from controller_manager.client.transport import LARGEST_BODY, TransportError, UnaskedUpgrade
 
 _LONGEST_HEAD = 64 << 10
 _LONGEST_SIZE_LINE = 4 << 10
@@ -24,9 +24,13 @@ class ServerDisconnected(TransportError):
 
 
 class ResponseParser:
-    """Fed until it gives the whole answer; `reusable` says then whether the connection can carry another one."""
+    """Fed until it gives the whole answer; `reusable` says then whether the connection can carry another one.
 
-    def __init__(self) -> None:
+    The server may change to another protocol only if `may_switch`; its answer is whole with its head then.
+    """
+
+    def __init__(self, *, may_switch: bool = False) -> None:
+        self._may_switch = may_switch
         self._data = bytearray()
         # The size of all heads: others may come before that of the answer.
         self._heads = 0
@@ -53,7 +57,14 @@ class ResponseParser:
             self._heads += stop
             self._read_head(self._data[:end].decode("latin-1"))
             del self._data[:stop]
+        if self._status == _SWITCHING:
+            return Response(_SWITCHING, self._headers)
         return self._read_chunks() if self._chunked else self._read_plain()
+
+    @property
+    def rest(self) -> bytes:
+        """What came behind an answer that changed the protocol."""
+        return bytes(self._data)
 
     def end(self) -> Response:
         """The connection ended, as one does where nothing else says how long the body is."""
@@ -69,12 +80,13 @@ class ResponseParser:
         if status_line is None or not head.count("\r") == head.count("\n") == len(lines):
             raise TransportError(f"the server does not speak HTTP: {first[:80]!r}")
         version, status = status_line[1], int(status_line[2])
-        if status == _SWITCHING:
-            raise TransportError("the server changed to a protocol nobody asked for")
-        if status < 200:
+        if status == _SWITCHING and not self._may_switch:
+            raise UnaskedUpgrade
+        if status < 200 and status != _SWITCHING:
             return  # another answer follows (RFC 9110, section 15.2)
         self._status, self._headers = status, _headers(lines)
-        self._frame(version)
+        if status != _SWITCHING:
+            self._frame(version)
 
     def _frame(self, version: str) -> None:
         """How the body ends (RFC 9112, section 6.3)."""

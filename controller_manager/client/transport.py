@@ -2,13 +2,22 @@
 
 from typing import Protocol
 
-from controller_manager.api.wire import Request, Response
+from msgspec.structs import replace
+
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 
 LARGEST_BODY = 1 << 30
 
 
 class TransportError(ConnectionError):
     """No whole answer arrived: the server can't be reached, hung up early, took too long or sent nonsense."""
+
+
+class UnaskedUpgrade(TransportError):
+    """The server left HTTP where nobody offered that."""
+
+    def __init__(self) -> None:
+        super().__init__("the server changed to a protocol nobody asked for")
 
 
 class Transport(Protocol):
@@ -25,8 +34,15 @@ class Transport(Protocol):
     async def send(self, request: Request) -> Response:
         """The answer; the body of a watch is a stream. Raises `TransportError`."""
 
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """The answer, and if that is 101 the stream on a connection of its own (RFC 9110, section 7.8).
+
+        The request offers protocols in its `upgrade` header; any other answer is one as of `send`. Raises
+        `TransportError`.
+        """
+
     async def close(self) -> None:
-        """Give back every connection; running requests fail."""
+        """Give back every connection; running requests fail and streams break."""
 
 
 def is_watch(request: Request) -> bool:
@@ -34,10 +50,19 @@ def is_watch(request: Request) -> bool:
     return any(name == "watch" and value not in ("0", "false") for name, value in request.query)
 
 
+def with_offer(request: Request) -> Request:
+    """The request with the header that makes its `upgrade` header count. Raises ValueError without one."""
+    if not request.headers.get("upgrade"):
+        raise ValueError("the request offers no protocol in an upgrade header")
+    return replace(request, headers={**request.headers, "connection": "upgrade"})
+
+
 async def whole_body(response: Response) -> bytes:
     """The body of an answer in one piece, at most 1 GiB."""
     if isinstance(response.body, bytes):
         return response.body
+    if isinstance(response.body, Upgrade):
+        raise UnaskedUpgrade
     chunks, size = [], 0
     try:
         async for chunk in response.body:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from controller_manager.api import errors
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import DuplexStream, Request, Response
 from controller_manager.client import Transport
 
 
@@ -30,10 +30,18 @@ class FencedTransport:
 
     async def send(self, request: Request) -> Response:
         """The answer. Raises `errors.Forbidden` for a write by one who does not lead."""
-        if request.method not in ("GET", "HEAD") and not self._leads():
-            raise errors.Forbidden(f"{request.method} {request.path}: this process does not lead")
+        self._check(request)
         return await self._transport.send(request)
+
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """The answer, and the stream if the server agreed. Raises as `send`."""
+        self._check(request)
+        return await self._transport.upgrade(request)
 
     async def close(self) -> None:
         """Close the transport within."""
         await self._transport.close()
+
+    def _check(self, request: Request) -> None:
+        if request.method not in ("GET", "HEAD") and not self._leads():
+            raise errors.Forbidden(f"{request.method} {request.path}: this process does not lead")

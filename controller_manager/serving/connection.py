@@ -8,8 +8,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
-from aiohttp import EMPTY_PAYLOAD, StreamReader, web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import EMPTY_PAYLOAD, HttpVersion11, StreamReader, web
 
 from controller_manager.api import errors
 from controller_manager.api.wire import Certificate
@@ -19,6 +18,7 @@ from controller_manager.serving import http
 from controller_manager.serving.backlog import Backlog
 from controller_manager.serving.connection_limiter import ConnectionLimiter
 from controller_manager.serving.trust import digest
+from controller_manager.transport.duplex import LIMIT, SocketStream
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
 _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
@@ -26,6 +26,8 @@ _WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
 _FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
 _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
 _ROOTS = 1000  # certificates of clients whose authority is remembered
+_BLANK = b"\r\n\r\n"  # ends the head of a request
+_SEAM = 16  # bytes of a head that what follows is read together with
 
 
 class _Written:
@@ -69,21 +71,23 @@ class Roots:
         return self._known[leaf]
 
 
-class Connection(RequestHandler):
+class Connection(web.RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
     `arrived` is called when it begins; from then on it is one of the `crowd`. It ends when the head of a request has
     more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client does not
     take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget each.
+
+    Behind the head of a request that may offer another protocol, bytes are held until it is known whose they are.
     """
 
     __slots__ = (
         *("_arrived", "_backlog", "_body", "_body_bytes", "_crowd", "_head_bytes", "_head_limit", "_head_timer"),
-        "_heads",
-        "_roots",
-        *("answering", "certificate"),
+        *("_drain", "_heads", "_held", "_is_serving", "_may_offer", "_roots", "_seam", "_stopped"),
+        *("answering", "certificate", "may_switch"),
     )
     answering: bool  # from the first byte of an answer to its last
+    may_switch: bool  # to another protocol, behind the request that is being served
     certificate: Certificate | None
 
     def __init__(
@@ -106,10 +110,17 @@ class Connection(RequestHandler):
         self.answering = False
         self.certificate = None
         self._roots = roots
-        self._body: StreamReader = EMPTY_PAYLOAD
+        self._body: StreamReader = EMPTY_PAYLOAD  # of the request that is being served
         self._body_bytes = 0  # as they came, with their framing
-        self._head_bytes = 0
+        self._head_bytes = 0  # of a head that has not come whole
         self._head_timer: asyncio.TimerHandle | None = None
+        self._seam = b""  # the last bytes of such a head
+        self._may_offer = False  # whether such a head may offer another protocol
+        self._held: bytearray | None = None  # what came behind an offer
+        self._drain: asyncio.Future[None] | None = None
+        self.may_switch = False
+        self._is_serving = False
+        self._stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is over."""
@@ -124,20 +135,55 @@ class Connection(RequestHandler):
         """End, whoever wanted it."""
         self._crowd.leave(self)
         self._head_complete()
+        self._wake()
         super().connection_lost(exc)
+
+    def resume_writing(self) -> None:
+        """Go on writing: the client has taken most of it."""
+        super().resume_writing()
+        self._wake()
 
     def data_received(self, data: bytes) -> None:
         """Read on; what belongs to no body is the head of a request."""
-        before, in_body = self._request_count, not self._body.is_eof()
-        super().data_received(data)
-        if self._request_count != before:
-            self._body, self._body_bytes = self._messages[-1][1], 0
-            if self._head_timer is not None:
-                self._head_complete()
-        elif in_body:
+        if self._stopped:
+            return
+        if self._held is not None:
+            self._hold(data)
+        elif not self._body.is_eof():
+            super().data_received(data)
+            self._seam = b""
             self._count_body(len(data))
         elif data:
+            self._read_head(data)
+        else:
+            super().data_received(data)
+
+    def _read_head(self, data: bytes) -> None:
+        """Count what comes until it is a whole head, and stop behind one that may offer another protocol."""
+        seen = self._seam + data
+        end = seen.find(_BLANK)
+        self._may_offer = self._may_offer or b"pgrade" in seen or b"PGRADE" in seen
+        if end < 0 or (not self._seam and data[0] in b"\r\n"):
+            self._seam = seen[-_SEAM:]
+            super().data_received(data)
             self._count_head(len(data))
+            return
+        end += len(_BLANK) - len(self._seam)
+        self._seam = b"" if seen.endswith(_BLANK) else seen[-_SEAM:]
+        if not self._may_offer:
+            super().data_received(data)
+            return
+        self._may_offer = False
+        self._seam = b""
+        self._held = bytearray()
+        super().data_received(data[:end])
+        self._hold(data[end:])
+
+    def _hold(self, data: bytes) -> None:
+        assert self._held is not None
+        self._held += data
+        if len(self._held) >= LIMIT:
+            self._pause()
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
@@ -154,28 +200,69 @@ class Connection(RequestHandler):
             self._body.set_exception(web.RequestPayloadError("there is more framing than content"))
             self.stop_reading()
 
+    def begin(self, incoming: web.BaseRequest) -> None:
+        """Serve a request, whose head is complete, from now on."""
+        self._is_serving = True
+        self._head_complete()
+        self._body, self._body_bytes = incoming.content, 0
+        self.may_switch = self._held is not None and _is_offer(incoming)
+        if self._held is not None and not self.may_switch:
+            held, self._held = bytes(self._held), None
+            if len(held) >= LIMIT:
+                self._resume()
+            if held:
+                self.data_received(held)
+
+    @property
+    def holds_more(self) -> bool:
+        """Whether the client has sent something behind the offer that is being served."""
+        return self.may_switch and bool(self._held)
+
+    def end(self) -> None:
+        """Serve the request no longer."""
+        self._is_serving = False
+        self._crowd.wait_for(self)
+
+    def switch(self, head: bytes) -> "ClientStream":
+        """Answer with `head` and leave HTTP: what is held, and what else comes, is the stream's until it gives back.
+
+        Raises ConnectionError when the client is gone already.
+        """
+        transport, held = self.transport, bytes(self._held or b"")
+        if transport is None or transport.is_closing():
+            raise ConnectionResetError("the client is gone")
+        self._held = None
+        transport.write(head)
+        return ClientStream(self, transport, held, self._backlog)
+
     def stop_reading(self) -> None:
         """Look at nothing more that comes; the connection ends with the answer that is being made."""
+        self._stopped = True
+        self._held = None
         self.close()
-        self._parser = None  # with what it has not looked at yet
-        self._pause_transport_reading()
+        self._pause()
 
     async def drained(self, held: int, until: float = math.inf) -> None:
         """Return once the client has taken most of what was written; `held` bytes wait for that in memory.
 
         A client that needs too long, or longer than `until` (loop time), is cut off. Raises ConnectionError.
         """
-        if not self._paused:
+        if not self.writing_paused:
             return
         self._backlog.add(self, held, self.cut)
         try:
-            async with asyncio.timeout_at(min(self._loop.time() + _WRITE_TIMEOUT, until)):
-                await self._drain_helper()
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout_at(min(loop.time() + _WRITE_TIMEOUT, until)):
+                while self.transport is not None and self.writing_paused:
+                    self._drain = loop.create_future()
+                    await self._drain
         except TimeoutError:
             self.cut()
             raise ConnectionAbortedError("the client does not take its answer") from None
         finally:
             self._backlog.remove(self)
+        if self.transport is None:
+            raise ConnectionResetError("the client is gone")
 
     async def part(self) -> None:
         """End without reading what the client still sends, but not before it has had time to read its answer."""
@@ -188,8 +275,20 @@ class Connection(RequestHandler):
         if self.transport is not None:
             self.transport.abort()
 
+    def _wake(self) -> None:
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
+
+    def _pause(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def _await_head(self) -> None:
-        self._head_timer = self._loop.call_later(_HEAD_TIMEOUT, self._head_overdue)
+        self._head_timer = asyncio.get_running_loop().call_later(_HEAD_TIMEOUT, self._head_overdue)
 
     def _head_complete(self) -> None:
         if self._head_bytes:
@@ -200,10 +299,10 @@ class Connection(RequestHandler):
             self._head_timer = None
 
     def _head_overdue(self) -> None:
-        if self._current_request is None:
-            self.force_close()
-        else:  # it came too early; the answer before it is still being made
+        if self._is_serving:  # it came too early; the answer before it is still being made
             self._await_head()
+        else:
+            self.force_close()
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -222,6 +321,46 @@ class Connection(RequestHandler):
         head = http.head(refusal.status, refusal.headers, http.date_line(wall_seconds()), framing, keep=False)
         self.transport.write(head + cast("bytes", refusal.body))
         return CLOSE
+
+
+class ClientStream(SocketStream):
+    """The stream of a client that changed the protocol; what it does not take is part of the backlog."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport, early: bytes, backlog: Backlog) -> None:
+        super().__init__(transport, early)
+        self._connection = connection
+        self._backlog = backlog
+        self._is_over = False
+
+    async def drained(self, held: int) -> None:
+        """See `SocketStream`."""
+        self._backlog.add(self, held, self.abort)
+        try:
+            await super().drained(held)
+        finally:
+            self._backlog.remove(self)
+
+    def give_back(self) -> None:
+        """Nobody uses the stream any more: the connection ends, now or as soon as the client has taken the rest.
+
+        It is not told before, since it would then cancel whoever still reads what the client has sent.
+        """
+        self._is_over = True
+        if self.is_lost:
+            self._connection.connection_lost(None)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the loop."""
+        super().connection_lost(error)
+        if self._is_over:
+            self._connection.connection_lost(None)
+
+
+def _is_offer(incoming: web.BaseRequest) -> bool:
+    """Whether a client offers another protocol (RFC 9110, section 7.8) where that is possible: behind no body."""
+    if incoming.version < HttpVersion11 or incoming.method == "HEAD" or incoming.body_exists:
+        return False
+    return "upgrade" in incoming.headers
 
 
 def open_transport(incoming: web.BaseRequest) -> asyncio.Transport:

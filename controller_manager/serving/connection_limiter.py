@@ -21,7 +21,10 @@ class ConnectionLimiter:
     @property
     def is_full(self) -> bool:
         """Whether somebody must go before another comes."""
-        return len(self._waited_for) + len(self._busy_with) >= self.limit
+        return len(self) >= self.limit
+
+    def __len__(self) -> int:
+        return len(self._waited_for) + len(self._busy_with)
 
     def make_room(self) -> bool:
         """Drop one if need be; whether there is room then."""

@@ -17,6 +17,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 CHUNKED = "transfer-encoding: chunked\r\n"
 UNTIL_CLOSE = ""
+SWITCHING = "connection: upgrade\r\n"
 
 _NOTHING_TWICE: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n" for status in HTTPStatus}

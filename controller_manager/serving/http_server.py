@@ -16,7 +16,7 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from msgspec.structs import replace
 
 from controller_manager.api import errors
-from controller_manager.api.wire import Certificate, Request, Response
+from controller_manager.api.wire import Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving import http
 from controller_manager.serving.acceptor import Acceptor, ContextChoice
@@ -34,6 +34,7 @@ from controller_manager.serving.connection import (
 )
 from controller_manager.serving.connection_limiter import ConnectionLimiter
 from controller_manager.serving.listening import CannotListen, listen
+from controller_manager.transport.duplex import serve_upgrade
 
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
 _UNREAD = 8 * 1024  # bytes of a body that are held before anybody wants them, and about twice that
@@ -100,6 +101,11 @@ class HTTPServer:
         """Bytes in memory of bodies, unfinished heads and answers that clients have not taken."""
         return self._budget.held + self._heads.held + self._backlog.held
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected, unfinished handshakes and streams of other protocols included."""
+        return len(self._crowd)
+
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
         listener = listen(self._host, self.port, share_port=self._share_port)
@@ -144,10 +150,11 @@ class HTTPServer:
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", incoming.protocol)
         body = Body(incoming, self._limits.body, self._budget) if _has_body(incoming) else None
+        connection.begin(incoming)
         try:
             keep = _may_stay(incoming)
             try:
-                request = self._understand(incoming, connection.certificate, body)
+                request = self._understand(incoming, connection, body)
             except errors.ApiError as error:
                 response, keep = http.refusal(error), False
             else:
@@ -155,12 +162,15 @@ class HTTPServer:
                 response = await self._answer(request)
             # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
             # sends whose body was not wanted is not worth reading.
-            unwanted = body is not None and not body.arrived
+            unwanted = (body is not None and not body.arrived) or connection.holds_more
             keep = keep and not (unwanted or self._stopping or response.status == 401)
             connection.answering = True
             try:
                 if isinstance(response.body, bytes):
                     await self._send(incoming, response, response.body, keep=keep)
+                elif isinstance(response.body, Upgrade):
+                    await self._switch(connection, response, response.body)
+                    return CLOSE
                 else:
                     await self._send_stream(incoming, response, response.body, keep=keep)
                 if unwanted:
@@ -173,15 +183,17 @@ class HTTPServer:
         finally:
             if body is not None:
                 body.release()
-            self._crowd.wait_for(connection)
+            connection.end()
 
     async def _answer(self, request: Request) -> Response:
         try:
-            return await self._handle(request)
+            response = await self._handle(request)
         except errors.ApiError as error:
             return http.refusal(error)
+        check_offered(request, response)
+        return response
 
-    def _understand(self, incoming: web.BaseRequest, certificate: Certificate | None, body: Body | None) -> Request:
+    def _understand(self, incoming: web.BaseRequest, connection: Connection, body: Body | None) -> Request:
         if incoming.version not in _VERSIONS:
             raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
         if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
@@ -190,8 +202,30 @@ class HTTPServer:
         method = "GET" if incoming.method == "HEAD" else incoming.method
         items = incoming.headers.items()
         headers = http.fold_headers(items)
-        request = Request(method, path, query, headers, b"", certificate, unread=body)
-        return request if len(headers) == len(items) else replace(request, repeated=http.repeated_headers(items))
+        is_folded = len(headers) < len(items)
+        if "upgrade" in headers and not connection.may_switch:
+            del headers["upgrade"]  # an offer that does not count (RFC 9110, section 7.8)
+        request = Request(method, path, query, headers, b"", connection.certificate, unread=body)
+        return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
+
+    async def _switch(self, connection: Connection, response: Response, upgrade: Upgrade) -> None:
+        """Answer 101 and leave the connection to an upgrade until it ends, or `stop` ends it."""
+        headers = {**response.headers, "upgrade": upgrade.protocol}
+        head = http.head(101, headers, self._date_line(), http.SWITCHING, keep=True)
+        task = asyncio.current_task()
+        assert task is not None
+        stream = connection.switch(head)
+        self._streams.add(task)
+        try:
+            await serve_upgrade(upgrade, stream)
+        except asyncio.CancelledError:
+            if not self._stopping:
+                raise
+            task.uncancel()  # it was stop() that ended the stream: the client gets what was written
+            await stream.aclose()
+        finally:
+            self._streams.discard(task)
+            stream.give_back()
 
     async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
         framing = http.content_length(response.status, len(body))

@@ -13,7 +13,7 @@ from controller_manager.api.errors import (
     ServiceUnavailable,
     TooManyRequests,
 )
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.random import random_source
 from controller_manager.client import Transport, TransportError
 from controller_manager.client.credentials import Obtain
@@ -77,7 +77,7 @@ class FaultyNetwork(Link):
     async def carry_to(self, inner: Transport, request: Request) -> Response:
         """The answer of `inner`, if the network lets both pass. Raises TransportError."""
         response = await self.answer(lambda: self._send(inner, request))
-        if isinstance(response.body, bytes):
+        if isinstance(response.body, bytes | Upgrade):
             return response
         return Response(response.status, response.headers, self._troubled(response.body))
 
@@ -133,6 +133,10 @@ class _Link:
     async def send(self, request: Request) -> Response:
         """The answer, if the network lets both pass. Raises TransportError."""
         return await self._network.carry_to(self._inner, request)
+
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """The answer and the stream, which pass while the network is not cut. Raises TransportError."""
+        return await self._network.upgrade(lambda: self._inner.upgrade(request))
 
     async def close(self) -> None:
         """Close the transport behind."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeVar
 
-from controller_manager.api.wire import Response
+from controller_manager.api.wire import DuplexStream, Response, Upgrade
 from controller_manager.client import TransportError
 from controller_manager.client.transport import close_body
 
@@ -50,9 +50,16 @@ class Link:
     async def answer(self, work: Callable[[], Awaitable[Response]]) -> Response:
         """The answer that `work` gets; a streamed body comes through this cable too."""
         response = await self.carry(work)
-        if isinstance(response.body, bytes):
+        if isinstance(response.body, bytes | Upgrade):
             return response
         return Response(response.status, response.headers, self._stream(response.body))
+
+    async def upgrade(
+        self, work: Callable[[], Awaitable[tuple[Response, DuplexStream | None]]]
+    ) -> tuple[Response, DuplexStream | None]:
+        """The answer and the stream that `work` gets; the stream comes through this cable too."""
+        response, stream = await self.carry(work)
+        return response, stream and LinkedStream(self, stream)
 
     async def _stream(self, body: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
         try:
@@ -60,6 +67,26 @@ class Link:
                 yield chunk
         finally:
             await close_body(Response(200, {}, body))
+
+
+class LinkedStream:
+    """A `DuplexStream` over a link."""
+
+    def __init__(self, link: Link, inner: DuplexStream) -> None:
+        self._link = link
+        self._inner = inner
+
+    async def read(self, n: int) -> bytes:
+        """See `DuplexStream`; raises TransportError when the link is cut."""
+        return await self._link.carry(lambda: self._inner.read(n))
+
+    async def write(self, data: bytes) -> None:
+        """See `DuplexStream`; raises TransportError when the link is cut."""
+        await self._link.carry(lambda: self._inner.write(data))
+
+    async def aclose(self) -> None:
+        """See `DuplexStream`."""
+        await self._inner.aclose()
 
 
 async def _next(body: AsyncIterator[bytes]) -> bytes | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from apiserver_stub.parse import RequestInfo, last_values, parse
 from controller_manager.api.errors import ApiError, Forbidden
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import DuplexStream, Request, Response
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.permissions import EVENTS, reads
 from controller_manager.client import Transport
@@ -61,6 +61,11 @@ class PermittedTransport:
     async def send(self, request: Request) -> Response:
         """The answer of the server, or a refusal. Raises TransportError."""
         return self._permits.refusal(request) or await self._inner.send(request)
+
+    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+        """The answer of the server with its stream, or a refusal. Raises TransportError."""
+        refusal = self._permits.refusal(request)
+        return (refusal, None) if refusal else await self._inner.upgrade(request)
 
     async def close(self) -> None:
         """Close the transport behind."""

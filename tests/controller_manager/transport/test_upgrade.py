@@ -1,0 +1,484 @@
+"""Duplex streams through the real server and the real client: over TCP, over TLS, and within one process, all alike."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import uvloop
+
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.base.tasks import Tasks
+from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport, TransportError
+from controller_manager.client.config import Identity
+from controller_manager.client.transport import Transport
+from controller_manager.serving import HTTPServer, tls
+from controller_manager.transport import duplex
+
+pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
+OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})
+MORE = 4 * 1024 * 1024  # bytes, more than the buffers on the way take
+Talk = Callable[[DuplexStream], Awaitable[None]]
+
+
+@pytest.fixture(params=[asyncio.DefaultEventLoopPolicy, uvloop.EventLoopPolicy], scope="module")
+def event_loop_policy(request):
+    return request.param()
+
+
+class Handler:
+    """Changes to `echo/1` and lets `talk` have the stream, where it is asked for."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.requests: list[Request] = []
+        self.ended = asyncio.Event()
+
+    async def __call__(self, request: Request) -> Response:
+        self.requests.append(request)
+        match request.path:
+            case "/refuses":
+                return Response(403, {"content-type": "text/plain"}, b"no")
+            case "/ordinary":
+                return Response(200, {}, b"hello")
+        return Response(101, {"x-answer": "yes"}, Upgrade("echo/1", self._serve))
+
+    async def _serve(self, stream: DuplexStream) -> None:
+        try:
+            await self.talk(stream)
+        finally:
+            self.ended.set()
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler, kind: str) -> AsyncIterator[tuple[Transport, HTTPServer | None]]:
+    if kind == "memory":
+        inner = InProcessTransport(handler)
+        yield inner, None
+        await inner.close()
+        return
+    ca = tls.make_ca("authority")
+    context = tls.context_of(tls.issue(ca, "server", hosts=["127.0.0.1"])) if kind == "tls" else None
+    server = HTTPServer(handler, "127.0.0.1", 0, context)
+    await server.start()
+    scheme = "https" if kind == "tls" else "http"
+    transport = HttpTransport(ClientConfig(f"{scheme}://127.0.0.1:{server.port}", ca=ca.certificate))
+    try:
+        yield transport, server
+    finally:
+        await transport.close()
+        await server.stop(1.0)
+
+
+@pytest.fixture(params=["tcp", "tls", "memory"])
+def kind(request):
+    return request.param
+
+
+@contextlib.asynccontextmanager
+async def talking(talk: Talk, kind: str) -> AsyncIterator[tuple[DuplexStream, Handler]]:
+    handler = Handler(talk)
+    async with asyncio.timeout(60), serving(handler, kind) as (transport, _):
+        response, stream = await transport.upgrade(OFFER)
+        assert response.status == 101
+        assert stream is not None
+        yield stream, handler
+
+
+async def read_all(stream: DuplexStream) -> bytes:
+    parts = []
+    while part := await stream.read(50_000):
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def echo(stream: DuplexStream) -> None:
+    while data := await stream.read(1000):
+        assert len(data) <= 1000
+        await stream.write(data)
+
+
+async def test_what_is_said_comes_back(kind):
+    async with talking(echo, kind) as (stream, handler):
+        await stream.write(b"hello")
+        assert await stream.read(3) == b"hel"
+        assert await stream.read(100) == b"lo"
+        await stream.aclose()
+        await handler.ended.wait()
+    (request,) = handler.requests
+    assert (request.method, request.path, request.query) == ("GET", "/echo", (("command", "sh"),))
+
+
+async def test_the_answer_names_the_protocol(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        response, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        assert response.headers["upgrade"] == "echo/1"
+        assert response.headers["x-answer"] == "yes"
+        await stream.aclose()
+
+
+async def test_both_talk_at_the_same_time_about_more_than_fits_on_the_way(kind):
+    data = bytes(range(256)) * (MORE // 256)
+    heard = []
+
+    async def talk(stream: DuplexStream) -> None:
+        async with Tasks() as tasks:
+            writing = tasks.start(stream.write(data), name="writing")
+            size = 0
+            while size < len(data):
+                heard.append(await stream.read(100_000))
+                size += len(heard[-1])
+            await writing
+
+    async with talking(talk, kind) as (stream, _), Tasks() as tasks:
+        writing = tasks.start(stream.write(data), name="writing")
+        assert await read_all(stream) == data
+        await writing
+    assert b"".join(heard) == data
+
+
+async def test_what_was_said_before_a_close_is_heard(kind):
+    heard = asyncio.get_running_loop().create_future()
+
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"x" * 100_000 + b"bye")
+        await stream.aclose()
+
+    async def listen(stream: DuplexStream) -> None:
+        heard.set_result(await read_all(stream))
+
+    async with talking(talk, kind) as (stream, _):
+        assert (await read_all(stream)).endswith(b"bye")
+        assert await stream.read(1) == b""
+    async with talking(listen, kind) as (stream, _):
+        await stream.write(b"x" * 100_000 + b"bye")
+        await stream.aclose()
+        assert (await heard).endswith(b"bye")
+
+
+async def test_nobody_writes_to_a_side_that_has_closed(kind):
+    failures = []
+
+    async def talk(stream: DuplexStream) -> None:
+        while await stream.read(10):
+            pass
+        with pytest.raises(ConnectionError):
+            await stream.write(b"is anybody there?")
+        failures.append(True)
+
+    async with talking(talk, kind) as (stream, handler):
+        await stream.write(b"going")
+        await stream.aclose()
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+        assert await stream.read(1) == b""
+        await handler.ended.wait()
+    assert failures == [True]
+
+
+async def test_the_end_of_the_handler_ends_the_stream(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"that is all")
+
+    async with talking(talk, kind) as (stream, _):
+        assert await read_all(stream) == b"that is all"
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+
+
+async def test_a_handler_that_fails_breaks_the_stream(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.read(1)
+        raise RuntimeError("a bug")
+
+    async with talking(talk, kind) as (stream, handler):
+        await stream.write(b"?")
+        with pytest.raises(ConnectionError):
+            await read_all(stream)
+        await handler.ended.wait()
+
+
+async def test_who_writes_waits_for_who_reads(kind):
+    written = 0
+    read_on = asyncio.Event()
+
+    async def talk(stream: DuplexStream) -> None:
+        await read_on.wait()
+        await read_all(stream)
+
+    async def write(stream: DuplexStream) -> None:
+        nonlocal written
+        for _ in range(64):
+            await stream.write(b"x" * (1 << 20))
+            written += 1
+
+    async with talking(talk, kind) as (stream, handler), Tasks() as tasks:
+        writing = tasks.start(write(stream), name="writing")
+        before = -1
+        while written != before:  # until no more is taken
+            before = written
+            await asyncio.sleep(0.2)
+        assert written < 32
+        read_on.set()
+        await writing
+        await stream.aclose()
+        await handler.ended.wait()
+
+
+async def test_a_handler_waits_for_a_slow_reader_too(kind):
+    written = 0
+
+    async def talk(stream: DuplexStream) -> None:
+        nonlocal written
+        for _ in range(64):
+            await stream.write(b"x" * (1 << 20))
+            written += 1
+
+    async with talking(talk, kind) as (stream, _):
+        before = -1
+        while written != before:
+            before = written
+            await asyncio.sleep(0.2)
+        assert written < 32
+        assert len(await read_all(stream)) == 64 << 20
+
+
+async def test_a_write_that_is_cancelled_leaves_a_stream_that_can_be_closed(kind):
+    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.write(b"x" * (64 << 20))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await stream.read(1)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await stream.aclose()
+        with pytest.raises(ConnectionError):
+            await stream.write(b"more")
+        assert not handler.ended.is_set()
+
+
+async def test_a_handler_that_does_not_notice_that_its_client_left_is_cancelled(kind, monkeypatch):
+    monkeypatch.setattr(duplex, "_NOTICE", 0.1)
+    async with talking(lambda stream: asyncio.Event().wait(), kind) as (stream, handler):
+        await stream.aclose()
+        await handler.ended.wait()
+
+
+async def test_who_closes_the_transport_breaks_its_streams(kind):
+    handler = Handler(echo)
+    async with serving(handler, kind) as (transport, _):
+        _, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        async with Tasks() as tasks:
+            reading = tasks.start(read_after(stream), name="reading")
+            await asyncio.sleep(0)
+            await transport.close()
+            assert await reading == "broken"
+        await handler.ended.wait()
+
+
+async def read_after(stream: DuplexStream) -> str:
+    try:
+        return repr(await stream.read(1))
+    except ConnectionError:
+        return "broken"
+
+
+async def test_a_refusal_is_an_ordinary_answer(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        for path, status in (("/refuses", 403), ("/ordinary", 200)):
+            response, stream = await transport.upgrade(Request("GET", path, (), {"upgrade": "echo/1"}))
+            assert (response.status, stream) == (status, None)
+            assert isinstance(response.body, bytes)
+
+
+async def test_nobody_changes_protocols_in_an_ordinary_request(kind):
+    async with serving(Handler(echo), kind) as (transport, _):
+        with pytest.raises(TransportError):
+            await transport.send(Request("GET", "/echo", (), {"upgrade": "echo/1", "connection": "upgrade"}))
+        with pytest.raises(ValueError, match="offers no protocol"):
+            await transport.upgrade(Request("GET", "/echo"))
+
+
+async def test_renewed_credentials_are_shown_where_the_first_are_refused(tmp_path):
+    async def handle(request: Request) -> Response:
+        if request.headers.get("authorization") != "Bearer new":
+            (tmp_path / "token").write_text("new")
+            return Response(401)
+        return Response(101, {}, Upgrade("echo/1", echo))
+
+    (tmp_path / "token").write_text("old")
+    server = HTTPServer(handle, "127.0.0.1", 0, None)
+    await server.start()
+    identity = Identity(token_file=str(tmp_path / "token"))
+    transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}", identity=identity))
+    response, stream = await transport.upgrade(OFFER)
+    assert response.status == 101
+    assert stream is not None
+    await stream.aclose()
+    await transport.close()
+    await server.stop(1.0)
+
+
+async def test_streams_take_no_room_of_requests():
+    handler = Handler(echo)
+    async with asyncio.timeout(60), serving(handler, "tcp") as (_, server):
+        assert server is not None
+        transport = HttpTransport(ClientConfig(f"http://127.0.0.1:{server.port}"), connections=1)
+        streams = [(await transport.upgrade(OFFER))[1] for _ in range(3)]
+        assert (await transport.send(Request("GET", "/ordinary"))).body == b"hello"
+        for stream in streams:
+            assert stream is not None
+            await stream.write(b"still here")
+            assert await stream.read(100) == b"still here"
+        await transport.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "tls"])
+async def test_a_server_that_stops_ends_its_streams_with_what_they_have_said(kind):
+    async def talk(stream: DuplexStream) -> None:
+        await stream.write(b"last words")
+        await asyncio.Event().wait()
+
+    handler = Handler(talk)
+    async with serving(handler, kind) as (transport, server):
+        _, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        assert server is not None
+        await server.stop(5.0)
+        assert await read_all(stream) == b"last words"
+        assert handler.ended.is_set()
+
+
+async def exchange(port: int, *parts: bytes) -> bytes:
+    """What is answered to parts that are sent one after the other, until the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in parts:
+        writer.write(part)
+        await asyncio.sleep(0.02)
+    try:
+        async with asyncio.timeout(20):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+async def say_once(stream: DuplexStream) -> None:
+    heard = b""
+    while not heard.endswith(b"."):
+        heard += await stream.read(100)
+    await stream.write(b"<" + heard + b">")
+
+
+HEAD = b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: %b\r\nConnection: keep-alive, Upgrade\r\n\r\n"
+
+
+@pytest.mark.parametrize("protocol", [b"echo/1", b"websocket"])
+@pytest.mark.parametrize("cut", [None, 30, 35, 40, len(HEAD) - 2, len(HEAD) + 3])
+async def test_what_comes_early_is_not_lost(protocol, cut):
+    async def handle(request: Request) -> Response:
+        await asyncio.sleep(0.05)
+        return Response(101, {}, Upgrade(protocol.decode(), say_once))
+
+    server = HTTPServer(handle, "127.0.0.1", 0, None)
+    await server.start()
+    text = HEAD % protocol + b"early\r\n\r\n"
+    parts = (text,) if cut is None else (text[:cut], text[cut:])
+    answer = await exchange(server.port, *parts, b" and late.")
+    await server.stop(1.0)
+    head, _, said = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+    assert b"\r\nupgrade: " + protocol in head
+    assert b"\r\nconnection: upgrade" in head
+    assert b"content-length" not in head
+    assert said == b"<early\r\n\r\n and late.>"
+
+
+async def test_a_request_before_the_offer_on_the_same_connection_is_answered_first():
+    handler = Handler(say_once)
+    async with serving(handler, "tcp") as (_, server):
+        assert server is not None
+        first = b"GET /ordinary HTTP/1.1\r\nHost: a\r\n\r\n"
+        answer = await exchange(server.port, first + HEAD % b"echo/1" + b"so.")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"\r\n\r\nhelloHTTP/1.1 101 " in answer
+    assert answer.endswith(b"\r\n\r\n<so.>")
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (HEAD % b"websocket", b"500"),  # the handler's own mistake: not what was offered
+        (b"GET /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo/1\r\n\r\n", b"500"),  # Connection does not name it
+        (b"GET /echo HTTP/1.0\r\nHost: a\r\nUpgrade: echo/1\r\nConnection: upgrade\r\n\r\n", b"500"),
+        (b"HEAD /echo HTTP/1.1\r\nHost: a\r\nUpgrade: echo/1\r\nConnection: upgrade\r\n\r\n", b"500"),
+        (HEAD.replace(b"/echo", b"/ordinary") % b"echo/1", b"200"),
+        (HEAD.replace(b"/echo", b"/ordinary") % b"websocket", b"200"),
+    ],
+)
+async def test_an_offer_that_does_not_count_is_none(text, status):
+    async with serving(Handler(echo), "tcp") as (_, server):
+        assert server is not None
+        answer = await exchange(server.port, text)
+    assert answer.startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize("protocol", [b"echo/1", b"websocket", b"h2c"])
+async def test_a_body_behind_an_offer_is_a_body(protocol):
+    bodies = []
+
+    async def handle(request: Request) -> Response:
+        assert "upgrade" not in request.headers
+        bodies.append((await request.received("somebody")).body)
+        return Response(200, {}, b"thanks")
+
+    server = HTTPServer(handle, "127.0.0.1", 0, None)
+    await server.start()
+    head = HEAD.replace(b"GET", b"POST").replace(b"Host: a", b"Host: a\r\nContent-Length: 200000")
+    answer = await exchange(server.port, head % protocol + b"x" * 1000, b"y" * 199_000)
+    await server.stop(1.0)
+    assert bodies == [b"x" * 1000 + b"y" * 199_000]
+    assert answer.endswith(b"thanks")
+
+
+async def test_what_comes_before_an_answer_is_bounded():
+    decide = asyncio.Event()
+
+    async def handle(request: Request) -> Response:
+        await decide.wait()
+        return Response(200, {}, b"no")
+
+    server = HTTPServer(handle, "127.0.0.1", 0, None)
+    await server.start()
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.setblocking(False)
+    loop, sent = asyncio.get_running_loop(), 0
+    await loop.sock_sendall(client, HEAD % b"echo/1")
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            while True:
+                await loop.sock_sendall(client, b"x" * 65536)
+                sent += 65536
+    assert sent < 32 << 20  # what the kernel keeps for both of them, and a little here
+    decide.set()
+    async with asyncio.timeout(10):
+        assert (await loop.sock_recv(client, 100)).startswith(b"HTTP/1.1 200 OK")
+    client.close()
+    await server.stop(1.0)
+
+
+async def test_streams_count_as_connections():
+    handler = Handler(echo)
+    async with serving(handler, "tcp") as (transport, server):
+        assert server is not None
+        _, stream = await transport.upgrade(OFFER)
+        assert stream is not None
+        assert server.connections == 1
+        await stream.aclose()
+        await handler.ended.wait()
+        await server.stop(5.0)
+        assert server.connections == 0
