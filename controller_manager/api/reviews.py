@@ -44,12 +44,15 @@ class NonResourceAttributes(Model):
 
 
 class ResourceAttributes(Model):
-    """A verb on a resource, or on a part of it."""
+    """A verb on a resource, or on a subresource of it; no name stands for all."""
 
+    namespace: str = ""
+    verb: str = ""
     group: str = ""
+    version: str = ""
     resource: str = ""
     subresource: str = ""
-    verb: str = ""
+    name: str = ""
 
 
 class SubjectAccessReviewSpec(Model):

@@ -11,19 +11,19 @@ from controller_manager.app.features import REMOTE_UID, FeatureOptions
 from controller_manager.base.log import Logger
 from controller_manager.client import ConfigError
 from controller_manager.options import Duration, Options, Parsed, StringList, flag
-from controller_manager.serving.proxy import ProxyRules
+from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 
 _LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
 
-RULE_NAMES: Mapping[str, str] = {
+REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "allowed_names": "requestheader-allowed-names",
     "username_headers": "requestheader-username-headers",
     "uid_headers": "requestheader-uid-headers",
     "group_headers": "requestheader-group-headers",
     "extra_prefixes": "requestheader-extra-headers-prefix",
 }
-"""What each field of `ProxyRules` is called, as a flag and where it is published."""
+"""What each field of `RequestHeaderConfig` is called, as a flag and where it is published."""
 
 
 class AuthenticationOptions(Options):
@@ -87,13 +87,13 @@ class AuthenticationOptions(Options):
                 raise ValueError(f"--{name}: a name in the list is empty")
         return self
 
-    def rules(self) -> ProxyRules:
-        """The rules for proxies that the flags state."""
+    def request_headers(self) -> RequestHeaderConfig:
+        """Return the rules for proxies that the flags state."""
         lists = self._lists()
-        return ProxyRules(**{field: _stripped(lists[name]) for field, name in RULE_NAMES.items()})
+        return RequestHeaderConfig(**{field: _stripped(lists[name]) for field, name in REQUEST_HEADER_NAMES.items()})
 
     def _lists(self) -> dict[str, tuple[str, ...]]:
-        return {name: getattr(self, name.replace("-", "_")) for name in RULE_NAMES.values()}
+        return {name: getattr(self, name.replace("-", "_")) for name in REQUEST_HEADER_NAMES.values()}
 
 
 def check_uid_headers(parsed: Parsed) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hmac
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from controller_manager.api.reviews import (
     SUBJECT_ACCESS_REVIEWS,
     TOKEN_REVIEWS,
     NonResourceAttributes,
+    ResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
     SubjectAccessReviewStatus,
@@ -26,12 +28,15 @@ from controller_manager.app.access.metrics import TokenCacheMetrics
 from controller_manager.base.log import Logger
 from controller_manager.base.random import random_source
 from controller_manager.client import Client, TransportError
-from controller_manager.serving.access import Decision, Identity
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes, Authorization, Decision, Rules
 
 T = TypeVar("T", bound=Object)
 
 _DEADLINE = 10.0  # seconds a caller waits for the API server at most, all attempts together
 _PAUSES = tuple(0.5 * 1.5**number for number in range(4))
+_TOKEN = re.compile(r"[!-~]{1,16384}")
+_UNLISTED = Rules(incomplete=True, error="the API server that decides lists no rules")
 _PASSING = (TransportError, InternalError, ServiceUnavailable, Timeout, TooManyRequests)
 
 
@@ -63,8 +68,8 @@ class Asker:
         return await self._client.create(resource, question)
 
 
-class Owners:
-    """Whose a bearer token is, as the API server sees it; an answer is remembered for `lifetime` seconds.
+class TokenReviewAuthenticator:
+    """Recognizes users by their tokens as the API server does; an answer is remembered for `lifetime` seconds.
 
     What is remembered is known by a digest with a key of this process, never by the token. No audience is asked for: a
     token is good here if it is good for the API server.
@@ -74,16 +79,21 @@ class Owners:
         self._asker = asker
         self._lifetime = lifetime
         self._metrics = metrics
-        self._answers: Answers[Identity | None] = Answers()
+        self._answers: Answers[User | None] = Answers()
         self._digest = _keyed_digest()
 
-    async def find(self, token: str) -> Identity | None:
-        """The owner of a token; None when the API server does not accept it. Raises ServiceUnavailable."""
+    async def authenticate_token(self, token: str) -> User | None:
+        """Return the owner of a token; None when it can be none or the API server does not accept it.
+
+        Raises ServiceUnavailable.
+        """
+        if not _TOKEN.fullmatch(token):
+            return None
         question = self._digest(token.encode())
         with self._metrics.asked(known=self._answers.knows(question)):
             return await self._answers.get(question, lambda: self._review(token))
 
-    async def _review(self, token: str) -> tuple[Identity | None, float]:
+    async def _review(self, token: str) -> tuple[User | None, float]:
         with self._metrics.fetched():
             review = await self._asker.ask(TOKEN_REVIEWS, TokenReview(spec=TokenReviewSpec(token=token)))
         owner = _owner(review.status)
@@ -91,43 +101,66 @@ class Owners:
         return owner, 0.0 if owner is None and review.status.error else self._lifetime
 
 
-class Decisions:
-    """What an identity may do, as the API server sees it; answers are remembered for the seconds of their sort."""
+class SubjectAccessReviewAuthorizer:
+    """Decides as the API server does; answers are remembered for the seconds of their sort."""
 
     def __init__(self, asker: Asker, allowed: float, refused: float) -> None:
         self._asker = asker
         self._lifetimes = (refused, allowed)
-        self._answers: Answers[Decision] = Answers()
+        self._answers: Answers[Authorization] = Answers()
         self._digest = _keyed_digest()
 
-    async def decide(self, identity: Identity, verb: str, path: str) -> Decision:
-        """Whether an identity may use a verb on a path that is no resource. Raises ServiceUnavailable."""
-        spec = SubjectAccessReviewSpec(
-            user=identity.name,
-            groups=identity.groups,
-            uid=identity.uid,
-            extra=identity.extra,
-            non_resource_attributes=NonResourceAttributes(path=path, verb=verb),
-        )
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        """Return what the API server decides. Raises ServiceUnavailable."""
+        spec = _spec(attributes)
         return await self._answers.get(self._digest(msgspec.json.encode(spec)), lambda: self._review(spec))
 
-    async def _review(self, spec: SubjectAccessReviewSpec) -> tuple[Decision, float]:
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        """Return that nothing is known: the API server is asked about one thing at a time."""
+        return _UNLISTED
+
+    async def _review(self, spec: SubjectAccessReviewSpec) -> tuple[Authorization, float]:
         review = await self._asker.ask(SUBJECT_ACCESS_REVIEWS, SubjectAccessReview(spec=spec))
         decision = _decision(review.status)
-        return decision, self._lifetimes[decision is Decision.ALLOWED]
+        return Authorization(decision, review.status.reason), self._lifetimes[decision is Decision.ALLOW]
 
 
-def _owner(status: TokenReviewStatus) -> Identity | None:
+def _owner(status: TokenReviewStatus) -> User | None:
     user = status.user
     if not status.authenticated or not user.username:
         return None
-    return Identity(user.username, user.groups, user.uid, user.extra)
+    return User(user.username, user.uid, user.groups, user.extra)
+
+
+def _spec(attributes: Attributes) -> SubjectAccessReviewSpec:
+    """Return the question about a request."""
+    user, resource, other = attributes.user, None, None
+    if attributes.resource:
+        resource = ResourceAttributes(
+            namespace=attributes.namespace,
+            verb=attributes.verb,
+            group=attributes.group,
+            version=attributes.version,
+            resource=attributes.resource,
+            subresource=attributes.subresource,
+            name=attributes.name,
+        )
+    else:
+        other = NonResourceAttributes(path=attributes.path, verb=attributes.verb)
+    return SubjectAccessReviewSpec(
+        user=user.name,
+        groups=user.groups,
+        uid=user.uid,
+        extra=dict(user.extra),
+        resource_attributes=resource,
+        non_resource_attributes=other,
+    )
 
 
 def _decision(status: SubjectAccessReviewStatus) -> Decision:
     if status.denied:
-        return Decision.DENIED
-    return Decision.ALLOWED if status.allowed else Decision.NO_OPINION
+        return Decision.DENY
+    return Decision.ALLOW if status.allowed else Decision.NO_OPINION
 
 
 def _keyed_digest() -> Callable[[bytes], bytes]:

@@ -1,11 +1,18 @@
 """Who may see what this process serves: its callers are known and allowed by the API server."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 
+from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request
-from controller_manager.app.access.authentication import RULE_NAMES, AuthenticationOptions, believe_files, follow_files
+from controller_manager.app.access.authentication import (
+    REQUEST_HEADER_NAMES,
+    AuthenticationOptions,
+    believe_files,
+    follow_files,
+)
 from controller_manager.app.access.authorization import AuthorizationOptions
-from controller_manager.app.access.delegated import Asker, Decisions, Owners
+from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
 from controller_manager.app.access.lookup import Lookup, Wanted
 from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
 from controller_manager.app.network import Network
@@ -13,9 +20,17 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of
 from controller_manager.client import Client, ClientMetrics, Transport
 from controller_manager.options import Parsed
-from controller_manager.serving.access import Access, Authorize, Decision, Identity, OpenPaths
-from controller_manager.serving.request_authenticator import FindOwner, RequestAuthenticator
-from controller_manager.serving.trust import Trust
+from controller_manager.serving.access import Access
+from controller_manager.serving.authentication import (
+    AnonymousAuthenticator,
+    Authenticator,
+    BearerTokenAuthenticator,
+    RequestAuthenticator,
+    RequestHeaderAuthenticator,
+    X509Authenticator,
+)
+from controller_manager.serving.authorization import AlwaysAllowedPaths, Authorizer, AuthorizerChain, PrivilegedGroups
+from controller_manager.serving.trust import CLIENTS, Trust
 
 
 class DelegatedAuth:
@@ -32,21 +47,24 @@ class DelegatedAuth:
         runtime: Runtime,
         client_metrics: ClientMetrics | None = None,
     ) -> None:
-        who, may = parsed[AuthenticationOptions], parsed[AuthorizationOptions]
+        authentication, authorization = parsed[AuthenticationOptions], parsed[AuthorizationOptions]
         self._log = runtime.log("access")
         self._name = f"{runtime.name}/access"
         self._network = network
         self._client_metrics = client_metrics
         self._transports: list[Transport] = []
-        self._who, self._trust = who, trust
-        believe_files(who, trust)
-        asker = self._client(who.authentication_clusterconfig)
-        self._callers = RequestAuthenticator(trust, who.rules(), self._find_owner(asker, runtime) if asker else None)
-        wanted = _wanted(who, parsed.given)
-        self._lookup = Lookup(asker, wanted, trust, self._callers, self._log) if asker and wanted else None
-        open_paths = OpenPaths(may.authorization_always_allow_paths)
-        metrics = AccessMetrics(runtime.registry)
-        self._access = Access(open_paths, self._callers.identify, self._authorize(may), metrics)
+        self._authentication, self._trust = authentication, trust
+        believe_files(authentication, trust)
+        client = self._client(authentication.authentication_clusterconfig)
+        proxies = RequestHeaderAuthenticator(trust, authentication.request_headers())
+        wanted = _wanted(authentication, parsed.given)
+        self._lookup = Lookup(client, wanted, trust, proxies, self._log) if client and wanted else None
+        self._access = Access(
+            AlwaysAllowedPaths(authorization.authorization_always_allow_paths),
+            RequestAuthenticator([proxies, *self._authenticators(client, runtime)]),
+            AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *self._authorizers(authorization)]),
+            AccessMetrics(runtime.registry),
+        )
 
     async def prepare(self) -> None:
         """Look up what the flags leave open. Raises ConfigError where that fails and is not tolerated."""
@@ -55,7 +73,7 @@ class DelegatedAuth:
 
     async def run(self) -> None:
         """Follow what was looked up, and the files that the flags name, until cancelled."""
-        following = [follow_files(self._who, self._trust, self._log)]
+        following = [follow_files(self._authentication, self._trust, self._log)]
         if self._lookup is not None:
             following.append(self._lookup.follow())
         await all_of(*following)
@@ -77,33 +95,34 @@ class DelegatedAuth:
         self._transports.append(transport)
         return Client(transport, metrics=self._client_metrics, user_agent=self._name)
 
-    def _find_owner(self, client: Client, runtime: Runtime) -> FindOwner:
-        lifetime = self._who.authentication_token_webhook_cache_ttl
-        return Owners(Asker(client, self._log), lifetime, TokenCacheMetrics(runtime.registry)).find
+    def _authenticators(self, client: Client | None, runtime: Runtime) -> Iterator[Authenticator]:
+        """Yield what recognizes users who speak for themselves: their tokens only with a `client` to ask about them."""
+        yield X509Authenticator(partial(self._trust.believes, CLIENTS))
+        if client is not None:
+            lifetime = self._authentication.authentication_token_webhook_cache_ttl
+            metrics = TokenCacheMetrics(runtime.registry)
+            yield BearerTokenAuthenticator(TokenReviewAuthenticator(Asker(client, self._log), lifetime, metrics))
+        yield AnonymousAuthenticator()
 
-    def _authorize(self, may: AuthorizationOptions) -> Authorize:
-        client = self._client(may.authorization_clusterconfig)
-        if client is None:
-            return _nothing
-        allowed, refused = (
-            may.authorization_webhook_cache_authorized_ttl,
-            may.authorization_webhook_cache_unauthorized_ttl,
-        )
-        return Decisions(Asker(client, self._log), allowed, refused).decide
+    def _authorizers(self, options: AuthorizationOptions) -> Iterator[Authorizer]:
+        """Yield the API server, if it can be asked."""
+        client = self._client(options.authorization_clusterconfig)
+        if client is not None:
+            yield SubjectAccessReviewAuthorizer(
+                Asker(client, self._log),
+                options.authorization_webhook_cache_authorized_ttl,
+                options.authorization_webhook_cache_unauthorized_ttl,
+            )
 
 
-def _wanted(who: AuthenticationOptions, given: Mapping[str, str]) -> Wanted:
-    """What is to be looked up: authorities that no file is given of; rules for proxies come with their authorities,
-    but for those that were given.
+def _wanted(options: AuthenticationOptions, given: Mapping[str, str]) -> Wanted:
+    """Return what is to be looked up: authorities that no file is given of; rules for proxies come with their
+    authorities, but for those that were given.
     """
-    rules = who.rules()
+    config = options.request_headers()
     return Wanted(
-        clients=not who.client_ca_file and not who.authentication_skip_lookup,
-        proxies=not who.requestheader_client_ca_file and not who.authentication_skip_lookup,
-        stated={field: getattr(rules, field) for field, name in RULE_NAMES.items() if name in given},
-        tolerant=who.authentication_tolerate_lookup_failure,
+        clients=not options.client_ca_file and not options.authentication_skip_lookup,
+        proxies=not options.requestheader_client_ca_file and not options.authentication_skip_lookup,
+        stated={field: getattr(config, field) for field, name in REQUEST_HEADER_NAMES.items() if name in given},
+        tolerant=options.authentication_tolerate_lookup_failure,
     )
-
-
-async def _nothing(_identity: Identity, _verb: str, _path: str) -> Decision:
-    return Decision.NO_OPINION

@@ -9,13 +9,12 @@ from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 from controller_manager.api.resource import Key
-from controller_manager.app.access.authentication import RULE_NAMES
+from controller_manager.app.access.authentication import REQUEST_HEADER_NAMES
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.cache import Informer, Selection
 from controller_manager.client import Client, ConfigError, TransportError
-from controller_manager.serving.proxy import ProxyRules
-from controller_manager.serving.request_authenticator import RequestAuthenticator
+from controller_manager.serving.authentication import RequestHeaderAuthenticator, RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
 
 PUBLISHED = Key(SYSTEM_NAMESPACE, "extension-apiserver-authentication")
@@ -47,29 +46,29 @@ class Found:
 
     clients: bytes
     proxies: bytes
-    rules: ProxyRules
+    request_headers: RequestHeaderConfig
 
 
 def read_published(data: Mapping[str, str]) -> Found:
     """What the ConfigMap says. Raises ValueError with a sentence that names the key."""
-    rules = {field: _names(data, key) for field, key in RULE_NAMES.items()}
+    lists = {field: _names(data, key) for field, key in REQUEST_HEADER_NAMES.items()}
     clients, proxies = _authorities(data, "client-ca-file"), _authorities(data, "requestheader-client-ca-file")
-    return Found(clients, proxies, ProxyRules(**rules))
+    return Found(clients, proxies, RequestHeaderConfig(**lists))
 
 
 class Lookup:
-    """Keeps `trust` and the rules of `callers` as they are published, where no flag says otherwise.
+    """Keeps `trust` and the configuration of `proxies` as they are published, where no flag says otherwise.
 
     What is published and cannot be read, or is no longer published at all, changes nothing.
     """
 
     def __init__(
-        self, client: Client, wanted: Wanted, trust: Trust, callers: RequestAuthenticator, log: Logger
+        self, client: Client, wanted: Wanted, trust: Trust, proxies: RequestHeaderAuthenticator, log: Logger
     ) -> None:
         self._client = client
         self._wanted = wanted
         self._trust = trust
-        self._callers = callers
+        self._proxies = proxies
         self._log = log
         self._problem = ""
 
@@ -130,7 +129,7 @@ class Lookup:
             self._trust.set(CLIENTS, found.clients)
         if self._wanted.proxies and found.proxies:
             self._trust.set(PROXIES, found.proxies)
-            self._callers.rules = replace(found.rules, **self._wanted.stated)
+            self._proxies.config = replace(found.request_headers, **self._wanted.stated)
 
     def _tell(self, problem: str) -> None:
         """Log a problem, once as long as it lasts."""

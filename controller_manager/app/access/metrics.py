@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
-from controller_manager.serving.access import Decision, Identity
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Decision
 
 _SECONDS = tuple(0.001 * 2**power for power in range(15))
 _CACHE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -68,11 +69,11 @@ class AccessMetrics:
         self._decisions = Counters(_DECISIONS, registry)
         self._authorization = Histograms(_AUTHORIZATION, registry)
 
-    def authenticated(self, identity: Identity | None, seconds: float) -> None:
-        """Somebody was recognized; None: nobody, for the credentials were not believed."""
-        result = "error" if identity is None else "success"
-        if identity is not None:
-            self._users.add(_sort_of(identity.name))
+    def authenticated(self, user: User | None, seconds: float) -> None:
+        """A user was recognized; None: nobody, for the credentials were not accepted."""
+        result = "error" if user is None else "success"
+        if user is not None:
+            self._users.add(_sort_of(user.name))
         self._attempts.add(result)
         self._authentication.observe(seconds, result)
 

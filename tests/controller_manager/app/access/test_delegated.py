@@ -8,15 +8,16 @@ from prometheus_client import CollectorRegistry
 
 from controller_manager.api.errors import ServiceUnavailable, TooManyRequests
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.access.delegated import Asker, Decisions, Owners
+from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
 from controller_manager.app.access.metrics import TokenCacheMetrics
 from controller_manager.base.log import get_logger
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.serving.access import Decision, Identity
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes, Authorization, Decision, Rules
 
 pytestmark = pytest.mark.virtual
 
-BOB = Identity("bob", ("team",), "7", {"scopes": ("r", "w")})
+BOB = User("bob", "7", ("team",), {"scopes": ("r", "w")})
 TOKENS = {
     "good": {
         "authenticated": True,
@@ -31,6 +32,7 @@ PATHS = {
     "/metrics": {"allowed": True},
     "/denied": {"allowed": False, "denied": True},
     "/both": {"allowed": True, "denied": True},
+    "a resource": {"denied": True, "reason": "not today"},
 }
 
 
@@ -54,7 +56,8 @@ class Server:
         if request.path == "/apis/authentication.k8s.io/v1/tokenreviews":
             asked["status"] = TOKENS.get(asked["spec"]["token"], UNKNOWN)
         elif request.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
-            asked["status"] = PATHS.get(asked["spec"]["nonResourceAttributes"]["path"], {"allowed": False})
+            path = asked["spec"].get("nonResourceAttributes", {}).get("path", "a resource")
+            asked["status"] = PATHS.get(path, {"allowed": False})
         return Response(201, {"content-type": "application/json"}, json.dumps(asked).encode())
 
 
@@ -74,121 +77,148 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-def owners(asker, registry) -> Owners:
-    return Owners(asker, 10, TokenCacheMetrics(registry))
+def tokens(asker, registry) -> TokenReviewAuthenticator:
+    return TokenReviewAuthenticator(asker, 10, TokenCacheMetrics(registry))
 
 
 @pytest.fixture
-def decisions(asker) -> Decisions:
-    return Decisions(asker, allowed=20, refused=5)
+def authorizer(asker) -> SubjectAccessReviewAuthorizer:
+    return SubjectAccessReviewAuthorizer(asker, allowed=20, refused=5)
 
 
-async def test_whose_a_token_is(server, owners):
-    assert await owners.find("good") == BOB
+async def decide(authorizer: SubjectAccessReviewAuthorizer, user: User, verb: str, path: str) -> Decision:
+    return (await authorizer.authorize(Attributes(user, verb, path))).decision
+
+
+async def test_whose_a_token_is(server, tokens):
+    assert await tokens.authenticate_token("good") == BOB
     assert server.asked == [{"token": "good"}]
     for token in ("nameless", "no", "whatever"):
-        assert await owners.find(token) is None
+        assert await tokens.authenticate_token(token) is None
 
 
-async def test_a_token_is_asked_about_once_in_its_time_and_its_revocation_shows_after_that(server, owners, monkeypatch):
+async def test_a_token_is_asked_about_once_in_its_time_and_its_revocation_shows_after_that(server, tokens, monkeypatch):
     for _ in range(2):
-        assert await owners.find("good") == BOB
-        assert await owners.find("no") is None
+        assert await tokens.authenticate_token("good") == BOB
+        assert await tokens.authenticate_token("no") is None
         await asyncio.sleep(4.9)
     assert len(server.asked) == 2
     monkeypatch.delitem(TOKENS, "good")
     await asyncio.sleep(0.3)
-    assert await owners.find("good") is None
+    assert await tokens.authenticate_token("good") is None
     assert len(server.asked) == 3
 
 
-async def test_a_token_that_could_not_be_judged_is_judged_again(server, owners, monkeypatch):
-    assert await owners.find("late") is None
+async def test_a_token_that_could_not_be_judged_is_judged_again(server, tokens, monkeypatch):
+    assert await tokens.authenticate_token("late") is None
     monkeypatch.setitem(TOKENS, "late", TOKENS["good"])
-    assert await owners.find("late") == BOB
+    assert await tokens.authenticate_token("late") == BOB
 
 
 async def test_without_a_time_nothing_is_remembered(server, asker, registry):
-    owners, decisions = Owners(asker, 0, TokenCacheMetrics(registry)), Decisions(asker, 0, 0)
+    tokens, authorizer = (
+        TokenReviewAuthenticator(asker, 0, TokenCacheMetrics(registry)),
+        SubjectAccessReviewAuthorizer(asker, 0, 0),
+    )
     for _ in range(2):
-        assert await owners.find("good") == BOB
-        assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
+        assert await tokens.authenticate_token("good") == BOB
+        assert await decide(authorizer, BOB, "get", "/metrics") is Decision.ALLOW
     assert len(server.asked) == 4
 
 
-async def test_what_is_remembered_tells_nothing_of_tokens(owners):
-    await owners.find("good")
-    assert "good" not in repr(vars(owners._answers)) + repr(vars(owners._answers._remembered))
+async def test_what_is_remembered_tells_nothing_of_tokens(tokens):
+    await tokens.authenticate_token("good")
+    assert "good" not in repr(vars(tokens._answers)) + repr(vars(tokens._answers._remembered))
 
 
-async def test_what_is_asked_about_a_caller(server, decisions):
-    assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
+async def test_what_is_asked_about_a_caller(server, authorizer):
+    assert await decide(authorizer, BOB, "get", "/metrics") is Decision.ALLOW
     spec = {"user": "bob", "groups": ["team"], "uid": "7", "extra": {"scopes": ["r", "w"]}}
     assert server.asked == [{**spec, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}]
+
+
+async def test_what_is_asked_about_a_resource(server, authorizer):
+    asked = Attributes(BOB, "update", "/apis/…", "apps", "v1", "deployments", "scale", "a", "b")
+    assert await authorizer.authorize(asked) == Authorization(Decision.DENY, "not today")
+    names = {"namespace": "a", "verb": "update", "group": "apps", "version": "v1", "resource": "deployments"}
+    assert server.asked[-1]["resourceAttributes"] == {**names, "subresource": "scale", "name": "b"}
+
+
+async def test_rules_are_not_listed(server, authorizer):
+    rules = await authorizer.rules_for(BOB, "a")
+    assert rules == Rules(incomplete=True, error=rules.error)
+    assert rules.error
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("token", ["", "good x", "go\x0bod", "go\udce9d", "a" * 20_000])
+async def test_what_can_be_no_token_is_not_asked_about(server, tokens, token):
+    assert await tokens.authenticate_token(token) is None
+    assert server.asked == []
 
 
 @pytest.mark.parametrize(
     ("path", "decision"),
     [
-        ("/metrics", Decision.ALLOWED),
+        ("/metrics", Decision.ALLOW),
         ("/other", Decision.NO_OPINION),
-        ("/denied", Decision.DENIED),
-        ("/both", Decision.DENIED),
+        ("/denied", Decision.DENY),
+        ("/both", Decision.DENY),
     ],
 )
-async def test_only_a_plain_yes_is_one(decisions, path, decision):
-    assert await decisions.decide(BOB, "get", path) is decision
+async def test_only_a_plain_yes_is_one(authorizer, path, decision):
+    assert await decide(authorizer, BOB, "get", path) is decision
 
 
-async def test_decisions_are_remembered_by_their_sort(server, decisions):
+async def test_decisions_are_remembered_by_their_sort(server, authorizer):
     for _ in range(2):
-        await decisions.decide(BOB, "get", "/metrics")
-        await decisions.decide(BOB, "get", "/other")
+        await decide(authorizer, BOB, "get", "/metrics")
+        await decide(authorizer, BOB, "get", "/other")
     assert len(server.asked) == 2
     await asyncio.sleep(6)
-    await decisions.decide(BOB, "get", "/metrics")
-    await decisions.decide(BOB, "get", "/other")
+    await decide(authorizer, BOB, "get", "/metrics")
+    await decide(authorizer, BOB, "get", "/other")
     assert len(server.asked) == 3
     await asyncio.sleep(15)
-    await decisions.decide(BOB, "get", "/metrics")
+    await decide(authorizer, BOB, "get", "/metrics")
     assert len(server.asked) == 4
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        Identity("eve", ("team",), "7", {"scopes": ("r", "w")}),
-        Identity("bob", ("team", "more"), "7", {"scopes": ("r", "w")}),
-        Identity("bob", ("team",), "8", {"scopes": ("r", "w")}),
-        Identity("bob", ("team",), "7", {"scopes": ("r",)}),
+        User("eve", "7", ("team",), {"scopes": ("r", "w")}),
+        User("bob", "7", ("team", "more"), {"scopes": ("r", "w")}),
+        User("bob", "8", ("team",), {"scopes": ("r", "w")}),
+        User("bob", "7", ("team",), {"scopes": ("r",)}),
     ],
 )
-async def test_a_decision_is_for_one_identity_only(server, decisions, other):
-    await decisions.decide(BOB, "get", "/metrics")
-    await decisions.decide(other, "get", "/metrics")
-    await decisions.decide(BOB, "post", "/metrics")
+async def test_a_decision_is_for_one_identity_only(server, authorizer, other):
+    await decide(authorizer, BOB, "get", "/metrics")
+    await decide(authorizer, other, "get", "/metrics")
+    await decide(authorizer, BOB, "post", "/metrics")
     assert len(server.asked) == 3
 
 
-async def test_many_who_ask_the_same_share_one_question_and_a_failure_of_it(server, owners):
+async def test_many_who_ask_the_same_share_one_question_and_a_failure_of_it(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
-        found = [group.create_task(owners.find("good")) for _ in range(50)]
+        found = [group.create_task(tokens.authenticate_token("good")) for _ in range(50)]
     assert {task.result().name for task in found} == {"bob"}
     assert len(server.asked) == 1
     server.down = True
     async with asyncio.TaskGroup() as group:
-        failed = [group.create_task(outcome(owners.find("other"))) for _ in range(50)]
+        failed = [group.create_task(outcome(tokens.authenticate_token("other"))) for _ in range(50)]
     assert {task.result() for task in failed} == {ServiceUnavailable}
     assert len(server.asked) == 1 + 5
 
 
-async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server, owners):
+async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(owners.find("good"))
+        first = group.create_task(tokens.authenticate_token("good"))
         await asyncio.sleep(0.5)
-        others = [group.create_task(owners.find("good")) for _ in range(3)]
+        others = [group.create_task(tokens.authenticate_token("good")) for _ in range(3)]
         await asyncio.sleep(0.1)
         first.cancel()
         others[0].cancel()
@@ -196,51 +226,51 @@ async def test_the_question_of_one_who_goes_away_is_asked_for_the_others(server,
     assert len(server.asked) == 1
 
 
-async def test_too_many_questions_at_once_are_not_asked(server, owners):
+async def test_too_many_questions_at_once_are_not_asked(server, tokens):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
-        found = [group.create_task(outcome(owners.find(f"token-{number}"))) for number in range(300)]
+        found = [group.create_task(outcome(tokens.authenticate_token(f"token-{number}"))) for number in range(300)]
     results = [task.result() for task in found]
     assert results.count(None) == len(server.asked) == 256
     assert results.count(ServiceUnavailable) == 44
 
 
 @pytest.mark.parametrize("refusals", [[500], [503, 429, 504, 500]])
-async def test_a_server_that_fails_for_a_while_is_asked_again(server, owners, refusals):
+async def test_a_server_that_fails_for_a_while_is_asked_again(server, tokens, refusals):
     server.refusals = refusals
-    assert await owners.find("good") == BOB
+    assert await tokens.authenticate_token("good") == BOB
 
 
 @pytest.mark.parametrize("refusal", [400, 401, 403, 404, 422])
-async def test_a_refusal_is_final_and_not_remembered(server, owners, decisions, refusal):
+async def test_a_refusal_is_final_and_not_remembered(server, tokens, authorizer, refusal):
     server.refusals = [refusal, refusal]
-    assert await outcome(owners.find("good")) is ServiceUnavailable
-    assert await outcome(decisions.decide(BOB, "get", "/metrics")) is ServiceUnavailable
+    assert await outcome(tokens.authenticate_token("good")) is ServiceUnavailable
+    assert await outcome(decide(authorizer, BOB, "get", "/metrics")) is ServiceUnavailable
     assert len(server.asked) == 2
-    assert await owners.find("good") == BOB
-    assert await decisions.decide(BOB, "get", "/metrics") is Decision.ALLOWED
+    assert await tokens.authenticate_token("good") == BOB
+    assert await decide(authorizer, BOB, "get", "/metrics") is Decision.ALLOW
 
 
-async def test_a_server_that_is_away_or_silent_is_not_waited_for_long(server, owners):
+async def test_a_server_that_is_away_or_silent_is_not_waited_for_long(server, tokens):
     began = asyncio.get_running_loop().time()
     server.down = True
-    assert await outcome(owners.find("good")) is ServiceUnavailable
+    assert await outcome(tokens.authenticate_token("good")) is ServiceUnavailable
     assert len(server.asked) == 5
     server.delay = 3600
-    assert await outcome(owners.find("good")) is ServiceUnavailable
+    assert await outcome(tokens.authenticate_token("good")) is ServiceUnavailable
     assert asyncio.get_running_loop().time() - began < 16
 
 
-async def test_tokens_are_counted(server, owners, registry):
+async def test_tokens_are_counted(server, tokens, registry):
     server.delay = 1
     async with asyncio.TaskGroup() as group:
         for _ in range(3):
-            group.create_task(owners.find("good"))
+            group.create_task(tokens.authenticate_token("good"))
         await asyncio.sleep(0.5)
         assert active(registry) == {"in_flight": 1, "blocked": 3}
-    await owners.find("good")
+    await tokens.authenticate_token("good")
     server.refusals = [403]
-    await outcome(owners.find("bad"))
+    await outcome(tokens.authenticate_token("bad"))
     value = registry.get_sample_value
     cache = "authentication_token_cache"
     assert active(registry) == {"in_flight": 0, "blocked": 0}

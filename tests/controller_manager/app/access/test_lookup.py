@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.app.access.lookup import Found, read_published
-from controller_manager.serving.proxy import ProxyRules
+from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.tls import make_ca
 
 PEM = make_ca("clients").certificate
@@ -24,7 +24,7 @@ def test_all_of_it():
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
         "of-somebody-else": "{",
     }
-    rules = ProxyRules(
+    rules = RequestHeaderConfig(
         ("front-proxy-client",),
         ("X-Remote-User", "X-Second"),
         ("X-Remote-Uid",),
@@ -36,7 +36,7 @@ def test_all_of_it():
 
 @pytest.mark.parametrize("data", [{}, {"client-ca-file": "", "requestheader-allowed-names": ""}])
 def test_nothing_of_it(data):
-    assert read_published(data) == Found(b"", b"", ProxyRules())
+    assert read_published(data) == Found(b"", b"", RequestHeaderConfig())
 
 
 @pytest.mark.parametrize(

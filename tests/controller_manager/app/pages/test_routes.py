@@ -13,23 +13,30 @@ from controller_manager.app.pages.index import index_handler
 from controller_manager.app.pages.routes import Pages
 from controller_manager.base.log import get_logger
 from controller_manager.component.pages import debugging_routes, metrics_handler
-from controller_manager.serving.access import ANONYMOUS, Access, Decision, Identity, OpenPaths
+from controller_manager.serving.access import Access
+from controller_manager.serving.authentication import (
+    AnonymousAuthenticator,
+    Authenticator,
+    RequestAuthenticator,
+    User,
+    X509Authenticator,
+)
+from controller_manager.serving.authorization import AlwaysAllowedPaths, AuthorizerChain, PrivilegedGroups
 from controller_manager.serving.health import Health
 
 
-async def by_certificate(request: Request) -> Identity:
-    shown = request.certificate
-    return ANONYMOUS if shown is None else Identity(shown.common_name, shown.organizations)
-
-
-async def never(identity: Identity, verb: str, path: str) -> Decision:
-    return Decision.NO_OPINION
+def access_of(registry: CollectorRegistry, open_paths: tuple[str, ...], *authenticators: Authenticator) -> Access:
+    """Rules under which administrators may see everything, and others what is open."""
+    masters = AuthorizerChain([PrivilegedGroups(["system:masters"])])
+    authenticator = RequestAuthenticator(authenticators)
+    return Access(AlwaysAllowedPaths(open_paths), authenticator, masters, AccessMetrics(registry))
 
 
 def make_pages(*flags: str) -> Pages:
     registry = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=registry).set(42)
-    access = Access(OpenPaths(("/healthz", "/livez", "/readyz")), by_certificate, never, AccessMetrics(registry))
+    certificates = X509Authenticator(lambda _certificate: True)
+    access = access_of(registry, ("/healthz", "/livez", "/readyz"), certificates, AnonymousAuthenticator())
     routes = {
         "/metrics": metrics_handler(registry),
         **debugging_routes("manager", flag_set(()).parse(["-v=2", *flags]), "v1.2.3"),
@@ -115,12 +122,11 @@ async def test_a_browser_without_credentials_reads_how_to_come_in(pages, path):
 
 
 async def test_credentials_that_are_not_believed_are_told_so_in_the_same_way():
-    async def nobody(request: Request) -> Identity:
-        raise Unauthorized("Unauthorized")
+    class Nobody:
+        async def authenticate(self, request: Request) -> User | None:
+            raise Unauthorized("Unauthorized")
 
-    registry = CollectorRegistry()
-    access = Access(OpenPaths(()), nobody, never, AccessMetrics(registry))
-    pages = Pages(access, Health(get_logger("test")), {})
+    pages = Pages(access_of(CollectorRegistry(), (), Nobody()), Health(get_logger("test")), {})
     status, kind, body = await ask(pages, "/metrics", accept=BROWSER)
     assert (status, kind) == (401, "text/html; charset=utf-8")
     assert "create token" in body

@@ -7,9 +7,18 @@ from hypothesis import strategies as st
 from controller_manager.api.errors import ServiceUnavailable, Unauthorized
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.clock import wall_seconds
-from controller_manager.serving.access import ANONYMOUS, Identity
-from controller_manager.serving.proxy import ProxyRules
-from controller_manager.serving.request_authenticator import RequestAuthenticator, bearer_token
+from controller_manager.serving.authentication import (
+    ANONYMOUS_USER,
+    AnonymousAuthenticator,
+    Authenticator,
+    BearerTokenAuthenticator,
+    RequestAuthenticator,
+    RequestHeaderAuthenticator,
+    RequestHeaderConfig,
+    User,
+    X509Authenticator,
+    bearer_token,
+)
 from controller_manager.serving.tls import make_ca
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, digest
 
@@ -26,20 +35,36 @@ def root(ca) -> str:
     return digest(x509.load_pem_x509_certificate(ca.certificate).public_bytes(Encoding.DER))
 
 
-async def owner(token: str) -> Identity | None:
-    if token == "unknowable":
-        raise ServiceUnavailable("the API server is away")
-    return {"good": Identity("bob", ("b",), "7", {"k": ("v",)}), "full": Identity("eve", (KNOWN,))}.get(token)
+class Tokens:
+    """Knows two tokens, and one that cannot be judged."""
+
+    async def authenticate_token(self, token: str) -> User | None:
+        if token == "unknowable":
+            raise ServiceUnavailable("the API server is away")
+        return {"good": User("bob", "7", ("b",), {"k": ("v",)}), "full": User("eve", groups=(KNOWN,))}.get(token)
 
 
-RULES = ProxyRules(("front",), ("X-Remote-User", "x-second"), ("x-remote-uid",), ("x-remote-group",), ("X-Extra-",))
+CONFIG = RequestHeaderConfig(
+    ("front",), ("X-Remote-User", "x-second"), ("x-remote-uid",), ("x-remote-group",), ("X-Extra-",)
+)
 
 
-def callers(rules: ProxyRules = RULES, find_owner=owner) -> RequestAuthenticator:
+def chain_of(trust: Trust, config: RequestHeaderConfig = CONFIG, tokens: Tokens | None = None) -> RequestAuthenticator:
+    """The authenticators that every process puts together, tokens only where they are known."""
+    authenticators: list[Authenticator] = [
+        RequestHeaderAuthenticator(trust, config),
+        X509Authenticator(lambda certificate: trust.believes(CLIENTS, certificate)),
+    ]
+    if tokens is not None:
+        authenticators.append(BearerTokenAuthenticator(tokens))
+    return RequestAuthenticator([*authenticators, AnonymousAuthenticator()])
+
+
+def chain(config: RequestHeaderConfig = CONFIG, *, tokens: bool = True) -> RequestAuthenticator:
     trust = Trust()
     trust.set(CLIENTS, CLIENT_CA.certificate)
     trust.set(PROXIES, PROXY_CA.certificate)
-    return RequestAuthenticator(trust, rules, find_owner)
+    return chain_of(trust, config, Tokens() if tokens else None)
 
 
 def asks(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None, **headers: str) -> Request:
@@ -51,45 +76,45 @@ def asks(name: str = "", ca=None, groups=(), expires=float("inf"), repeated=None
 AS_ALICE = {"x_remote_user": "alice"}
 
 BELIEVED = {
-    "nothing is shown": (asks(), ANONYMOUS),
-    "a client": (asks("jane", CLIENT_CA, ("dev", "ops")), Identity("jane", ("dev", "ops", KNOWN))),
-    "a client says it is known": (asks("jane", CLIENT_CA, (KNOWN,)), Identity("jane", (KNOWN,))),
-    "a token": (asks(authorization="Bearer good"), Identity("bob", ("b", KNOWN), "7", {"k": ("v",)})),
-    "its owner says it is known": (asks(authorization="bearer  full "), Identity("eve", (KNOWN,))),
+    "nothing is shown": (asks(), ANONYMOUS_USER),
+    "a client": (asks("jane", CLIENT_CA, ("dev", "ops")), User("jane", groups=("dev", "ops", KNOWN))),
+    "a client says it is known": (asks("jane", CLIENT_CA, (KNOWN,)), User("jane", groups=(KNOWN,))),
+    "a token": (asks(authorization="Bearer good"), User("bob", "7", ("b", KNOWN), {"k": ("v",)})),
+    "its owner says it is known": (asks(authorization="bearer  full "), User("eve", groups=(KNOWN,))),
     "a certificate counts more than a token": (
         asks("jane", CLIENT_CA, authorization="Bearer good"),
-        Identity("jane", (KNOWN,)),
+        User("jane", groups=(KNOWN,)),
     ),
     "a token helps where a certificate does not": (
         asks("jane", OTHER_CA, authorization="Bearer full"),
-        Identity("eve", (KNOWN,)),
+        User("eve", groups=(KNOWN,)),
     ),
-    "a proxy for alice": (asks("front", PROXY_CA, **AS_ALICE), Identity("alice", (KNOWN,))),
+    "a proxy for alice": (asks("front", PROXY_CA, **AS_ALICE), User("alice", groups=(KNOWN,))),
     "a proxy's headers count more than the token it passes on": (
         asks("front", PROXY_CA, authorization="Bearer good", **AS_ALICE),
-        Identity("alice", (KNOWN,)),
+        User("alice", groups=(KNOWN,)),
     ),
     "a proxy for nobody known": (
         asks("front", PROXY_CA, x_remote_user="system:anonymous", x_remote_group="system:unauthenticated"),
-        Identity("system:anonymous", ("system:unauthenticated",)),
+        User("system:anonymous", groups=("system:unauthenticated",)),
     ),
     "headers of a client": (
         asks("jane", CLIENT_CA, x_remote_group="system:masters", **AS_ALICE),
-        Identity("jane", (KNOWN,)),
+        User("jane", groups=(KNOWN,)),
     ),
-    "headers of nobody": (asks(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS),
-    "headers of the owner of a token": (asks(authorization="Bearer full", **AS_ALICE), Identity("eve", (KNOWN,))),
-    "impersonation": (asks("jane", CLIENT_CA, impersonate_user="root"), Identity("jane", (KNOWN,))),
-    "another scheme": (asks(authorization="Basic cm9vdDpyb290"), ANONYMOUS),
-    "an empty header": (asks(authorization=""), ANONYMOUS),
-    "a scheme without a token": (asks(authorization="Bearer "), ANONYMOUS),
+    "headers of nobody": (asks(x_remote_group="system:masters", **AS_ALICE), ANONYMOUS_USER),
+    "headers of the owner of a token": (asks(authorization="Bearer full", **AS_ALICE), User("eve", groups=(KNOWN,))),
+    "impersonation": (asks("jane", CLIENT_CA, impersonate_user="root"), User("jane", groups=(KNOWN,))),
+    "another scheme": (asks(authorization="Basic cm9vdDpyb290"), ANONYMOUS_USER),
+    "an empty header": (asks(authorization=""), ANONYMOUS_USER),
+    "a scheme without a token": (asks(authorization="Bearer "), ANONYMOUS_USER),
 }
 
 
 @pytest.mark.parametrize("case", BELIEVED)
 async def test_believed(case):
-    request, identity = BELIEVED[case]
-    assert await callers().identify(request) == identity
+    request, user = BELIEVED[case]
+    assert await chain().authenticate(request) == user
 
 
 REFUSED = {
@@ -119,21 +144,21 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 async def test_refused(case):
     with pytest.raises(Unauthorized):
-        await callers().identify(REFUSED[case])
+        await chain().authenticate(REFUSED[case])
 
 
 async def test_a_token_that_cannot_be_judged_is_no_refusal_of_the_token():
     with pytest.raises(ServiceUnavailable):
-        await callers().identify(asks(authorization="Bearer unknowable"))
+        await chain().authenticate(asks(authorization="Bearer unknowable"))
 
 
 async def test_where_tokens_are_not_looked_at_their_holders_are_anonymous():
-    assert await callers(find_owner=None).identify(asks(authorization="Bearer good")) == ANONYMOUS
+    assert await chain(tokens=False).authenticate(asks(authorization="Bearer good")) == ANONYMOUS_USER
 
 
 async def test_without_names_every_proxy_may_speak_for_others():
-    everybody = ProxyRules(username_headers=("x-remote-user",))
-    found = await callers(everybody).identify(asks("back", PROXY_CA, **AS_ALICE))
+    everybody = RequestHeaderConfig(username_headers=("x-remote-user",))
+    found = await chain(everybody).authenticate(asks("back", PROXY_CA, **AS_ALICE))
     assert found.name == "alice"
 
 
@@ -141,23 +166,23 @@ async def test_one_authority_may_sign_for_clients_and_proxies():
     trust = Trust()
     for purpose in (CLIENTS, PROXIES):
         trust.set(purpose, CLIENT_CA.certificate)
-    both = RequestAuthenticator(trust, RULES, None)
-    assert (await both.identify(asks("front", CLIENT_CA, **AS_ALICE))).name == "alice"
-    assert (await both.identify(asks("front", CLIENT_CA))).name == "front"
-    assert (await both.identify(asks("back", CLIENT_CA, **AS_ALICE))).name == "back"
+    both = chain_of(trust)
+    assert (await both.authenticate(asks("front", CLIENT_CA, **AS_ALICE))).name == "alice"
+    assert (await both.authenticate(asks("front", CLIENT_CA))).name == "front"
+    assert (await both.authenticate(asks("back", CLIENT_CA, **AS_ALICE))).name == "back"
 
 
 async def test_belief_ends_while_a_connection_stays():
     trust = Trust()
     trust.set(CLIENTS, CLIENT_CA.certificate)
-    known = RequestAuthenticator(trust, RULES, None)
+    known = chain_of(trust)
     request = asks("jane", CLIENT_CA, expires=wall_seconds() + 10)
-    assert (await known.identify(request)).name == "jane"
+    assert (await known.authenticate(request)).name == "jane"
     trust.set(CLIENTS, OTHER_CA.certificate)
     with pytest.raises(Unauthorized):
-        await known.identify(request)
+        await known.authenticate(request)
     trust.set(CLIENTS, OTHER_CA.certificate + CLIENT_CA.certificate)
-    assert (await known.identify(request)).name == "jane"
+    assert (await known.authenticate(request)).name == "jane"
 
 
 def test_what_people_write_between_certificates_is_not_passed_on():
@@ -184,10 +209,10 @@ def test_all_that_a_proxy_says():
         repeated={"x-remote-group": ("a, b", "", "c"), "x-extra-scopes": ("r", "w")},
     )
     extra = {"scopes": ("r", "w"), "exAmple.org/key": ("v",), "bro%ken": ("w",)}
-    assert RULES.identity(request) == Identity("al, ice", ("a, b", "c"), "7", extra)
+    assert CONFIG.user_of(request) == User("al, ice", "7", ("a, b", "c"), extra)
 
 
 @given(st.text(max_size=40))
 def test_whatever_the_header_holds_it_is_a_token_or_nothing(text):
     found = bearer_token(Request("GET", "/", headers={"authorization": text}))
-    assert found is None or (found and text.strip().lower().startswith("bearer "))
+    assert not found or text.strip().lower().startswith("bearer ")
