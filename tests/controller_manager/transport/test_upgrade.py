@@ -13,7 +13,8 @@ from controller_manager.base.tasks import Tasks
 from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport, TransportError
 from controller_manager.client.config import Identity
 from controller_manager.client.transport import Transport
-from controller_manager.serving import HTTPServer, tls
+from controller_manager.serving import tls
+from controller_manager.serving.http_server import HTTPServer
 from controller_manager.transport import duplex
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
