@@ -21,6 +21,7 @@ from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
@@ -178,7 +179,8 @@ def build(
     tokens = _tokens(access.token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
     offload = Offload()
-    hub = Hub(store, offload)
+    representations = RepresentationCache(store)
+    hub = Hub(store, representations, offload)
     features = options[FeatureOptions]
     network = options[NetworkOptions]
     own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
@@ -228,7 +230,7 @@ def build(
             verbs.answer,
             serving.request_timeout,
         ),
-        _negotiator(features, offload),
+        _negotiator(features, representations, offload),
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
@@ -282,10 +284,10 @@ def _key_folder(options: Parsed) -> Path | None:
     return Path(options[CertificateOptions].cert_dir or storage.data_dir)
 
 
-def _negotiator(features: FeatureOptions, offload: Offload) -> ContentNegotiator:
+def _negotiator(features: FeatureOptions, cache: RepresentationCache, offload: Offload) -> ContentNegotiator:
     if features.enabled(CBOR) and not cbor.available():
         raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
-    return ContentNegotiator(offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
+    return ContentNegotiator(cache, offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
 
 
 def _host(serving: ServingOptions) -> str:

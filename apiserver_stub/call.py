@@ -36,11 +36,12 @@ class APIRequest(Struct, frozen=True):
 
 
 class Item(Struct, frozen=True):
-    """One object, as the bytes of its JSON; a `Status` and others that are not of the call's kind stand for themselves
-    in every view.
+    """One object, as the bytes of its JSON, and the row it was read from, if any; a `Status` and others that are not of
+    the call's kind stand for themselves in every view.
     """
 
     data: bytes
+    row: Row | None = None
 
 
 class Items(Struct, frozen=True):

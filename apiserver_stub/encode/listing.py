@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 
@@ -14,14 +15,15 @@ _INSIDE = slice(1, None)
 @dataclass(frozen=True, slots=True)
 class Listing:
     """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
-    `show(row, object)` shows them. They are of `kind`, and made of `rows`. `typed` is how those begin that are shown
-    without their type, which is the list's: with it, as they do in the store.
+    `show(row, object)` shows them. They are of `kind`, and made of `rows`; `cached` are those that were encoded before.
+    `typed` is how those begin that are shown without their type, which is the list's: with it, as they do in the store.
     """
 
     head: dict[str, Any]
     kind: ResourceInfo
     rows: Sequence[Row]
     objects: Sequence[bytes]
+    cached: CachedRows
     array: str = "items"
     show: Show | None = None
     typed: bytes = b""

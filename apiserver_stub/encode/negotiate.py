@@ -12,9 +12,10 @@ from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
 from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
-from apiserver_stub.encode.views import listing, one, represent, shown_type
+from apiserver_stub.encode.views import cached_rows, event_encoder, listing, one, shown_type
 from apiserver_stub.encode.warnings import warning_values
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import ApiError, NotAcceptable
@@ -33,7 +34,15 @@ _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 class ContentNegotiator:
     """The representations one server offers: whether CBOR is among them, and whether answers come compressed."""
 
-    def __init__(self, offload: Offload | None = None, *, cbor: bool = False, compress: bool = True) -> None:
+    def __init__(
+        self,
+        cache: RepresentationCache,
+        offload: Offload | None = None,
+        *,
+        cbor: bool = False,
+        compress: bool = True,
+    ) -> None:
+        self._cache = cache
         self._offload = offload or Offload()
         self._media = (*MEDIA, CBOR) if cbor else MEDIA
         self._closed = frozenset[str]() if cbor else _ALPHA_BODIES
@@ -66,17 +75,21 @@ class ContentNegotiator:
         self, call: APIRequest, representation: Representation, content: Item | Items | Stream
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
         """The media type of an answer and its body."""
-        if isinstance(content, Stream):
-            return representation.serializer.watch_type, content.open(represent(call, representation))
         serializer = _medium(representation, call.http, call.query.get("pretty", ""))
+        if isinstance(content, Item) and serializer is JSON and not representation.view:
+            return JSON.media_type, JSON.whole(content.data)
+        cached = cached_rows(call, representation, self._cache)
+        if isinstance(content, Stream):
+            return representation.serializer.watch_type, content.open(event_encoder(call, representation, cached))
         if isinstance(content, Item):
-            if serializer is JSON and not representation.view:
-                return JSON.media_type, JSON.whole(content.data)
             run = self._offload.run if is_large(content.data) else at_once
-            return serializer.media_type, await run(partial(_whole, call, representation, serializer, content.data))
+            body = await run(partial(_whole, call, representation, serializer, content, cached))
+            cached.keep()
+            return serializer.media_type, body
+        shown = listing(call, representation, content, cached)
         if serializer is JSON and not representation.view:
-            return serializer.media_type, _joined(listing(call, representation, content))
-        return serializer.media_type, _written(serializer, listing(call, representation, content), self._offload)
+            return serializer.media_type, _joined(shown)
+        return serializer.media_type, _written(serializer, shown, self._offload)
 
     def refuse(self, refusal: ApiError, request: Request) -> Response:
         """A refusal as an answer, in JSON where the caller leaves no choice."""
@@ -129,15 +142,21 @@ def _medium(representation: Representation, request: Request, pretty: str) -> Se
     return PRETTY if for_people or representation.pretty else JSON
 
 
-def _whole(call: APIRequest, representation: Representation, serializer: Serializer, data: bytes) -> bytes:
-    return serializer.whole(one(call, representation, data))
+def _whole(
+    call: APIRequest, representation: Representation, serializer: Serializer, item: Item, cached: CachedRows
+) -> bytes:
+    if serializer.rows is None or item.row is None:
+        return serializer.whole(one(call, representation, item, cached))
+    return serializer.rows(call.kind, representation.view == PARTIAL).whole(item.row, cached)
 
 
 def _written(serializer: Serializer, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
     largest = max(map(len, content.objects), default=0)
     yield_every = _breath(serializer, largest)
     if len(content.objects) <= yield_every and largest <= _LARGE:
-        return b"".join(serializer.pieces(content))
+        body = b"".join(serializer.pieces(content))
+        content.cached.keep()
+        return body
     return _paced(serializer, content, yield_every, offload.run if largest > _LARGE else at_once)
 
 
@@ -150,6 +169,7 @@ async def _paced(serializer: Serializer, content: Listing, yield_every: int, run
     """A listing in chunks, made while others run."""
     parts, size, pieces = [], 0, serializer.pieces(content)
     while some := await run(partial(_some, pieces, yield_every)):
+        content.cached.keep()
         parts += some
         size += sum(map(len, some))
         if size >= _CHUNK:

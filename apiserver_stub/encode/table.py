@@ -1,6 +1,6 @@
 """Objects as a `Table` (meta.k8s.io): the columns people see, filled in by the server.
 
-What is written of a row is kept with the stored object; to answer it is to fill in how long ago things were.
+What is written of a row is kept in the cache of representations; to answer it is to fill in how long ago things were.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 
 from apiserver_stub.encode.json import Tree, encode
+from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.encode.table_row import Ages, fill, write
 from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.store.row import Row
@@ -47,7 +48,8 @@ class Tabulator:
         self, kind: PrintedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
     ) -> None:
         self._printer = kind.printer
-        self._kept_as = f"table {kind.group}/{kind.version}"
+        self.name = f"table {kind.group}/{kind.version}"
+        """What rows are kept as; how old things are is filled in later."""
         self._version = version
         self._carry = _CARRIED[include_object]
         self._partial = b'{"kind":"PartialObjectMetadata","apiVersion":"%b","metadata":' % version.encode()
@@ -78,21 +80,21 @@ class Tabulator:
         """The row of an object, from its JSON to that of the row."""
         return self._filled(write(self._printer, data), data)
 
-    def row_of(self, row: Row, data: bytes) -> bytes:
+    def row_of(self, cached: CachedRows, row: Row, data: bytes) -> bytes:
         """The row of a stored object, whose JSON in the version that is told is `data`."""
-        kept = row.kept(self._kept_as)
-        if kept is None:
-            kept = write(self._printer, data)
-            row.keep(self._kept_as, kept)
-        return self._filled(kept, data)
+        written = cached.get(row)
+        if written is None:
+            written = write(self._printer, data)
+            cached.add(row, written)
+        return self._filled(written, data)
 
     def one(self, data: bytes, headed: bool = True) -> bytes:
         """A table of one object, with the version of that."""
         return self._framed(self.row(data), _VERSIONED.decode(data).metadata.resource_version, headed)
 
-    def one_of(self, row: Row, headed: bool = True) -> bytes:
-        """A table of one stored object."""
-        return self._framed(self.row_of(row, row.data), str(row.revision), headed)
+    def one_of(self, cached: CachedRows, row: Row, data: bytes, headed: bool = True) -> bytes:
+        """A table of one stored object, whose JSON in the version that is told is `data`."""
+        return self._framed(self.row_of(cached, row, data), str(row.revision), headed)
 
     def _filled(self, written: bytes, data: bytes) -> bytes:
         pieces, metadata = fill(written, data, self._ages)

@@ -33,7 +33,6 @@ class Row(msgspec.Struct, gc=False, eq=False):
     data: bytes
     _labels: Mapping[str, str] | None = None
     _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
-    _forms: tuple[tuple[str, bytes], ...] = ()
 
     @property
     def name(self) -> str:
@@ -71,17 +70,6 @@ class Row(msgspec.Struct, gc=False, eq=False):
         self._fields = (*known, path, value)
         return value
 
-    def kept(self, name: str) -> bytes | None:
-        """Another form of the object that was laid by under that name."""
-        for known, form in self._forms:
-            if known == name:
-                return form
-        return None
-
-    def keep(self, name: str, form: bytes) -> None:
-        """Lay by another form of the object, for as long as the row is there: few names, and about as large."""
-        self._forms = (*self._forms, (name, form))
-
 
 class CorruptRow(Row, gc=False, eq=False):
     """A row whose bytes are no object: `decode_error` says why, `uid` is `metadata.uid` if that much can be read.
@@ -109,7 +97,6 @@ class Change(msgspec.Struct, gc=False, eq=False):
     before: Row | None
     deleted: bool
     at: float
-    lines: dict[tuple[str, str], bytes] | None = None  # encoded watch lines; the watch hub keeps and drops them
 
     @property
     def revision(self) -> int:

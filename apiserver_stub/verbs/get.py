@@ -15,4 +15,4 @@ async def get(scope: RequestScope, call: APIRequest) -> Reply:
     row = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
     if row is None:
         raise object_not_found(call)
-    return Reply(Item(from_storage(call.kind, row.data)))
+    return Reply(Item(from_storage(call.kind, row.data), row))

@@ -1,8 +1,8 @@
 """Watch events as a stream tells them, encoded at most once per change and representation and shared by all streams."""
 
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 
@@ -12,20 +12,22 @@ from controller_manager.api.platform import GROUP_DOMAIN
 
 INITIAL_EVENTS_END = f"{GROUP_DOMAIN}/initial-events-end"
 
-_SHARED_SIZE = 16 << 20  # bytes of encoded lines kept for streams that are about to send them
-
 
 def encode(kind: str, data: bytes) -> bytes:
     """One event as a line of JSON, around an object's JSON."""
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), data)
 
 
+def _keep_nothing() -> None:
+    """Nothing was encoded that could be kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class EventEncoder:
     """How a stream tells events: `frame(type, object)` sets an event down, of an object that `convert` has made of the
-    stored one; both are JSON before. The same name means the same bytes. `row` does both at once where rows keep what
-    they were written as. `rest` tells all events but the first of a stream, if they are told in another way. What is
-    not `lasting` says something else a moment later: nothing of it is shared.
+    stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded rows are
+    kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a stream, if
+    they are told in another way. What is not `lasting` says something else a moment later: nothing of it is shared.
     """
 
     name: str = ""
@@ -33,6 +35,7 @@ class EventEncoder:
     frame: Callable[[str, bytes], bytes] = encode
     rest: "EventEncoder | None" = None
     row: Callable[[str, Row], bytes] | None = None
+    keep: Callable[[], None] = _keep_nothing
     lasting: bool = True
 
     @property
@@ -56,49 +59,24 @@ class EventEncoder:
 PLAIN = EventEncoder()
 
 
-class EventCache:
-    """Encodes changes, and keeps the newest lines with their changes within a bound of bytes."""
+class EventCache(Protocol):
+    """Keeps events as they were encoded, within bounds of its own, for all streams to send."""
 
-    def __init__(self) -> None:
-        self._kept: deque[tuple[Change, int]] = deque()
-        self._size = 0
+    def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
+        """The event of that type which tells of `row`, as the encoder of that name encoded it."""
 
-    def of(self, change: Change, kind: str, represent: EventEncoder) -> bytes:
-        """The line that tells `change` as an event of type `kind`.
-
-        A deletion seen only through a selector carries the state that was last selected, as of this revision.
-        """
-        known = self.known(change, kind, represent)
-        if known is not None:
-            return known
-        line = made(change, kind, represent)
-        self.keep(change, kind, represent, line)
-        return line
-
-    def known(self, change: Change, kind: str, represent: EventEncoder) -> bytes | None:
-        """The same if it has been encoded before."""
-        return None if change.lines is None else change.lines.get((kind, represent.name))
-
-    def keep(self, change: Change, kind: str, represent: EventEncoder, line: bytes) -> None:
-        """Share a line that was made."""
-        if not represent.lasting:
-            return
-        if change.lines is None:
-            change.lines = {}
-        change.lines[kind, represent.name] = line
-        self._kept.append((change, len(line)))
-        self._size += len(line)
-        while self._size > _SHARED_SIZE and self._kept:
-            oldest, size = self._kept.popleft()
-            oldest.lines = None
-            self._size -= size
+    def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
+        """Keep it."""
 
 
-def made(change: Change, kind: str, represent: EventEncoder) -> bytes:
-    """The line, encoded now."""
-    if kind == "DELETED" and not change.deleted and change.before is not None:
-        return represent.event(kind, as_of(change.before.data, change.revision))
-    return represent.event_of(kind, change.row)
+def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
+    """The event of a change, encoded now.
+
+    A deletion seen only through a selector carries the state that was last selected, as of this revision.
+    """
+    if type_ == "DELETED" and not change.deleted and change.before is not None:
+        return encoder.event(type_, as_of(change.before.data, change.revision))
+    return encoder.event_of(type_, change.row)
 
 
 def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:

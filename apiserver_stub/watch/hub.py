@@ -17,10 +17,10 @@ from controller_manager.base.clock import monotonic
 class Hub:
     """All watches of one store. There are no queues: a stream that is read slowly holds nothing but its position."""
 
-    def __init__(self, store: Store, offload: Offload | None = None) -> None:
+    def __init__(self, store: Store, events: EventCache, offload: Offload | None = None) -> None:
         self._offload = offload or Offload()
         self._store = store
-        self._lines = EventCache()
+        self._events = events
         self._waiting: dict[str, dict[Stream, None]] = {}
         self._streams: WeakValueDictionary[int, Stream] = WeakValueDictionary()
         self._numbers = count()
@@ -35,7 +35,7 @@ class Hub:
         A start that lies too far back, or ahead, is told by an ERROR event, as is falling behind later on.
         """
         target = Target(resource, api_version, kind, represent)
-        watcher = Watcher(self._store, self._lines, target, options, monotonic())
+        watcher = Watcher(self._store, self._events, target, options, monotonic())
         stream = Stream(self, resource, watcher, self._offload)
         self._streams[next(self._numbers)] = stream
         if self._closed:

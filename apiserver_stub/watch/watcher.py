@@ -7,7 +7,7 @@ from apiserver_stub.offload import is_large
 from apiserver_stub.store.errors import Corrupt, TooNew, TooOld
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
-from apiserver_stub.watch.event_encoder import EventCache, EventEncoder, bookmark, made
+from apiserver_stub.watch.event_encoder import EventCache, EventEncoder, bookmark, event_of_change
 from apiserver_stub.watch.options import Filter, WatchOptions, plain_event
 from controller_manager.api.errors import ApiError
 
@@ -52,10 +52,10 @@ class Watcher:
     has left behind ends with 410, one that comes upon an object that cannot be read with the refusal that names it.
     """
 
-    def __init__(self, store: Store, lines: EventCache, target: Target, options: WatchOptions, now: float) -> None:
+    def __init__(self, store: Store, events: EventCache, target: Target, options: WatchOptions, now: float) -> None:
         self._store = store
         self._history = store.history(target.resource)
-        self._lines = lines
+        self._events = events
         self._target = target
         self._options = options
         self._filter = Filter(options)
@@ -95,6 +95,7 @@ class Watcher:
         """What to send once `work` is done."""
         self.work = None
         self._keep(line)
+        self._target.represent.keep()
         return b"" if self.ended else line
 
     def take(self, now: float) -> bytes:
@@ -109,6 +110,7 @@ class Watcher:
             chunk = self._changes() if self._initial is None else self._state(self._initial)
         except Corrupt as refusal:
             return self.give_up(refusal)
+        self._target.represent.keep()
         if now >= self.deadline:
             return chunk + self._due(now)
         return chunk
@@ -150,15 +152,17 @@ class Watcher:
     def _changes(self) -> bytes:
         parts: list[bytes] = []
         size = 0
-        line, event, target = self._lines.of, self._event, self._target
+        event, target, find = self._event, self._target, self._events.find_event
         changes = self._history.since(self._position, _SCAN)
         for change in changes:
             self._position += 1
             if kind := event(change):
                 if self._slow and self._leaves(change, kind):
                     break
-                parts.append(line(change, kind, target.next()))
-                size += len(parts[-1])
+                encoder = target.next()
+                line = find(change.row, kind, encoder.name) or self._encode(change, kind, encoder)
+                parts.append(line)
+                size += len(line)
                 if size >= _CHUNK:
                     break
         if self._position == self._history.end and self.work is None:
@@ -167,13 +171,21 @@ class Watcher:
             self._revision = change.revision - (self.work is not None)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    def _encode(self, change: Change, kind: str, encoder: EventEncoder) -> bytes:
+        """The event of a change, shared with all streams that are told the same."""
+        line = event_of_change(change, kind, encoder)
+        if encoder.lasting:
+            self._events.keep_event(change.row, kind, encoder.name, line)
+        return line
+
     def _leaves(self, change: Change, kind: str) -> bool:
         """Whether a change is left to the caller to encode."""
         represent = self._target.represent
-        if not is_large(change.row.data) or self._lines.known(change, kind, represent) is not None:
+        if not is_large(change.row.data) or self._events.find_event(change.row, kind, represent.name) is not None:
             return False
-        self.work = partial(made, change, kind, self._target.next())
-        self._keep = partial(self._lines.keep, change, kind, represent)
+        self.work = partial(event_of_change, change, kind, self._target.next())
+        kept = partial(self._events.keep_event, change.row, kind, represent.name)
+        self._keep = kept if represent.lasting else _nothing
         return True
 
     def _due(self, now: float) -> bytes:

@@ -7,7 +7,7 @@ it as, and a list its items, so that both are joined from bytes that were made b
 - a collection: `collection(api_version, list_kind, metadata, raws)`, in chunks
 - an event of a watch: `frame("ADDED", envelope(…))`; the object of a bookmark and the `Status` of an error likewise
 - only the metadata of an object: the same with `raw(data, "meta.k8s.io/v1", "PartialObjectMetadata")`
-- a row of the store, written once for all readers: `rows.whole(kind).of(row)` is its `raw`
+- a row of the store, encoded once for all readers: `rows.RowEncoder`
 """
 
 from bisect import bisect_left

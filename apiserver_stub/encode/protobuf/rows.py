@@ -1,12 +1,13 @@
-"""Rows of the store in protobuf: written when first asked for, then kept with the row for every list and watch."""
+"""Rows of the store in protobuf: encoded when first asked for, then kept for every list, get and watch."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import orjson
 
 from apiserver_stub.encode.json import Tree
-from apiserver_stub.encode.protobuf import object_writer
+from apiserver_stub.encode.protobuf import envelope, frame, object_writer
+from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.store.row import Row
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -14,35 +15,41 @@ from controller_manager.api.platform import GROUP_DOMAIN
 _PARTIAL = f"meta.{GROUP_DOMAIN}/v1", "PartialObjectMetadata"
 
 
-class Shown(NamedTuple):
-    """What rows are shown as: a type, the name their bytes are kept under, and what makes them (see `raw`)."""
+@dataclass(frozen=True, slots=True)
+class RowEncoder:
+    """Encodes rows as messages of one type (see `raw`), which are kept under that name."""
 
     api_version: str
     kind: str
     name: str
-    make: Callable[[bytes], bytes]
+    encode: Callable[[bytes], bytes]
 
-    def of(self, row: Row) -> bytes:
-        """The `raw` of a row."""
-        found = row.kept(self.name)
+    def raw(self, row: Row, cached: CachedRows) -> bytes:
+        """The message of a row."""
+        found = cached.get(row)
         if found is None:
-            found = self.make(row.data)
-            row.keep(self.name, found)
+            found = self.encode(row.data)
+            cached.add(row, found)
         return found
 
+    def whole(self, row: Row, cached: CachedRows) -> bytes:
+        """A row as an answer."""
+        return envelope(self.api_version, self.kind, self.raw(row, cached))
 
-def whole(kind: ResourceInfo) -> Shown:
-    """Objects of a kind, in its version."""
+    def event(self, type_: str, row: Row, cached: CachedRows) -> bytes:
+        """An event of a watch that tells of a row."""
+        return frame(type_, self.whole(row, cached))
+
+
+def row_encoder(kind: ResourceInfo, partial: bool) -> RowEncoder:
+    """For objects of a kind in its version, or only their metadata."""
+    if partial:
+        write = object_writer(*_PARTIAL)
+        return RowEncoder(*_PARTIAL, "protobuf metadata", lambda data: write(orjson.loads(data)))
     write, convert = object_writer(kind.api_version, kind.kind), kind.from_storage
 
-    def make(data: bytes) -> bytes:
+    def encode(data: bytes) -> bytes:
         tree: Tree = orjson.loads(data)
         return write(convert(tree) if convert else tree)
 
-    return Shown(kind.api_version, kind.kind, f"protobuf {kind.api_version}", make)
-
-
-def partial() -> Shown:
-    """Only their metadata."""
-    write = object_writer(*_PARTIAL)
-    return Shown(*_PARTIAL, "protobuf metadata", lambda data: write(orjson.loads(data)))
+    return RowEncoder(kind.api_version, kind.kind, f"protobuf {kind.api_version}", encode)

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import strategies as st
 
+from apiserver_stub.store.row import Row
 from controller_manager.api.protobuf.table import table
 
 SCALARS = {"string": 9, "bool": 8, "int": 3, "double": 1, "bytes": 12, "raw": 12}
@@ -252,3 +253,16 @@ def objects(writer: Writer) -> Any:
 def can_i() -> bytes:
     """A review as `kubectl auth can-i create pods` sends it."""
     return CAN_I
+
+
+class KeptRows(dict[Row, bytes]):
+    """Rows as they were encoded before, as the cache of representations hands them out."""
+
+    def add(self, row: Row, encoded: bytes) -> None:
+        self[row] = encoded
+
+
+@pytest.fixture
+def kept() -> KeptRows:
+    """Nothing at first, and whatever is encoded."""
+    return KeptRows()

@@ -135,13 +135,13 @@ def test_what_is_base64_in_json_are_bytes_here(api_version: str, kind: str, path
 
 
 @pytest.mark.parametrize("count", [0, 1, 23, 24, 255, 256, 70_000])
-def test_a_listing_is_one_value(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_is_one_value(count: int, kept: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_json, "MOST_VALUES", 3 * count + 10)
     pods = built_in().find("", "v1", "pods")
     assert pods is not None
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
     objects = [b'{"n":%d}' % number for number in range(count)]
-    pieces = list(cbor.pieces(Listing(head, pods, (), objects)))
+    pieces = list(cbor.pieces(Listing(head, pods, (), objects, kept)))
     assert len(pieces) == count + 2
     assert cbor.load(b"".join(pieces))[0] == {**head, "items": [{"n": number} for number in range(count)]}
 

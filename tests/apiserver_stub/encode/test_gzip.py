@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from apiserver_stub.encode import gzip
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.store import Store
 from controller_manager.api.wire import Request, Response
 
+CACHE = RepresentationCache(Store(MemoryBackend()))
 LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
 
 
@@ -38,9 +42,9 @@ LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
 def test_who_wants_gzip(accepted: str, wanted: bool) -> None:
     """API concepts, Response compression."""
     request = Request("GET", "/", headers={"accept-encoding": accepted})
-    response = ContentNegotiator().pack(request, Response(200, {"content-type": "application/json"}, LARGE))
+    response = ContentNegotiator(CACHE).pack(request, Response(200, {"content-type": "application/json"}, LARGE))
     assert ("content-encoding" in response.headers) is wanted
-    assert ContentNegotiator(compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
+    assert ContentNegotiator(CACHE, compress=False).pack(request, Response(200, {}, LARGE)).body is LARGE
 
 
 def test_only_large_answers_are_worth_it() -> None:

@@ -16,8 +16,11 @@ from msgspec.structs import replace
 from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream, User
 from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Row
+from apiserver_stub.store.store import Store
 from apiserver_stub.watch.event_encoder import EventEncoder, bookmark
 from controller_manager.api.errors import (
     BadRequest,
@@ -36,7 +39,8 @@ AS_TABLE = f"application/json;as=Table;{OF_META}"
 AS_PARTIAL = f"application/json;as=PartialObjectMetadata;{OF_META}"
 PROTOBUF, CBOR, YAML, JSON = protobuf.MEDIA_TYPE, "application/cbor", "application/yaml", "application/json"
 KINDS = built_in()
-FORMS, WITH_CBOR = ContentNegotiator(), ContentNegotiator(cbor=True)
+CACHE = RepresentationCache(Store(MemoryBackend()))
+FORMS, WITH_CBOR = ContentNegotiator(CACHE), ContentNegotiator(CACHE, cbor=True)
 
 
 def call(

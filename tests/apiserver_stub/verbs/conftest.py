@@ -14,6 +14,7 @@ from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.call import APIRequest, User
 from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
@@ -47,9 +48,10 @@ class Api:
 
     def __init__(self, store: Store, kinds: Kinds, allocation: Sequence[Rule]) -> None:
         self.store = store
-        self.hub = Hub(store)
+        self.representations = RepresentationCache(store)
+        self.hub = Hub(store, self.representations)
         self.kinds = kinds
-        self.forms = ContentNegotiator()
+        self.forms = ContentNegotiator(self.representations)
         self.denied: list[tuple[str, str, str]] = []
         self.verbs = Verbs(RequestScope(store, self.hub, kinds, self._admission(allocation)))
 

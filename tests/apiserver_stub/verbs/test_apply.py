@@ -163,7 +163,7 @@ async def test_cbor_is_applied_where_it_is_served(api, apply) -> None:
     body = cbor2.dumps(config({"k": "1"}))
     with pytest.raises(errors.UnsupportedMediaType):
         await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")
-    api.forms = ContentNegotiator(cbor=True)
+    api.forms = ContentNegotiator(api.representations, cbor=True)
     assert (await apply(f"{CONFIGS}/a", body, media="apply-patch+cbor")).tree["data"] == {"k": "1"}
 
 

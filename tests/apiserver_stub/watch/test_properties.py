@@ -8,6 +8,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
@@ -40,7 +41,7 @@ async def _check(writes: list[tuple[str, str]], selection: dict[str, Any], begin
     """Watch from write number `begin` on; with `resume` from the list of that moment, otherwise with the state."""
     store = Store(MemoryBackend(), Retention())
     await store.start()
-    hub = Hub(store)
+    hub = Hub(store, RepresentationCache(store))
     streams: list[tuple[Stream, dict[str, str]]] = []
     for number, (key, colour) in enumerate([*writes, ("x/z", "red")]):
         if number == begin:

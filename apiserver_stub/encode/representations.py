@@ -1,0 +1,167 @@
+"""The cache of what stored objects were encoded as, for all lists, gets and watches together; bounded in bytes."""
+
+from collections import deque
+from collections.abc import Sequence
+
+from apiserver_stub.store.row import Change, Row
+from apiserver_stub.store.store import Store
+from controller_manager.base.clock import monotonic
+
+DEFAULT_SIZE = 128 << 20
+"""Bytes. A pod that is stored in 4.8 KB takes 3.8 KB in protobuf and 0.3 KB as the row of a table, so there is room for
+23,000 of them in both.
+"""
+
+_ENTRY = 128  # bytes that an entry takes beside what it holds
+_IDLE = 300.0  # seconds after which a representation that nobody asked for makes room for any other
+
+_EventKey = tuple[Row, str, str]
+
+
+class RepresentationCache:
+    """Keeps current rows in any number of representations, and the latest events of watches.
+
+    A row that is superseded or deleted takes its representations with it. When there is no room, the representation
+    of a resource that takes most gives up what it kept last, unless it is the one that needs room: a list that is
+    larger than the cache finds a part of itself there each time, and smaller ones are kept beside it. Events have a
+    quarter of the room, and the oldest of them go first. Used in the event loop only.
+    """
+
+    def __init__(self, store: Store, size: int = DEFAULT_SIZE) -> None:
+        self._store = store
+        self._row_limit = size - size // 4
+        self._row_size = 0
+        self._rows: dict[str, list[_EncodedRows]] = {}  # by resource, none of them empty
+        self._event_limit = size // 4
+        self._event_size = 0
+        self._events: dict[_EventKey, bytes] = {}
+        self._event_order: deque[_EventKey] = deque()
+        store.subscribe(self._drop_superseded)
+
+    @property
+    def size(self) -> int:
+        """How many bytes are taken."""
+        return self._row_size + self._event_size
+
+    def rows(self, resource: str, name: str) -> "CachedRows":
+        """The rows of a resource in the representation of that name; the same name means the same bytes."""
+        return CachedRows(self, self._find(resource, name) or _EncodedRows(resource, name))
+
+    def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
+        """The event of that type which tells of `row`, if it was kept."""
+        return self._events.get((row, type_, name))
+
+    def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
+        """Keep an event as it was encoded."""
+        key = row, type_, name
+        if key in self._events:
+            return
+        self._events[key] = line
+        self._event_order.append(key)
+        self._event_size += _event_size(row, line)
+        while self._event_size > self._event_limit:
+            oldest = self._event_order.popleft()
+            self._event_size -= _event_size(oldest[0], self._events.pop(oldest))
+
+    def keep_rows(self, rows: "_EncodedRows", encoded: Sequence[tuple[Row, bytes]]) -> "_EncodedRows":
+        """Add encoded rows to others of their kind: those that are current, as far as there is room."""
+        rows = self._find(rows.resource, rows.name) or rows
+        for row, data in encoded:
+            if row in rows or self._store.get(row.resource, row.key) is not row:
+                continue
+            if not self._make_room(rows, len(data) + _ENTRY):
+                break
+            if not rows:
+                self._rows.setdefault(rows.resource, []).append(rows)
+            self._row_size += rows.add(row, data)
+        return rows
+
+    def _find(self, resource: str, name: str) -> "_EncodedRows | None":
+        for rows in self._rows.get(resource, ()):
+            if rows.name == name:
+                rows.used_at = monotonic()
+                return rows
+        return None
+
+    def _make_room(self, rows: "_EncodedRows", size: int) -> bool:
+        while self._row_size + size > self._row_limit:
+            idle = monotonic() - _IDLE
+            others = (other for some in self._rows.values() for other in some if other is not rows)
+            most = max(others, key=lambda other: (other.used_at < idle, other.size), default=None)
+            if most is None or (most.size <= rows.size + size and most.used_at >= idle):
+                return False
+            self._remove(most, next(reversed(most)))
+        return True
+
+    def _drop_superseded(self, changes: Sequence[Change]) -> None:
+        for change in changes:
+            if change.before is not None:
+                for rows in tuple(self._rows.get(change.before.resource, ())):
+                    self._remove(rows, change.before)
+
+    def _remove(self, rows: "_EncodedRows", row: Row) -> None:
+        self._row_size -= rows.remove(row)
+        if not rows:
+            names = self._rows[rows.resource]
+            names.remove(rows)
+            if not names:
+                del self._rows[rows.resource]
+
+
+class _EncodedRows(dict[Row, bytes]):
+    """Rows of a resource in the representation of that name, and the bytes they take."""
+
+    __slots__ = ("name", "resource", "size", "used_at")
+
+    def __init__(self, resource: str, name: str) -> None:
+        super().__init__()
+        self.resource = resource
+        self.name = name
+        self.size = 0
+        self.used_at = monotonic()
+
+    def add(self, row: Row, encoded: bytes) -> int:
+        """Returns how many bytes more are taken."""
+        self[row] = encoded
+        size = len(encoded) + _ENTRY
+        self.size += size
+        return size
+
+    def remove(self, row: Row) -> int:
+        """Returns how many bytes fewer are taken; none if the row is not there."""
+        encoded = self.pop(row, None)
+        if encoded is None:
+            return 0
+        size = len(encoded) + _ENTRY
+        self.size -= size
+        return size
+
+
+class CachedRows:
+    """The rows of one resource in one representation: those that were made before, and those of one reader."""
+
+    __slots__ = ("_cache", "_made", "_rows")
+
+    def __init__(self, cache: RepresentationCache, rows: "_EncodedRows") -> None:
+        self._cache = cache
+        self._rows = rows
+        self._made: list[tuple[Row, bytes]] = []
+
+    def get(self, row: Row) -> bytes | None:
+        """The row as it was encoded before."""
+        return self._rows.get(row)
+
+    def add(self, row: Row, encoded: bytes) -> None:
+        """The row as it has been encoded now; this may be said in another thread than the loop's."""
+        self._made.append((row, encoded))
+
+    def keep(self) -> None:
+        """Hand what was added on to the cache; in the loop."""
+        if self._made:
+            made, self._made = self._made, []
+            self._rows = self._cache.keep_rows(self._rows, made)
+
+
+def _event_size(row: Row, line: bytes) -> int:
+    """The row stays as long as its event, and nobody else may have it any more."""
+    return max(len(line), row.size) + _ENTRY

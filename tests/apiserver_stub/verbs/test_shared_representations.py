@@ -1,0 +1,78 @@
+"""An object is encoded once for every client that gets, lists or watches it in the same representation."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apiserver_stub.encode import protobuf
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
+PARTIAL = f"{protobuf.MEDIA_TYPE};as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+
+def kept(api, name: str, key: str = "default/a") -> bytes | None:
+    """The object as it was encoded."""
+    row = api.store.get("configmaps", key)
+    found: bytes | None = api.representations.rows("configmaps", name).get(row)
+    return found
+
+
+async def watch(api, accept: str, query: str = "watch=1") -> AsyncIterator[bytes]:
+    body = (await api.send("GET", f"{CONFIGS}?{query}", accept=accept)).body
+    assert not isinstance(body, bytes)
+    return body
+
+
+@pytest.mark.parametrize(
+    ("accept", "name"),
+    [(protobuf.MEDIA_TYPE, "protobuf v1"), (PARTIAL, "protobuf metadata"), (TABLE, "table /v1")],
+)
+async def test_get_list_and_watch_share_what_was_encoded(api, accept: str, name: str) -> None:
+    of_list = accept.replace("as=PartialObjectMetadata", "as=PartialObjectMetadataList")
+    stream = await watch(api, accept)
+    await api.config("a")
+    assert kept(api, name) is None
+    event = await anext(stream)
+    first = kept(api, name)
+    assert first is not None
+    answers = [await api("GET", f"{CONFIGS}/a", accept=accept), await api("GET", CONFIGS, accept=of_list)]
+    assert kept(api, name) is first
+    if name.startswith("protobuf"):
+        assert all(first in body for body in (event, *(answer.data for answer in answers)))
+    await api.patch(f"{CONFIGS}/a", {"data": {"more": "x"}})
+    assert kept(api, name) is None
+    await api("GET", f"{CONFIGS}/a", accept=accept)
+    assert kept(api, name) != first
+
+
+@pytest.mark.parametrize("accept", [protobuf.MEDIA_TYPE, TABLE])
+async def test_large_objects_are_kept_too(api, accept: str) -> None:
+    """They are encoded in a thread, and handed to the cache by the loop."""
+    name = "table /v1" if accept == TABLE else "protobuf v1"
+    for number in range(3):
+        body: dict[str, Any] = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 300_000}}
+        await api.post(CONFIGS, body)
+    await api("GET", CONFIGS, accept=accept)
+    assert all(kept(api, name, f"default/c{number}") for number in range(3))
+    await api.patch(f"{CONFIGS}/c0", {"data": {"more": "x"}})
+    await api("GET", f"{CONFIGS}/c0", accept=accept)
+    assert kept(api, name, "default/c0")
+    await api.patch(f"{CONFIGS}/c1", {"data": {"more": "x"}})
+    stream = await watch(api, accept)
+    await anext(stream), await anext(stream)
+    assert kept(api, name, "default/c1")
+
+
+async def test_a_get_tells_what_a_list_tells(api) -> None:
+    """Of an object in a version that is not the stored one."""
+    about = {"kind": "Pod", "name": "web", "namespace": "default"}
+    await api.post("/api/v1/namespaces/default/events", {"metadata": {"name": "e"}, "involvedObject": about})
+    url = "/apis/events.k8s.io/v1/namespaces/default/events"
+    for _ in range(2):
+        one = await api("GET", f"{url}/e", accept=protobuf.MEDIA_TYPE)
+        found = protobuf.decode(one.data, "", "")
+        listed = protobuf.decode((await api("GET", url, accept=protobuf.MEDIA_TYPE)).data, "", "")
+        assert {key: found[key] for key in found if key not in ("apiVersion", "kind")} == listed["items"][0]
+        assert (found["apiVersion"], found["regarding"]["name"]) == ("events.k8s.io/v1", "web")
