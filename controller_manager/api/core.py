@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller_manager.api.conditions import Condition, is_condition_true
-from controller_manager.api.model import Model, Object
+from controller_manager.api.model import EMPTY_RAW, Model, Object, ObjectMeta
 from controller_manager.api.resource import Resource
 
 TCP = "TCP"
@@ -74,6 +74,13 @@ class PodSpec(Model):
     init_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements | None = None
     tolerations: tuple[Toleration, ...] = ()
+
+
+class PodTemplateSpec(Model):
+    """What pods are made of: the metadata they get, and their spec as JSON, of which no field is lost."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: msgspec.Raw = EMPTY_RAW
 
 
 class PodIP(Model):

@@ -42,6 +42,30 @@ class Decoder(Generic[T]):
         return self._strict.decode(msgspec.json.encode(_fit(_type_of(self._kind), tree)))
 
 
+def carries_json(kind: type) -> bool:
+    """Whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
+
+    Such a part (`msgspec.Raw`) is a view of the whole buffer, which lives as long as it does.
+    """
+    return _carries(_type_of(kind), set())
+
+
+def _carries(kind: inspect.Type, seen: set[type]) -> bool:
+    match kind:
+        case inspect.RawType():
+            return True
+        case inspect.UnionType():
+            return any(_carries(one, seen) for one in kind.types)
+        case inspect.DictType():
+            return _carries(kind.value_type, seen)
+        case inspect.ListType() | inspect.VarTupleType() | inspect.SetType() | inspect.FrozenSetType():
+            return _carries(kind.item_type, seen)
+        case inspect.StructType(cls=cls) if cls not in seen:
+            seen.add(cls)
+            return any(_carries(field.type, seen) for field in kind.fields if field.encode_name != "managedFields")
+    return False
+
+
 def _fit(kind: inspect.Type, value: Any) -> Any:
     """The value as the type wants it, as far as that is a matter of form; None if nothing is there."""
     match kind, value:

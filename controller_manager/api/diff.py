@@ -20,7 +20,8 @@ def overlay(original: bytes, before: Object, after: Object) -> bytes:
     """The JSON of `after`, with all that `original` holds beside the fields of `before`.
 
     `before` is what `original` decodes to. Within a list that changed, an item equal to one of `before` keeps its
-    original form; the other items are what the model knows of them.
+    original form, and so does all that the model does not know of the item with the same name, where names are unique
+    (containers, volumes, ports); the other items are what the model knows of them.
     """
     return bytes(_struct(msgspec.Raw(original), before, after))
 
@@ -67,8 +68,21 @@ def _sequence(original: msgspec.Raw | None, old: Sequence[Any], new: Sequence[An
     forms = [] if original is None else _ITEMS.decode(original)
     if len(forms) != len(old):
         return _encode(new)
-    sources = _sources(old, new)
-    return _encode([item if at is None else forms[at] for item, at in zip(new, sources, strict=True)])
+    named = _named(old) if _named(new) else {}
+
+    def form(item: Any, at: int | None) -> Any:
+        if at is not None:
+            return forms[at]
+        was = named.get(getattr(item, "name", ""))
+        return item if was is None else _value(forms[was], old[was], item)
+
+    return _encode([form(item, at) for item, at in zip(new, _sources(old, new), strict=True)])
+
+
+def _named(items: Sequence[Any]) -> Mapping[str, int]:
+    """The positions of items by name; empty unless each has one, and no two the same."""
+    names = {getattr(item, "name", ""): at for at, item in enumerate(items)}
+    return names if len(names) == len(items) and "" not in names else {}
 
 
 def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:

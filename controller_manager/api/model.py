@@ -21,7 +21,8 @@ class Model(
     """A value within an object; holds the fields we interpret."""
 
 
-NO_RECORD = msgspec.Raw()
+EMPTY_RAW = msgspec.Raw()
+"""The default of a field that is carried as JSON bytes: it is absent. Another empty `Raw` can't be encoded."""
 
 
 class OwnerReference(Model):
@@ -55,7 +56,7 @@ class ObjectMeta(Model):
     annotations: Mapping[str, str] | None = None
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
-    managed_fields: msgspec.Raw = NO_RECORD
+    managed_fields: msgspec.Raw = EMPTY_RAW
 
 
 class Object(Model):

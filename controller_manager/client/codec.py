@@ -9,8 +9,8 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from controller_manager.api import errors
-from controller_manager.api.decode import Decoder
-from controller_manager.api.model import NO_RECORD, BareObject, Model, Object, ObjectMeta, PartialObject
+from controller_manager.api.decode import Decoder, carries_json
+from controller_manager.api.model import EMPTY_RAW, BareObject, Model, Object, ObjectMeta, PartialObject
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client.split import Span, split
 from controller_manager.client.transport import TransportError
@@ -127,6 +127,7 @@ class Codec(Generic[T]):
         self._type = (resource.api_version, resource.kind)
         self._keep = not issubclass(resource.type, PartialObject)
         self._bare = issubclass(resource.type, BareObject)
+        self._carries = self._keep and carries_json(resource.type)
         self._decoder = Decoder(resource.type)
         self.accept = "application/json" if self._keep else _PARTIAL
         self.accept_list = "application/json" if self._keep else _PARTIAL_LIST
@@ -169,19 +170,29 @@ class Codec(Generic[T]):
                 except msgspec.ValidationError:
                     obj = self._decoder.again(view[start:end])
                 record = obj.metadata.managed_fields
-                if record is not NO_RECORD:
-                    force_setattr(obj.metadata, "managed_fields", NO_RECORD)
+                if record is not EMPTY_RAW:
+                    force_setattr(obj.metadata, "managed_fields", EMPTY_RAW)
                 if bare:
                     force_setattr(obj.metadata, "labels", None)
                     force_setattr(obj.metadata, "annotations", None)
                 if keep:
-                    force_setattr(obj, "raw", _without_record(body, start, end, record))
+                    kept = _without_record(body, start, end, record)
+                    if self._carries:
+                        obj = self._own(kept)
+                    force_setattr(obj, "raw", kept)
                 force_setattr(obj, "api_version", api_version)
                 force_setattr(obj, "kind", kind)
                 found.append(obj)
         except (msgspec.DecodeError, RecursionError) as error:
             raise self._unreadable(error) from error
         return found
+
+    def _own(self, kept: bytes) -> T:
+        """The object of its own bytes: what it carries as JSON is then a part of these, and not of the whole body."""
+        obj = self._decoder.decode(kept)
+        if obj.metadata.managed_fields is not EMPTY_RAW:
+            force_setattr(obj.metadata, "managed_fields", EMPTY_RAW)
+        return obj
 
     def sift(self, body: bytes, spans: Sequence[Span]) -> tuple[list[T], list[Unreadable]]:
         """The objects at some places, and beside them those that can't be read."""
@@ -240,7 +251,7 @@ def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> b
     """The object that is there without its record of owners, often a third of its bytes; or as it is, where there is
     none or it is not laid out as servers write objects.
     """
-    if record is not NO_RECORD:
+    if record is not EMPTY_RAW:
         meta = body.find(b'"metadata":{', start, end)
         at = body.find(_RECORD, meta, end)
         begun = at + len(_RECORD)

@@ -31,6 +31,7 @@ from controller_manager.api.core import (
     Event,
     Namespace,
     Pod,
+    PodTemplateSpec,
     Service,
     is_pod_ready,
     is_pod_terminal,
@@ -45,6 +46,7 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
+from controller_manager.controller.pod_control import PodControl, pod_from_template
 from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref, recheck_owner
 from controller_manager.controller.spec import (
     Add,
@@ -114,6 +116,8 @@ __all__ = [
     "OwnerReference",
     "PartialObject",
     "Pod",
+    "PodControl",
+    "PodTemplateSpec",
     "PolicyRule",
     "Priority",
     "Quantity",
@@ -137,6 +141,7 @@ __all__ = [
     "is_pod_ready",
     "is_pod_terminal",
     "key_of",
+    "pod_from_template",
     "recheck_owner",
     "slow_start",
     "try_write",

@@ -135,7 +135,7 @@ class ControllerRefManager:
         except NotFound:
             return []
         except Invalid as error:
-            if _is_other(error):
+            if is_other(error):
                 raise Conflict(error.message, error.details) from None
             raise
 
@@ -147,7 +147,7 @@ class ControllerRefManager:
         except NotFound:
             return
         except Invalid as error:
-            if not _is_other(error):
+            if not is_other(error):
                 raise
 
     async def _patch(self, resource: Resource[T], obj: T, reference: Mapping[str, Any]) -> T:
@@ -156,7 +156,7 @@ class ControllerRefManager:
         return await self._client.patch(resource, key_of(obj), change, STRATEGIC_MERGE_PATCH)
 
 
-def _is_other(error: Invalid) -> bool:
-    """Whether a claim was refused as the object is another one by now, or has another controller."""
+def is_other(error: Invalid) -> bool:
+    """Whether a patch was refused since the object is another one by now, or has another controller."""
     causes = error.details.causes if error.details is not None else ()
     return any(cause.field in ("metadata.uid", "metadata.ownerReferences") for cause in causes)

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from controller_manager.api.core import CONFIG_MAPS, PODS, ConfigMap, Pod
-from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
 from controller_manager.base.random import random_source
 from controller_manager.controller import (
@@ -29,17 +29,19 @@ from controller_manager.controller import (
     Mapped,
     Options,
     Owned,
+    PodControl,
+    PodTemplateSpec,
     PolicyRule,
     controller_of,
-    controller_ref,
     key_of,
+    pod_from_template,
     slow_start,
-    try_write,
 )
 from controller_manager.testing import Cluster, builders
 
 T = TypeVar("T")
 
+TEMPLATE = PodTemplateSpec(spec=msgspec.Raw(b'{"containers":[{"name":"main","image":"example.org/app:1"}]}'))
 APPS = ("a", "b")
 QUIET = 120.0
 
@@ -53,7 +55,7 @@ class Keeper:
 
     def __init__(self, context: Context, _: KeeperOptions) -> None:
         self._client = context.client
-        self._events = context.events
+        self._control = PodControl(context.client, context.events)
         self._owners = context.informers.get(CONFIG_MAPS)
         self._pods = context.informers.get(PODS)
 
@@ -66,28 +68,13 @@ class Keeper:
         claimed = await claims.claim(PODS, pods, lambda pod: app_of(pod) == key.name)
         kept = [pod for pod in claimed if pod.metadata.deletion_timestamp is None]
         missing = int(owner.data["pods"]) - len(kept)
-        create = partial(self._create, owner)
-        found = await (slow_start(range(missing), create) if missing > 0 else slow_start(kept[:-missing], self._delete))
-        if found.error is not None:
-            raise found.error
-
-    async def _create(self, owner: ConfigMap, _: int) -> None:
-        meta = owner.metadata
-        pod = builders.pod("", namespace=meta.namespace, labels={"app": meta.name})
-        made = ObjectMeta(
-            generate_name=f"{meta.name}-",
-            namespace=meta.namespace,
-            labels=pod.metadata.labels,
-            owner_references=(controller_ref(CONFIG_MAPS, owner),),
-        )
-
-        def report(error: ApiError) -> None:
-            self._events.warning(owner, "FailedCreate", str(error))
-
-        await try_write(self._client.create(PODS, replace(pod, metadata=made)), report)
-
-    async def _delete(self, pod: Pod) -> None:
-        await try_write(self._client.delete(PODS, key_of(pod), grace=0, uid=pod.metadata.uid))
+        template = replace(TEMPLATE, metadata=ObjectMeta(labels={"app": key.name}))
+        new = [pod_from_template(CONFIG_MAPS, owner, template)] * missing
+        made = await slow_start(new, partial(self._control.create, owner))
+        gone = await slow_start(kept[: max(0, -missing)], partial(self._control.delete, owner, grace=0))
+        for error in (made.error, gone.error):
+            if error is not None:
+                raise error
 
 
 def app_of(pod: Pod) -> str:

@@ -91,6 +91,32 @@ def test_unchanged_items_keep_their_form_when_moved_and_others_are_the_typed_one
     ]
 
 
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(
+            [Port(name="b", port=9), Port(name="a", port=1)],
+            [{"name": "b", "port": 9, "x": 2}, {"name": "a", "port": 1, "x": 1}],
+            id="changed and moved",
+        ),
+        pytest.param(
+            [Port(name="c", port=2), Port(name="a", port=0)],
+            [{"name": "c", "port": 2}, {"name": "a", "port": 0, "x": 1}],
+            id="renamed is another",
+        ),
+        pytest.param(
+            [Port(name="a", port=8), Port(name="a", port=9)],
+            [{"name": "a", "port": 8}, {"name": "a", "port": 9}],
+            id="ambiguous",
+        ),
+    ],
+)
+def test_an_item_that_changed_keeps_what_is_unknown_of_it_by_its_name(new: list[Port], expected: list[Any]) -> None:
+    ports = [{"name": "a", "port": 1, "x": 1}, {"name": "b", "port": 2, "x": 2}]
+    got = change({"spec": {"template": {"ports": ports}}}, spec=Spec(template=Template(ports=tuple(new))))
+    assert got["spec"]["template"]["ports"] == expected
+
+
 def test_a_field_set_back_to_nothing_is_removed_but_a_number_or_bool_stays_explicit() -> None:
     original = {"spec": {"replicas": 3, "paused": True, "policy": "Never"}, "status": {"ready": 2, "phase": "Up"}}
     got = change(original, spec=Spec(), status=Status())

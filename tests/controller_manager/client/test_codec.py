@@ -1,14 +1,16 @@
 """Lines come out whole however a stream is cut; versions are read from any answer; records of owners are left out."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller_manager.api.core import PODS
-from controller_manager.api.resource import Key
+from controller_manager.api.core import PODS, PodTemplateSpec
+from controller_manager.api.model import EMPTY_RAW, Object
+from controller_manager.api.resource import Key, Resource
 from controller_manager.client.codec import Codec, Lines, Write, deletion
 from controller_manager.client.transport import TransportError
 
@@ -54,6 +56,31 @@ def test_each_object_of_a_list_owns_its_bytes() -> None:
     [pod] = codec.items(joined, spans)
     assert type(pod.raw) is bytes
     assert pod.raw == b'{"metadata":{"name":"a"}}'
+
+
+class Team(Object):
+    """An object that carries a template of pods."""
+
+    template: PodTemplateSpec = PodTemplateSpec()
+
+
+TEAMS = Resource("example.com", "v1", "teams", "Team", True, Team)
+
+
+@pytest.mark.parametrize(
+    "meta", [b'"name":"a"', b'"name":"a","managedFields":[{}]', b'"managedFields":[{}],"name":"a"']
+)
+def test_what_an_object_carries_as_json_is_of_its_own_bytes(meta: bytes) -> None:
+    """A part that was a view of the answer would keep the whole answer in memory."""
+    codec = Codec(TEAMS)
+    item = b'{"metadata":{%s},"template":{"spec":{"odd": 1.0}}}' % meta
+    body = b"".join((b"[", item, b"]"))
+    before = sys.getrefcount(body)
+    [team] = codec.items(body, ((1, len(body) - 1),))
+    assert sys.getrefcount(body) == before
+    assert bytes(team.template.spec) == b'{"odd": 1.0}'
+    assert team.raw == item.replace(b',"managedFields":[{}]', b"")
+    assert team.metadata.managed_fields is EMPTY_RAW
 
 
 RECORD = [{"manager": "a}],", "fieldsV1": {"f:data": {"f:}],": {}, 'k:{"name":"]"}': {".": {}}}}}]
