@@ -13,6 +13,7 @@ from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Row
 from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from controller_manager.testing import virtual
 
 pytestmark = pytest.mark.virtual
@@ -29,8 +30,8 @@ class Rows:
 
     async def write(self, resource: str, key: str, deleted: bool = False) -> Row:
         row = self.store.get(resource, key)
-        data = b'{"metadata":{"name":"%b"}}' % key.encode()
-        return await self.store.commit(resource, key, row.revision if row else 0, lambda _: data, deleted=deleted)
+        data = b'{"metadata":{"name":"%b","resourceVersion":""}}' % key.encode()
+        return await self.store.commit(Write(resource, key, row.revision if row else 0, data, deleted))
 
     async def fill(self, resource: str, count: int) -> None:
         for number in range(count):
