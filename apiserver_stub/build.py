@@ -21,7 +21,7 @@ from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
-from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.encode.representations import RepresentationCache, RepresentationMetrics
 from apiserver_stub.flags import (
     CBOR,
     COMPRESSION,
@@ -179,7 +179,8 @@ def build(
     tokens = _tokens(access.token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
     offload = Offload()
-    representations = RepresentationCache(store)
+    representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
+    RepresentationMetrics(representations, runtime.registry)
     hub = Hub(store, representations, offload)
     features = options[FeatureOptions]
     network = options[NetworkOptions]

@@ -168,6 +168,12 @@ class StorageOptions(Options):
         "holds 128Mi at most.",
         minimum=1 << 20,
     )
+    representation_cache_size: Quantity = flag(
+        "128Mi",
+        "How many bytes of objects in protobuf, of rows of tables and of events of watches are kept once they are "
+        "encoded, for all clients; 0 encodes them anew for each.",
+        minimum=0,
+    )
     event_ttl: Duration = flag("1h", "How long an event is kept after its last write; 0 keeps it for good.", minimum=0)
 
     @property

@@ -1,17 +1,28 @@
 """The cache of what stored objects were encoded as, for all lists, gets and watches together; bounded in bytes."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from apiserver_stub.store.row import Change, Row
 from apiserver_stub.store.store import Store
 from controller_manager.base.clock import monotonic
+from controller_manager.base.metrics import Family, Shown
 
 DEFAULT_SIZE = 128 << 20
 """Bytes. A pod that is stored in 4.8 KB takes 3.8 KB in protobuf and 0.3 KB as the row of a table, so there is room for
 23,000 of them in both.
 """
 
+_BYTES = Family(
+    "apiserver_representation_cache_bytes",
+    "Bytes of what is kept encoded: objects in other forms than JSON, and events of watches.",
+    "gauge",
+    ("content",),
+)
 _ENTRY = 128  # bytes that an entry takes beside what it holds
 _IDLE = 300.0  # seconds after which a representation that nobody asked for makes room for any other
 
@@ -39,9 +50,9 @@ class RepresentationCache:
         store.subscribe(self._drop_superseded)
 
     @property
-    def size(self) -> int:
-        """How many bytes are taken."""
-        return self._row_size + self._event_size
+    def sizes(self) -> tuple[int, int]:
+        """How many bytes rows take, and events."""
+        return self._row_size, self._event_size
 
     def rows(self, resource: str, name: str) -> "CachedRows":
         """The rows of a resource in the representation of that name; the same name means the same bytes."""
@@ -135,6 +146,19 @@ class _EncodedRows(dict[Row, bytes]):
         size = len(encoded) + _ENTRY
         self.size -= size
         return size
+
+
+class RepresentationMetrics(Collector):
+    """Reads how full the cache is."""
+
+    def __init__(self, cache: RepresentationCache, registry: CollectorRegistry) -> None:
+        self._cache = cache
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        rows, events = self._cache.sizes
+        yield Shown(_BYTES, [(("objects",), rows), (("events",), events)])
 
 
 class CachedRows:

@@ -117,6 +117,27 @@ async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(si
     await api.stop()
 
 
+@pytest.mark.parametrize(("size", "kept"), [("128Mi", True), ("0", False)])
+async def test_what_is_encoded_is_kept_as_far_as_the_flag_says(size: str, kept: bool) -> None:
+    api = make(f"--representation-cache-size={size}")
+    await api.start()
+    watch = await api.handle(Request("GET", NAMESPACES, (("watch", "1"),), certificate=ADMIN))
+    assert not isinstance(watch.body, bytes)
+    body = msgspec.json.encode({"metadata": {"name": "a"}})
+    await anext(watch.body)
+    await api.handle(Request("POST", NAMESPACES, (), {}, body, ADMIN))
+    assert b'"ADDED"' in await anext(watch.body)
+    protobuf = {"accept": "application/vnd.kubernetes.protobuf"}
+    answers = [(await api.handle(Request("GET", NAMESPACES, (), protobuf, certificate=ADMIN))).body for _ in "ab"]
+    assert answers[0] == answers[1]
+    page = (await api.handle(Request("GET", "/metrics", certificate=ADMIN))).body
+    assert isinstance(page, bytes)
+    for content in (b"objects", b"events"):
+        taken = page.partition(b'apiserver_representation_cache_bytes{content="%b"} ' % content)[2]
+        assert (float(taken.partition(b"\n")[0]) > 0) is kept
+    await api.stop()
+
+
 async def test_what_is_lost_is_accepted_by_a_flag(tmp_path: Path) -> None:
     api = build(FLAGS.parse([f"--data-dir={tmp_path}"]), Runtime("test"))
     await api.start()
