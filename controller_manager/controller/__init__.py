@@ -8,6 +8,7 @@ from warnings import warn
 
 from controller_manager.api import errors
 from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
+from controller_manager.api.apps import CONTROLLER_REVISIONS, ControllerRevision
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
 from controller_manager.api.certificates import REQUESTS as CERTIFICATE_SIGNING_REQUESTS
 from controller_manager.api.certificates import CertificateSigningRequest
@@ -46,6 +47,7 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.cache import Change, Informer, Informers
 from controller_manager.client import Client, ConfigError
 from controller_manager.client.events import Recorder
+from controller_manager.controller.history import ControllerHistory, RecordedRevision
 from controller_manager.controller.pod_control import PodControl, pod_from_template
 from controller_manager.controller.references import ControllerRefManager, controller_of, controller_ref, recheck_owner
 from controller_manager.controller.spec import (
@@ -67,6 +69,7 @@ from controller_manager.work import Priority, Requeue, TerminalError
 __all__ = [
     "CERTIFICATE_SIGNING_REQUESTS",
     "CONFIG_MAPS",
+    "CONTROLLER_REVISIONS",
     "ENDPOINTS",
     "ENDPOINT_SLICES",
     "EVENTS",
@@ -86,7 +89,9 @@ __all__ = [
     "ConfigError",
     "ConfigMap",
     "Context",
+    "ControllerHistory",
     "ControllerRefManager",
+    "ControllerRevision",
     "ControllerSpec",
     "Counters",
     "Duration",
@@ -122,6 +127,7 @@ __all__ = [
     "Priority",
     "Quantity",
     "Reconciler",
+    "RecordedRevision",
     "Recorder",
     "Requeue",
     "Resource",

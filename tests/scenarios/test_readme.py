@@ -1,10 +1,12 @@
 """The code that README shows works as it stands."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controller_manager.api.core import PODS
 from controller_manager.api.resource import Key
@@ -24,6 +26,30 @@ def block(word: str) -> dict[str, Any]:
 @pytest.mark.virtual
 async def test_the_test() -> None:
     await block("test_endpoints_appear")["test_endpoints_appear"]()
+
+
+@pytest.mark.virtual
+async def test_the_controller_of_pods() -> None:
+    code = block("Replicator")
+    spec = {"containers": [{"name": "a", "image": "b", "workingDir": "/w"}], "shareProcessNamespace": True}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    tree: dict[str, Any] = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": 3, "template": template},
+    }
+    tree["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    async with Cluster() as cluster:
+        await cluster.manage("--leader-elect=false", specs=code["SPECS"])
+        owner = await cluster.client.create(code["SETS"], code["ReplicaSet"].decode(json.dumps(tree).encode()))
+        await cluster.settle()
+        pods = (await cluster.client.list(PODS, "default")).items
+        assert [pod.metadata.name[:4] for pod in pods] == ["web-"] * 3
+        made = json.loads(pods[0].raw)["spec"]
+        assert (made["shareProcessNamespace"], made["containers"][0]["workingDir"]) == (True, "/w")
+        change = replace(owner, spec=replace(owner.spec, replicas=1))
+        await cluster.client.update(code["SETS"], change)
+        await cluster.advance(60)
+        assert len((await cluster.client.list(PODS, "default")).items) == 1
 
 
 @pytest.mark.virtual
