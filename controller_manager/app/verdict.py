@@ -82,8 +82,8 @@ def of_loop(work: LoopState) -> Verdict:
         return Verdict(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
     if defects:
         return Verdict(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
-    if work.failing_keys:
-        return Verdict(Severity.STRUGGLING, f"{_keys(work.failing_keys)} failing")
+    if work.failing_keys or work.failing_more:
+        return Verdict(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
     return WELL
 
 
@@ -131,5 +131,7 @@ def _of_waiting(one: ControllerState) -> Verdict:
     return Verdict(Severity.STRUGGLING if long else Severity.WAITING, "waits for local copies")
 
 
-def _keys(count: int) -> str:
+def _keys(count: int, *, more: bool = False) -> str:
+    if more:
+        return f"{count:,} keys or more are" if count else "some keys may still be"
     return "1 key is" if count == 1 else f"{count:,} keys are"

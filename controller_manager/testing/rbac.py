@@ -10,22 +10,33 @@ from controller_manager.app.permissions import EVENTS, reads
 from controller_manager.client import Transport
 from controller_manager.controller import PolicyRule
 
+_MOST_KNOWN = 1000
+_MOST_REFUSED = 100
+
 
 class RBACEnforcer:
     """What each part of a manager may do; parts are told apart by the user agent `manager/part`.
 
-    Parts nobody declares anything for, such as the election, may do everything. `refused` are the requests that were
-    not allowed, in words.
+    Parts nobody declares anything for, such as the election, may do everything.
     """
 
     def __init__(self, specs: Sequence[AnySpec]) -> None:
-        self.refused: dict[str, None] = {}
+        self._refused: dict[str, None] = {}
+        # How many were refused beyond those that are kept in words.
+        self._unnamed = 0
         self._rules: Mapping[str, Sequence[PolicyRule]] = {
             "informers": reads(specs),
             "events": EVENTS,
             **{spec.name: spec.rbac for spec in specs},
         }
-        self._known: dict[tuple[str, RequestInfo], bool] = {}
+        # The rules of a part for a verb and a resource, whatever the names; found anew when there are too many.
+        self._known: dict[tuple[str, ...], Sequence[PolicyRule]] = {}
+
+    @property
+    def refused(self) -> Sequence[str]:
+        """The requests that were not allowed, in words, each once; beyond a hundred, how many more there were."""
+        more = [f"{self._unnamed:,} more requests were refused"] if self._unnamed else []
+        return [*self._refused, *more]
 
     def refusal(self, request: Request) -> Response | None:
         """The answer to a request that is not allowed."""
@@ -34,20 +45,28 @@ class RBACEnforcer:
         if rules is None:
             return None
         try:
-            route = parse(request.method, request.path, last_values(request.query))
+            info = parse(request.method, request.path, last_values(request.query))
         except ApiError:
             return None  # the server knows better what is wrong with it
-        if not route.resource or self._allows(part, rules, route):
+        if not info.resource or self._allows(part, rules, info):
             return None
-        sentence = f"{part} did not declare that it may {_words(route)}"
-        self.refused.setdefault(sentence)
+        sentence = f"{part} did not declare that it may {_words(info)}"
+        self._remember(sentence)
         return Response(403, {"content-type": "application/json"}, Forbidden(sentence).status().encode())
 
-    def _allows(self, part: str, rules: Iterable[PolicyRule], route: RequestInfo) -> bool:
-        asked = part, route._replace(path="", namespace="")
+    def _allows(self, part: str, rules: Iterable[PolicyRule], info: RequestInfo) -> bool:
+        asked = part, info.verb, info.group, info.resource, info.subresource
         if asked not in self._known:
-            self._known[asked] = any(allows(rule, route) for rule in rules)
-        return self._known[asked]
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[asked] = [rule for rule in rules if covers(rule, info)]
+        return any(is_for_name(rule, info) for rule in self._known[asked])
+
+    def _remember(self, sentence: str) -> None:
+        if sentence in self._refused or len(self._refused) < _MOST_REFUSED:
+            self._refused[sentence] = None
+        else:
+            self._unnamed += 1
 
 
 class PermittedTransport:
@@ -72,19 +91,28 @@ class PermittedTransport:
         await self._inner.close()
 
 
-def allows(rule: PolicyRule, route: RequestInfo) -> bool:
+def allows(rule: PolicyRule, info: RequestInfo) -> bool:
     """Whether a rule allows a request, as RBAC understands rules."""
-    resource = f"{route.resource}/{route.subresource}" if route.subresource else route.resource
-    names = {"*", resource, *([f"*/{route.subresource}"] if route.subresource else [])}
+    return covers(rule, info) and is_for_name(rule, info)
+
+
+def is_for_name(rule: PolicyRule, info: RequestInfo) -> bool:
+    """Whether a rule is for the name that a request is for."""
+    return not rule.names or info.name in rule.names
+
+
+def covers(rule: PolicyRule, info: RequestInfo) -> bool:
+    """Whether a rule is for the verb and the resource of a request, whatever the name."""
+    resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
+    names = {"*", resource, *([f"*/{info.subresource}"] if info.subresource else [])}
     return (
-        not {"*", route.verb}.isdisjoint(rule.verbs)
-        and not {"*", route.group}.isdisjoint(rule.groups)
+        not {"*", info.verb}.isdisjoint(rule.verbs)
+        and not {"*", info.group}.isdisjoint(rule.groups)
         and not names.isdisjoint(rule.resources)
-        and (not rule.names or route.name in rule.names)
     )
 
 
-def _words(route: RequestInfo) -> str:
-    below = f"/{route.subresource}" if route.subresource else ""
-    what = "/".join(dict.fromkeys(filter(None, (route.namespace, route.name))))
-    return f"{route.verb} {route.resource}{below} of the group {route.group!r}{what and f' ({what})'}"
+def _words(info: RequestInfo) -> str:
+    below = f"/{info.subresource}" if info.subresource else ""
+    what = "/".join(dict.fromkeys(filter(None, (info.namespace, info.name))))
+    return f"{info.verb} {info.resource}{below} of the group {info.group!r}{what and f' ({what})'}"

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Generic, TypeVar
 
 from controller_manager.api import errors
@@ -12,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 # Causes that say no more than that the last run failed.
 _AGAIN = ("error", "conflict")
-# So many keys are remembered; of more, those that began to fail first are forgotten.
+# So many keys are remembered.
 _MOST = 1000
 # A refusal that may be of its time is none after so many in a row.
 _STUBBORN = 10
@@ -47,49 +48,72 @@ class _Failure:
 
 
 class Failures(Generic[K]):
-    """The last failure of each key that has not run well since, oldest first.
+    """The last failure of each key that has not run well since, oldest first; `in_a_row` counts the failures since any
+    key last ran well.
 
-    `in_a_row` counts the failures since any key last ran well.
+    Of more keys than can be remembered, those are forgotten that are known again soonest: those that will be tried
+    again, and among them those that a retry may mend; the longest ago first. Until then `is_incomplete` says so.
     """
 
     def __init__(self) -> None:
         self.in_a_row = 0
-        self._last: dict[K, _Failure] = {}
+        # In the order in which they are forgotten: what a retry may mend, defects, what was given up.
+        self._passing: dict[K, _Failure] = {}
+        self._defects: dict[K, _Failure] = {}
+        self._given_up: dict[K, _Failure] = {}
+        # When all that was forgotten will have been tried again.
+        self._complete_at = 0.0
 
     def __len__(self) -> int:
-        return len(self._last)
+        return len(self._passing) + len(self._defects) + len(self._given_up)
 
     @property
     def retried(self) -> int:
         """How many of these keys have not been given up."""
-        return sum(not last.given_up for last in self._last.values())
+        return len(self._passing) + len(self._defects)
+
+    def is_incomplete(self, now: float) -> bool:
+        """Whether there may be keys that failed and were forgotten, and have not been tried again."""
+        return now < self._complete_at
 
     def note(
         self, key: K, error: BaseException, now: float, causes: Sequence[str] = (), retry_in: float | None = None
     ) -> None:
         """The run of a key failed, which `causes` had caused; without `retry_in` seconds it is given up."""
-        before = self._last.get(key)
+        before = self._pop(key)
         failures = before.failures + 1 if before else 1
         given_up = retry_in is None
         defect = not given_up and is_defect(error, failures)
         why = tuple(cause for cause in causes if cause not in _AGAIN) or (before.causes if before else ())
         retry_at = None if retry_in is None else now + retry_in
         stubborn = defect and not is_defect(error, 1)
-        self._last[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at, stubborn)
+        place = self._given_up if given_up else self._defects if defect else self._passing
+        place[key] = _Failure(describe(error), now, failures, given_up, defect, why, retry_at, stubborn)
         self.in_a_row += not given_up
-        if len(self._last) > _MOST:
-            del self._last[next(iter(self._last))]
+        if len(self) > _MOST:
+            self._forget_one()
 
     def forget(self, key: K) -> None:
         """The key ran well."""
         self.in_a_row = 0
-        if self._last:
-            self._last.pop(key, None)
+        self._pop(key)
 
     def state(self, now: float, most: int) -> tuple[Failing, ...]:
         """What fails: defects first, then what fails longest in a row."""
-        order = sorted(self._last.items(), key=lambda item: (not item[1].defect, -item[1].failures))
+        every = (*self._defects.items(), *self._passing.items(), *self._given_up.items())
+        order = sorted(every, key=lambda item: (not item[1].defect, -item[1].failures))
         return tuple(last.told(str(key), now) for key, last in order[:most])
+
+    def _pop(self, key: K) -> _Failure | None:
+        for place in (self._passing, self._defects, self._given_up):
+            if place and (found := place.pop(key, None)) is not None:
+                return found
+        return None
+
+    def _forget_one(self) -> None:
+        place = self._passing or self._defects or self._given_up
+        gone = place.pop(next(iter(place)))
+        self._complete_at = max(self._complete_at, inf if gone.retry_at is None else gone.retry_at)
 
 
 def is_defect(error: BaseException, failures: int) -> bool:

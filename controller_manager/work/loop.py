@@ -130,6 +130,7 @@ class ControlLoop(Generic[K]):
             ),
             failing=self._failures.state(now, _FAILING),
             failing_keys=len(self._failures),
+            failing_more=self._failures.is_incomplete(now),
             last_error=self._last_error,
             last_error_seconds=now - self._last_error_at if self._last_error else 0.0,
             outcomes=dict(self._done),

@@ -1,7 +1,7 @@
 """What a control loop is doing, as plain data for people and pages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,11 @@ class Failing:
 class LoopState:
     """What a control loop is doing: numbers of keys, the keys themselves, and how the past ones went.
 
-    `next` are the first of the `delayed`; `failing` the last keys that began to fail and have not run well since, of
-    `failing_keys` in all; `last_error` was so many `last_error_seconds` ago; `outcomes` counts finished
-    reconciles by outcome (done, requeue, give_up, conflict, error) since this loop began; `failures_in_a_row` are the
-    runs that failed since any last went well, but for those of keys that were given up.
+    `next` are the first of the `delayed`; `failing` some of the keys that failed and have not run well since, of
+    `failing_keys` that are remembered, and `failing_more` if others were forgotten; `last_error` was so many
+    `last_error_seconds` ago; `outcomes` counts finished reconciles by outcome (done, requeue, give_up, conflict, error)
+    since this loop began; `failures_in_a_row` are the runs that failed since any last went well, but for those of keys
+    that were given up.
     """
 
     name: str
@@ -62,6 +63,7 @@ class LoopState:
     next: tuple[Due, ...]
     failing: tuple[Failing, ...]
     failing_keys: int
+    failing_more: bool = field(default=False, kw_only=True)
     last_error: str
     last_error_seconds: float
     outcomes: Mapping[str, int]

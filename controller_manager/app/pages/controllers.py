@@ -178,7 +178,7 @@ def _phase(one: ControllerState) -> str:
 
 
 def _work(work: LoopState) -> Sequence[str]:
-    recovered = work.last_error and not work.failing_keys
+    recovered = work.last_error and not work.failing_keys and not work.failing_more
     old = dim(f"none now; the last error: {escape(work.last_error)} {span(work.last_error_seconds)} ago")
     failing = bullets(map(_failing, work.failing), work.failing_keys, _FAILING_SHOWN)
     return (

@@ -32,6 +32,11 @@ def running(**changes: object) -> ControllerState:
         (running(failing=(FAILS,), failing_keys=1), Verdict(STRUGGLING, "1 key is failing")),
         (running(failing=(GIVEN_UP,), failing_keys=1), Verdict(STRUGGLING, "1 key is failing")),
         (running(failing=(FAILS,), failing_keys=1200), Verdict(STRUGGLING, "1,200 keys are failing")),
+        (
+            running(failing=(FAILS,), failing_keys=1000, failing_more=True),
+            Verdict(STRUGGLING, "1,000 keys or more are failing"),
+        ),
+        (running(failing_more=True), Verdict(STRUGGLING, "some keys may still be failing")),
         (running(failing=(FAILS,), failing_keys=1, failures_in_a_row=4), Verdict(STRUGGLING, "1 key is failing")),
         (running(failing=(FAILS,), failing_keys=1, failures_in_a_row=5), Verdict(BROKEN, "the last 5 runs failed")),
         (

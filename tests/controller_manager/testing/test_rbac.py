@@ -1,5 +1,7 @@
 """What a controller did not declare is refused, in the sense of RBAC's rules."""
 
+from dataclasses import replace
+
 import pytest
 
 from apiserver_stub.parse import parse
@@ -11,7 +13,7 @@ from controller_manager.client.client import Call
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, ManagerFailedError, builders
-from controller_manager.testing.rbac import allows
+from controller_manager.testing.rbac import RBACEnforcer, allows
 
 PODS_RULE = PolicyRule(("",), ("pods",), ("get", "update"))
 
@@ -63,6 +65,24 @@ async def test_a_controller_is_held_to_what_it_declares() -> None:
         await cluster.settle()
         refused = "meddler did not declare that it may get namespaces of the group '' (default)"
         assert list(replica.permits.refused) == [refused]
+
+
+def test_however_much_is_asked_for_little_is_remembered_and_nothing_is_allowed_for_that() -> None:
+    named = PolicyRule(("",), ("nodes",), ("get",), ("mine",))
+    enforcer = RBACEnforcer([replace(MEDDLER, rbac=(PODS_RULE, named))])
+
+    def refused(path: str) -> bool:
+        return enforcer.refusal(Request("GET", path, (), {"user-agent": "manager/meddler"}, b"")) is not None
+
+    for number in range(3000):
+        assert not refused(f"/api/v1/namespaces/n{number}/pods/p{number}")
+        assert refused(f"/api/v1/nodes/n{number}")
+        assert refused(f"/apis/g{number}.example.com/v1/things")
+        assert not refused("/api/v1/nodes/mine")
+    assert len(enforcer._known) <= 1000
+    assert len(enforcer.refused) == 101
+    assert enforcer.refused[0] == "meddler did not declare that it may get nodes of the group '' (n0)"
+    assert enforcer.refused[-1] == "5,900 more requests were refused"
 
 
 @pytest.mark.virtual

@@ -69,3 +69,32 @@ def test_so_many_are_remembered_and_no_more() -> None:
         failures.note(key, KeyError(key), 0.0, retry_in=1.0)
     assert len(failures) == 1000
     assert {one.key for one in failures.state(0.0, 2000)} == {str(key) for key in range(500, 1500)}
+
+
+def test_what_is_forgotten_is_what_will_be_known_again_soonest() -> None:
+    failures: Failures[str] = Failures()
+    failures.note("given up", ValueError("no"), 0.0)
+    failures.note("defect", KeyError("no"), 0.0, retry_in=1.0)
+    for number in range(2000):
+        failures.note(f"passing {number}", errors.ServiceUnavailable("no"), 0.0, retry_in=5.0)
+    kept = {one.key for one in failures.state(0.0, 2000)}
+    assert {"given up", "defect"} <= kept
+    assert "passing 1999" in kept
+    for number in range(2000):
+        failures.note(f"defect {number}", KeyError("no"), 0.0, retry_in=1.0)
+    kept = {one.key for one in failures.state(0.0, 2000)}
+    assert "given up" in kept
+    assert sum(one.startswith("defect") for one in kept) == 999
+
+
+def test_what_is_forgotten_is_not_taken_for_well_before_it_was_tried_again() -> None:
+    failures: Failures[int] = Failures()
+    for key in range(1001):
+        failures.note(key, errors.ServiceUnavailable("no"), 0.0, retry_in=5.0 + key)
+    for key in range(1001):
+        failures.forget(key)
+    assert len(failures) == 0
+    assert (failures.is_incomplete(4.9), failures.is_incomplete(5.0)) == (True, False)
+    for key in range(1001):
+        failures.note(key, ValueError("no"), 10.0)
+    assert failures.is_incomplete(1e9), "nobody tries again what was given up"
