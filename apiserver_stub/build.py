@@ -46,12 +46,14 @@ from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
 from apiserver_stub.store.backend import Backend
+from apiserver_stub.store.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.metrics import StoreMetrics
 from apiserver_stub.store.row import decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.store import Store, StoreRules
+from apiserver_stub.store.storage import Storage
+from apiserver_stub.store.store import Store
 from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.amend import amend
@@ -160,12 +162,13 @@ class ApiServer:
 def build(
     options: Parsed,
     runtime: Runtime,
-    backend: Backend | None = None,
+    storage: Storage | None = None,
     components: Mapping[str, Ask] = _ALONE,
     certificates: ClientCertificates | None = None,
 ) -> ApiServer:
-    """The server those options describe, on another `backend` if one is given; `components` of the control plane
-    beside it are shown by their statuses. `certificates` judges those that requests bring.
+    """The server those options describe, on another `storage` if one is given, which several servers may share;
+    `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
+    bring.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
@@ -174,8 +177,8 @@ def build(
     modes = [_AUTHORIZERS[mode]() for mode in access.authorization_mode]
     authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
-    store = _store(options[StorageOptions], kinds, backend, runtime.log("store"))
-    StoreMetrics(store, runtime.registry)
+    store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
+    StoreMetrics(store.storage, runtime.registry)
     tokens = _tokens(access.token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
     offload = Offload()
@@ -213,7 +216,7 @@ def build(
     ProcessMetrics(runtime.registry)
     health, progress = (
         Health(runtime.log("health")),
-        StartProgress(serving.livez_grace_period, lambda: store.trouble, HOOKS),
+        StartProgress(serving.livez_grace_period, lambda: store.storage.trouble, HOOKS),
     )
     progress.checks_in(health)
     server = Server(
@@ -247,15 +250,22 @@ def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:
 
 def _health_of(store: Store) -> Ask:
     async def ask() -> str:
-        return store.trouble
+        return store.storage.trouble
 
     return ask
 
 
-def _store(options: StorageOptions, kinds: Kinds, backend: Backend | None, log: Logger) -> Store:
-    lifetimes = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
+def _store(options: StorageOptions, kinds: Kinds, storage: Storage | None, log: Logger) -> Store:
+    ttls = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return Store(backend or _backend(options, log), retention, log=log, rules=StoreRules(decode_error_of, lifetimes))
+    return Store(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)
+
+
+def embedded_storage(
+    backend: Backend, ttls: Mapping[str, float] = MappingProxyType({}), log: Logger | None = None
+) -> EmbeddedStorage:
+    """A storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource."""
+    return EmbeddedStorage(backend, StorageRules(decode_error_of, ttls), log=log)
 
 
 def _allows(authorizer: Authorizer) -> Allows:

@@ -7,11 +7,19 @@ from typing import Any
 from apiserver_stub.store import schema
 from apiserver_stub.store.checksum import Damage, Tally, damage
 from apiserver_stub.store.integrity import Observed
-from apiserver_stub.store.row import Record
 from apiserver_stub.store.schema import State
+from apiserver_stub.store.storage import Record
 
-_REPLAY = "SELECT revision, resource, key, CAST(data AS BLOB), deleted, at, checksum FROM log ORDER BY revision"
 _FLAW = "the bytes are not those that were written"
+
+
+def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
+    """A record of the columns of `schema.records_query`; a damaged one says so."""
+    *columns, expected = row
+    revision, resource, key, data, deleted, at, ttl = columns
+    record = Record(revision, resource, key, data, bool(deleted), at, ttl)
+    found = damage(record, expected)
+    return (record if found is Damage.NONE else record._replace(decode_error=_FLAW)), found
 
 
 class Audit:
@@ -47,7 +55,7 @@ class Audit:
         if not schema.is_store(self._connection, self._path):
             self.close()
             return
-        self.outdated = schema.version(self._connection) < schema.SCHEMA
+        self.outdated = schema.version(self._connection) == schema.UNSEALED
         if self.outdated:
             self.close()
             return
@@ -58,7 +66,7 @@ class Audit:
         if self.state is not None:
             seen.store, seen.epoch = bytes.fromhex(self.state.store), self.state.epoch
             seen.removed, seen.revision = self.state.removed, self.state.revision
-        self._records = self._connection.execute(_REPLAY)
+        self._records = self._connection.execute(schema.records_query(self._connection))
 
     def read(self, count: int) -> list[Record]:
         """About `count` more records that can be believed, in the order of revisions; none if that was all."""
@@ -92,17 +100,16 @@ class Audit:
             self._connection = self._records = None
 
     def _judged(self, row: tuple[Any, ...]) -> Record | None:
-        revision, resource, key, data, deleted, at, expected = row
-        record = Record(revision, resource, key, data, bool(deleted), at)
-        found = damage(record, expected)
+        record, found = judged(row)
+        revision = record.revision
         if found is Damage.RECORD:
             self.damaged.append(revision)
-            self.seen.damaged.append(f"revision {revision} ({resource!r} {key!r})")
+            self.seen.damaged.append(f"revision {revision} ({record.resource!r} {record.key!r})")
             return None
         self.seen.revision = max(self.seen.revision, revision)
-        self.sums.append(expected)
-        one = (expected,)
+        self.sums.append(row[-1])
+        one = (row[-1],)
         self.written = self.written.plus(one)
         if self.seen.said is None or revision <= self.seen.said.revision:
             self.seen.present = self.seen.present.plus(one)
-        return record if found is Damage.NONE else record._replace(decode_error=_FLAW)
+        return record

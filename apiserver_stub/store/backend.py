@@ -1,9 +1,10 @@
-"""What the store asks of the place where its log is kept; it never looks into the data."""
+"""What the embedded storage asks of the place where its log is kept; it never looks into the data."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Protocol
 
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 
 # Called on the loop when the work is done, with the failure if it failed.
 Done = Callable[[BaseException | None], None]
@@ -14,8 +15,11 @@ class Backend(Protocol):
 
     Use it in this order: `open`, `replay` to its end, `begin`, then the others. At most one `append` and one `compact`
     are under way at a time. `append` is all or nothing; if it fails, the records will never be there, unless the
-    failure is `Unknown`.
+    failure is `Unknown`. `keeps_stamped` is set by one that keeps the very bytes that readers share: it is given them
+    with their revision, and others without.
     """
+
+    keeps_stamped: bool
 
     @property
     def trouble(self) -> str:
@@ -25,8 +29,8 @@ class Backend(Protocol):
     def checkpoint_counts(self) -> tuple[int, int]:
         """How many checkpoints succeeded, and how many failed."""
 
-    async def open(self) -> Mapping[str, int]:
-        """Make ready; returns, per resource, the revision up to which the log was compacted. Raises `Unusable`."""
+    async def open(self) -> int:
+        """Make ready; returns the revision up to which the log was compacted. Raises `Unusable`."""
 
     def replay(self) -> AsyncIterator[Sequence[Record]]:
         """Every record in the order of revisions, in portions. Raises `Unusable`."""
@@ -39,8 +43,13 @@ class Backend(Protocol):
     def append(self, records: Sequence[Record], done: Done) -> None:
         """Make `records` durable, then call `done`, with `Unknown` if nobody can tell whether they are."""
 
-    def compact(self, marks: Mapping[str, int], revisions: Sequence[int], done: Done) -> None:
-        """Note `marks` and remove the records of `revisions`, both or neither, then call `done`."""
+    def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
+        """The records of some revisions, in their order, without those that were removed."""
+
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
+        """Note up to which revision the log is compacted and remove the records of `revisions`, both or neither, then
+        call `done`.
+        """
 
     async def close(self) -> None:
         """Finish what is under way and let go of the log."""

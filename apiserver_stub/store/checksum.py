@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 from isal.isal_zlib import crc32
 
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 
 _HALF = 31
 _NUMBERS = struct.Struct("<qdqB").pack
+_LIFETIME = struct.Struct("<d").pack
 _LOW = (1 << _HALF) - 1
 _WHOLE = (1 << 2 * _HALF) - 1
 
@@ -29,23 +30,28 @@ def checksum(record: Record) -> int:
     """62 bits: one half covers the object, the other that half and everything else, so that a damaged object is told
     from a damaged record.
     """
-    revision, resource, key, data, deleted, at, _ = record
-    value = crc32(data) & _LOW
-    names = f"{resource}\0{key}".encode("utf-8", "surrogatepass")
-    return value << _HALF | crc32(names, crc32(_NUMBERS(revision, at, value, deleted))) & _LOW
+    value = crc32(record.data) & _LOW
+    return value << _HALF | _of_the_rest(record, value)
 
 
 def damage(record: Record, expected: int) -> Damage:
     """What became of a record since its checksum was made; of one that was read its columns may be anything."""
-    revision, resource, key, data, deleted, at, _ = record
     try:
-        names = f"{resource}\0{key}".encode("utf-8", "surrogatepass")
         value = expected >> _HALF
-        if crc32(names, crc32(_NUMBERS(revision, at, value, deleted))) & _LOW != expected & _LOW:
+        if _of_the_rest(record, value) != expected & _LOW:
             return Damage.RECORD
-        return Damage.NONE if crc32(data) & _LOW == value else Damage.VALUE
+        return Damage.NONE if crc32(record.data) & _LOW == value else Damage.VALUE
     except (TypeError, struct.error):
         return Damage.RECORD
+
+
+def _of_the_rest(record: Record, value: int) -> int:
+    """A record without a lifetime has the checksum it had before there were any."""
+    revision, resource, key, _, deleted, at, ttl, _ = record
+    numbers = crc32(_NUMBERS(revision, at, value, deleted))
+    if ttl:
+        numbers = crc32(_LIFETIME(ttl), numbers)
+    return crc32(f"{resource}\0{key}".encode("utf-8", "surrogatepass"), numbers) & _LOW
 
 
 class Tally(NamedTuple):

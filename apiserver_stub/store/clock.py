@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 from controller_manager.base.clock import monotonic, wall_seconds
 
 

@@ -1,65 +1,109 @@
-"""Keeping the store bounded: history that grows too old is forgotten, and the log's useless records are removed."""
+"""Keeping the watch cache and its storage bounded: history that grows too old or too large is forgotten."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
-from apiserver_stub.store.backend import Backend
 from apiserver_stub.store.history import Retention, oldest_first
 from apiserver_stub.store.index import Collection
-from apiserver_stub.store.pipeline import turn, wake
-from controller_manager.base.log import Logger
+from apiserver_stub.store.row import Change
+from apiserver_stub.store.storage import Storage
 
-_BATCH = 1000  # records removed in one transaction; groups of writes go in between
+_PARTS = 64  # in how many steps the storage's history goes, at least
+
+
+class _Mark(NamedTuple):
+    """The last of some changes: when it was, its revision, and the bytes of all changes up to it."""
+
+    at: float
+    revision: int
+    size: int
+
+
+class CompactionPlan:
+    """Up to which revision the storage may forget: its history is of so many seconds, and so many bytes; pure."""
+
+    __slots__ = ("_marks", "_retention", "_size", "revision")
+
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+        self._marks: deque[_Mark] = deque()
+        self._size = 0
+        self.revision = 0
+        """What is due."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing will be due later."""
+        return not self._marks
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Take in changes, in the order of their revisions."""
+        self._size += sum(change.row.size for change in changes)
+        mark = _Mark(changes[-1].at, changes[-1].revision, self._size)
+        if len(self._marks) > 1 and self._is_near(self._marks[-2], mark):
+            self._marks.pop()
+        self._marks.append(mark)
+
+    def due(self, now: float) -> int:
+        """The revision up to which history is superfluous at the time `now`; it never goes back."""
+        keep, marks = self._retention, self._marks
+        while marks and (marks[0].at <= now - keep.seconds or self._size - marks[0].size > keep.total):
+            self.revision = marks.popleft().revision
+        return self.revision
+
+    def _is_near(self, earlier: _Mark, mark: _Mark) -> bool:
+        keep = self._retention
+        return mark.at - earlier.at < keep.seconds / _PARTS and mark.size - earlier.size < keep.total / _PARTS
 
 
 class Compactor:
-    """Trims the history with every group of changes and from time to time, and compacts the log in small batches.
+    """Trims the histories with every group of changes and from time to time, and has the storage compacted.
 
-    A compaction that fails is tried again at the next round, and one cut short by the end of the process goes on
-    after the next start: the log itself shows what is left to remove.
+    Histories are trimmed each by itself, so that a busy resource shortens that of no other; the storage has one
+    for all. A compaction that fails is tried again at the next round.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        storage: Storage,
         collections: Mapping[str, Collection],
         retention: Retention,
         clock: Callable[[], float],
-        log: Logger,
     ) -> None:
-        self._backend = backend
+        self._storage = storage
         self._collections = collections
         self._pause = retention.seconds / 10
         self._limit = retention.total
         self._sizes: dict[str, int] = {}  # bytes of each history
         self._total = 0
         self._clock = clock
-        self._log = log
-        self._garbage: dict[int, None] = {}  # revisions, in the order they became useless
-        self._batch: list[int] = []
+        self._plan = CompactionPlan(retention)
+        self._compacted = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[asyncio.Future[None]] = []
         self._closed = False
 
-    def start(self, garbage: Iterable[int]) -> None:
-        """Begin with what the log's replay found to be useless."""
-        self._garbage.update(dict.fromkeys(garbage))
+    def start(self, changes: Sequence[Change]) -> None:
+        """Begin with the history there is."""
+        for change in changes:
+            self._plan.note((change,))
         self._round()
 
-    def after(self, resources: Iterable[str], now: float) -> None:
+    def after(self, changes: Sequence[Change]) -> None:
         """Trim the histories that have just grown."""
-        for resource in resources:
+        self._plan.note(changes)
+        now = changes[-1].at
+        for resource in {change.row.resource for change in changes}:
             self._trim(resource, now)
         self._shed()
         self._rest()
 
-    async def close(self) -> None:
-        """Stop; waits for a batch under way."""
+    def close(self) -> None:
+        """Stop."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        while self._batch:
-            await turn(self._waiting)
 
     def _round(self) -> None:
         self._timer = None
@@ -67,12 +111,15 @@ class Compactor:
         for resource in self._collections:
             self._trim(resource, now)
         self._shed()
-        self._compact()
+        self._compact(now)
         self._rest()
 
     def _trim(self, resource: str, now: float) -> None:
         collection = self._collections[resource]
-        self._garbage.update(dict.fromkeys(collection.trim(now)))
+        collection.trim(now)
+        self._measure(resource, collection)
+
+    def _measure(self, resource: str, collection: Collection) -> None:
         size = collection.history.size
         self._total += size - self._sizes.get(resource, 0)
         self._sizes[resource] = size
@@ -85,31 +132,22 @@ class Compactor:
         histories = [collection.history for collection in self._collections.values()]
         for history, count in oldest_first(histories, self._total - self._limit * 7 // 8):
             resource = names[id(history)]
-            self._garbage.update(dict.fromkeys(self._collections[resource].forget(count)))
-            self._total += history.size - self._sizes[resource]
-            self._sizes[resource] = history.size
+            self._collections[resource].forget(count)
+            self._measure(resource, self._collections[resource])
 
     def _rest(self) -> None:
         """Come again later if there will be something to do; a store that rests has no timer."""
         if self._timer is not None or self._closed:
             return
-        if self._garbage or any(c.history.end > c.history.first for c in self._collections.values()):
+        pending = not self._plan.empty or self._plan.revision > self._compacted
+        if pending or any(c.history.end > c.history.first for c in self._collections.values()):
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
 
-    def _compact(self) -> None:
-        if self._batch or not self._garbage or self._closed:
-            return
-        self._batch = [revision for revision, _ in zip(self._garbage, range(_BATCH), strict=False)]
-        marks = {resource: c.history.trimmed for resource, c in self._collections.items() if c.history.trimmed}
-        self._backend.compact(marks, self._batch, self._compacted)
+    def _compact(self, now: float) -> None:
+        revision = self._plan.due(now)
+        if revision > self._compacted:
+            self._storage.compact(revision).add_done_callback(lambda done: self._ended(revision, done))
 
-    def _compacted(self, failure: BaseException | None) -> None:
-        batch, self._batch = self._batch, []
-        wake(self._waiting)
-        if failure is not None:
-            self._log.warning("the log could not be compacted; it will be tried again", error=failure)
-            return
-        for revision in batch:
-            del self._garbage[revision]
-        if self._garbage:
-            asyncio.get_running_loop().call_soon(self._compact)
+    def _ended(self, revision: int, done: "asyncio.Future[None]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._compacted = max(self._compacted, revision)

@@ -1,19 +1,20 @@
 """Why the store refuses a read, a write or a file."""
 
-from typing import TYPE_CHECKING
-
+from apiserver_stub.store.row import Corrupt as Corrupt
 from controller_manager.api import errors
-
-if TYPE_CHECKING:
-    from apiserver_stub.store.row import CorruptRow, Row
 
 
 class RevisionConflict(Exception):
-    """The row is not, or no longer, at the revision the writer expected; `current` is what there is now."""
+    """A row is not, or no longer, at the revision the writer expected: it is at `current` (0: there is none), as of
+    `revision` of the storage.
+    """
 
-    def __init__(self, current: "Row | None") -> None:
-        super().__init__(f"the row is at revision {current.revision}" if current else "the row does not exist")
+    def __init__(self, resource: str, key: str, current: int, revision: int) -> None:
+        super().__init__(f"{resource} {key!r} {f'is at revision {current}' if current else 'does not exist'}")
+        self.resource = resource
+        self.key = key
         self.current = current
+        self.revision = revision
 
 
 class TooOld(errors.Expired):
@@ -31,17 +32,6 @@ class TooNew(errors.Timeout):
         cause = errors.Cause(reason="ResourceVersionTooLarge", message=message)
         details = errors.Details(causes=(cause,), retry_after_seconds=1)
         super().__init__(f"{message}: {revision}, current: {current}", details)
-
-
-class Corrupt(errors.InternalError):
-    """What the store holds of an object is no object, and so cannot be read."""
-
-    def __init__(self, row: "CorruptRow") -> None:
-        plural, _, group = row.resource.partition(".")
-        details = errors.Details(name=row.name, group=group, kind=plural)
-        where = f"{row.resource} {row.key!r} at revision {row.revision}"
-        super().__init__(f"corrupt object: what the store holds of {where} cannot be read: {row.decode_error}", details)
-        self.row = row
 
 
 class Unknown(Exception):

@@ -2,52 +2,52 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 
 _BATCH = 256  # rows removed in one go; other work gets its turn in between
 _BREATH = 0.02  # seconds between two batches
 _PAUSE = 1.0  # seconds between two looks when nothing is overdue
 
-# Removes a row (resource, key, revision) soon, unless it changes before that or the store is busy.
-Remove = Callable[[str, str, int], None]
+# Removes rows (resource, key, revision) soon, unless they change before that or the storage is busy.
+Remove = Callable[[Sequence[tuple[str, str, int]]], None]
 
 
 class TTLIndex:
-    """The rows of each resource that has a lifetime (in seconds, 0: without end), the longest unwritten first; pure."""
+    """The rows of each lifetime (in seconds), the longest unwritten first; pure."""
 
-    __slots__ = ("_lifetimes", "_rows")
+    __slots__ = ("_rows", "_ttls")
 
-    def __init__(self, lifetimes: Mapping[str, float]) -> None:
-        self._lifetimes = {resource: seconds for resource, seconds in lifetimes.items() if seconds > 0}
-        self._rows: dict[str, OrderedDict[str, tuple[float, int]]] = {
-            resource: OrderedDict() for resource in self._lifetimes
-        }
+    def __init__(self) -> None:
+        self._ttls: dict[tuple[str, str], float] = {}
+        self._rows: dict[float, OrderedDict[tuple[str, str], tuple[float, int]]] = {}
 
     def note(self, record: Record) -> None:
         """Take in a durable record; records come in the order of their revisions, and so of the times they tell."""
-        rows = self._rows.get(record.resource)
-        if rows is None:
-            return
-        rows.pop(record.key, None)
-        if not record.deleted:
-            rows[record.key] = (record.at, record.revision)
+        row = record.resource, record.key
+        known = self._ttls.pop(row, None)
+        if known is not None:
+            rows = self._rows[known]
+            del rows[row]
+            if not rows:
+                del self._rows[known]
+        if record.ttl > 0 and not record.deleted:
+            self._ttls[row] = record.ttl
+            self._rows.setdefault(record.ttl, OrderedDict())[row] = record.at, record.revision
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
-        """Resource, key and revision of at most `limit` rows of each resource whose time is over."""
-        for resource, rows in self._rows.items():
-            horizon = now - self._lifetimes[resource]
-            for key, (at, revision) in islice(rows.items(), limit):
-                if at > horizon:
+        """Resource, key and revision of at most `limit` rows of each lifetime whose time is over."""
+        for ttl, rows in self._rows.items():
+            for (resource, key), (at, revision) in islice(rows.items(), limit):
+                if at > now - ttl:
                     break
                 yield resource, key, revision
 
     def next(self) -> float | None:
         """The time at which the next row is due; None while there is none."""
-        firsts = [(rows, self._lifetimes[resource]) for resource, rows in self._rows.items() if rows]
-        return min((next(iter(rows.values()))[0] + seconds for rows, seconds in firsts), default=None)
+        return min((next(iter(rows.values()))[0] + ttl for ttl, rows in self._rows.items()), default=None)
 
 
 class Expiry:
@@ -61,7 +61,7 @@ class Expiry:
         self._closed = False
 
     def wake(self) -> None:
-        """There may be something to wait for; a store without such rows has no timer."""
+        """There may be something to wait for; a storage without such rows has no timer."""
         due = None if self._timer is not None or self._closed else self._ages.next()
         if due is not None:
             self._rest(max(due - self._clock(), _PAUSE))
@@ -78,8 +78,8 @@ class Expiry:
     def _round(self) -> None:
         self._timer = None
         due = list(self._ages.due(self._clock(), _BATCH))
-        for resource, key, revision in due:
-            self._remove(resource, key, revision)
+        if due:
+            self._remove(due)
         if len(due) >= _BATCH:
             self._rest(_BREATH)
         else:

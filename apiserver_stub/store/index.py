@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from apiserver_stub.store.errors import TooNew
 from apiserver_stub.store.history import Retention, Window
 from apiserver_stub.store.ordered import OrderedMap, View
-from apiserver_stub.store.row import Change, Record, Row
+from apiserver_stub.store.row import Change, Row, row_of
+from apiserver_stub.store.storage import Record
 
 _PAST_VIEWS = 8  # reconstructed states kept per resource, for lists that are read page by page
 
@@ -54,7 +55,7 @@ class Collection:
 
     def apply(self, record: Record) -> Change:
         """Take in a record that has become durable; records come in the order of their revisions."""
-        row = Row(record.resource, record.key, record.revision, record.data)
+        row = row_of(record)
         change = Change(row, self._rows.get(record.key), record.deleted, record.at)
         if record.deleted:
             self._rows.remove(record.key)
@@ -63,18 +64,17 @@ class Collection:
         self.history.append(change)
         return change
 
-    def trim(self, now: float) -> list[int]:
-        """Forget history beyond its bounds; returns the revisions whose records nobody needs any more."""
-        return self._forgotten(self.history.trim(now))
+    def trim(self, now: float) -> None:
+        """Forget history beyond its bounds."""
+        self._forgotten(self.history.trim(now))
 
-    def forget(self, count: int) -> list[int]:
-        """Forget so many of the oldest changes; returns what `trim` returns."""
-        return self._forgotten(self.history.forget(count))
+    def forget(self, count: int) -> None:
+        """Forget so many of the oldest changes."""
+        self._forgotten(self.history.forget(count))
 
-    def _forgotten(self, gone: Sequence[Change]) -> list[int]:
-        if gone:
+    def _forgotten(self, gone: Sequence[Change]) -> None:
+        if gone and self._past:
             self._past = {position: view for position, view in self._past.items() if position >= self.history.first}
-        return garbage(gone)
 
     def snapshot(self, revision: int) -> Snapshot:
         """The current rows, for ever; `revision` is the store's."""
@@ -102,14 +102,3 @@ class Collection:
             else:
                 rows.put(change.row.key, change.before)
         return rows.snapshot()
-
-
-def garbage(gone: Sequence[Change]) -> list[int]:
-    """The revisions of log records that serve nothing once the changes `gone` have left the history."""
-    found: list[int] = []
-    for change in gone:
-        if change.before is not None:
-            found.append(change.before.revision)
-        if change.deleted:
-            found.append(change.revision)
-    return found

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from apiserver_stub.store.store import Store
+from apiserver_stub.store.storage import Storage
 from controller_manager.base.metrics import Family, Shown
 
 _CHECKPOINTS = Family(
@@ -24,14 +24,14 @@ _FAILURES = Family(
 
 
 class StoreMetrics(Collector):
-    """Reads what the store counts."""
+    """Reads what the storage counts."""
 
-    def __init__(self, store: Store, registry: CollectorRegistry) -> None:
-        self._store = store
+    def __init__(self, storage: Storage, registry: CollectorRegistry) -> None:
+        self._storage = storage
         registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
-        success, failure = self._store.checkpoint_counts
+        success, failure = self._storage.checkpoint_counts
         yield Shown(_CHECKPOINTS, [(("success",), success), (("failure",), failure)])
-        yield Shown(_FAILURES, [((outcome,), count) for outcome, count in self._store.failures.items()])
+        yield Shown(_FAILURES, [((outcome,), count) for outcome, count in self._storage.failures.items()])

@@ -5,81 +5,76 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from apiserver_stub.store.backend import Backend
-from apiserver_stub.store.row import Record, Row
+from apiserver_stub.store.storage import Record, Write
 from controller_manager.api.errors import ServiceUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Bounds of a group, and of what may wait for one; a single record may be larger than any of them."""
+class GroupLimits:
+    """Bounds of a group, in records and bytes; a single transaction may be larger."""
 
-    group: int = 128
-    group_size: int = 4 << 20
-    waiting: int = 4096
-    waiting_size: int = 64 << 20
+    records: int = 128
+    size: int = 4 << 20
 
 
-class PendingWrite:
-    """Records on their way, all or none, and who waits for them: the writer, who is told the row of the first, and
-    others who want to write the same keys.
+class PendingTransaction:
+    """Writes on their way, all or none, and who waits for them: `done` gets their newest revision. `records` are what
+    becomes of them once they are in a group.
     """
 
-    __slots__ = ("others", "records", "row")
+    __slots__ = ("done", "records", "writes")
 
-    def __init__(self, records: Sequence[Record], row: "asyncio.Future[Row]") -> None:
-        self.records = records
-        self.row = row
-        self.others: list[asyncio.Future[None]] = []
-
-    @property
-    def size(self) -> int:
-        """Bytes of all records."""
-        return sum(len(record.data) for record in self.records)
+    def __init__(self, writes: Sequence[Write], done: "asyncio.Future[int]") -> None:
+        self.writes = writes
+        self.done = done
+        self.records: Sequence[Record] = ()
 
 
-# Called after each group, with the failure if it failed; it answers the waiting writers.
-Settle = Callable[[Sequence[PendingWrite], BaseException | None], None]
+# Gives a transaction its records; False if it was refused.
+Admit = Callable[[PendingTransaction], bool]
+# Writes a group, and calls `Pipeline.written` when that is done.
+WriteGroup = Callable[[Sequence[PendingTransaction]], None]
 
 
 class Pipeline:
-    """A queue of writes in front of a backend; one group is under way at a time, groups keep the order of revisions."""
+    """A queue of transactions; one group is under way at a time, and each transaction is admitted when its group
+    begins: what came before it is settled then, or goes with it.
+    """
 
-    def __init__(self, backend: Backend, settle: Settle, limits: Limits) -> None:
-        self._backend = backend
-        self._settle = settle
+    def __init__(self, admit: Admit, write: WriteGroup, limits: GroupLimits) -> None:
+        self._admit = admit
+        self._write = write
         self._limits = limits
-        self._queue: deque[PendingWrite] = deque()
-        self._size = 0
-        self._group: list[PendingWrite] = []
+        self._queue: deque[PendingTransaction] = deque()
+        self._group: Sequence[PendingTransaction] = ()
         self._scheduled = False
-        self._turned_away: list[asyncio.Future[None]] = []
+        self._idle: list[asyncio.Future[None]] = []
         self._closed = False
 
-    @property
-    def full(self) -> bool:
-        """Whether a writer has to wait for `room` before it may submit. Raises `ServiceUnavailable` once closed."""
+    def submit(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
+        """Queue a transaction; its revision will be greater than that of any submitted before."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if self._closed:
-            raise ServiceUnavailable("the store is closed")
-        return len(self._queue) >= self._limits.waiting or self._size >= self._limits.waiting_size
-
-    async def room(self) -> None:
-        """Wait until some of the queue has moved on."""
-        await turn(self._turned_away)
-
-    def submit(self, write: PendingWrite) -> None:
-        """Queue a write; its revision is greater than any submitted before."""
-        self._queue.append(write)
-        self._size += write.size
+            done.set_exception(ServiceUnavailable("the store is closed"))
+            return done
+        self._queue.append(PendingTransaction(writes, done))
         if not self._group:
             self._schedule()
+        return done
+
+    def written(self) -> None:
+        """The group under way is settled."""
+        self._group = ()
+        if self._queue:
+            self._schedule()
+        else:
+            wake(self._idle)
 
     async def drain(self) -> None:
         """Accept no more, and wait until everything submitted is settled."""
         self._closed = True
-        wake(self._turned_away)
         while self._queue or self._group:
-            await turn(self._turned_away)
+            await turn(self._idle)
 
     def _schedule(self) -> None:
         """Begin a group after everything that is ready to run has had the chance to join it."""
@@ -89,25 +84,29 @@ class Pipeline:
 
     def _begin(self) -> None:
         self._scheduled = False
-        if self._group or not self._queue:
-            return
-        size, queue, limits = 0, self._queue, self._limits
-        while queue and len(self._group) < limits.group and size < limits.group_size:
-            write = queue.popleft()
-            size += write.size
-            self._group.append(write)
-        self._size -= size
-        wake(self._turned_away)
-        self._backend.append([record for write in self._group for record in write.records], self._written)
+        group = self._group = self._next_group()
+        if group:
+            self._write(group)
+        else:
+            wake(self._idle)
 
-    def _written(self, failure: BaseException | None) -> None:
-        group, self._group = self._group, []
-        if self._queue:
-            self._schedule()
-        try:
-            self._settle(group, failure)
-        finally:
-            wake(self._turned_away)
+    def _next_group(self) -> list[PendingTransaction]:
+        """As much of the queue as one group may be: no row comes twice in it."""
+        group: list[PendingTransaction] = []
+        rows: set[tuple[str, str]] = set()
+        count = size = 0
+        while self._queue and count < self._limits.records and size < self._limits.size:
+            writes = self._queue[0].writes
+            names = [(write.resource, write.key) for write in writes]
+            if not rows.isdisjoint(names):
+                break
+            transaction = self._queue.popleft()
+            if self._admit(transaction):
+                group.append(transaction)
+                rows.update(names)
+                count += len(writes)
+                size += sum(len(write.data) for write in writes)
+        return group
 
 
 async def turn(waiters: "list[asyncio.Future[None]]") -> None:

@@ -12,7 +12,7 @@ from apiserver_stub.store.schema import State
 from controller_manager.base.random import random_source
 
 _PORTION = 1000
-_ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?)"
+_ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
 
 
 def rebuild(path: Path, state: State) -> State:
@@ -31,7 +31,8 @@ def rebuild(path: Path, state: State) -> State:
         schema.write_state(made, state)
         audit.open()
         while records := audit.read(_PORTION):
-            made.executemany(_ADD, [(*record[:6], sealed) for record, sealed in zip(records, audit.sums, strict=True)])
+            sums = zip(records, audit.sums, strict=True)
+            made.executemany(_ADD, [(*record[:6], sealed, record.ttl) for record, sealed in sums])
         made.execute("COMMIT")
     audit.close()
     part.chmod(0o600)

@@ -3,25 +3,13 @@
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from apiserver_stub.store.errors import Corrupt
-
-
-class Record(NamedTuple):
-    """One line of the durable log; a deletion carries the object's final state. `at` is seconds since the epoch;
-    `decode_error` says why a record that was read holds no object that can be believed.
-    """
-
-    revision: int
-    resource: str
-    key: str
-    data: bytes
-    deleted: bool
-    at: float
-    decode_error: str = ""
+from apiserver_stub.store.stamp import as_of as as_of
+from apiserver_stub.store.storage import Record
+from controller_manager.api.errors import Details, InternalError
 
 
 class Row(msgspec.Struct, gc=False, eq=False):
@@ -90,6 +78,17 @@ class CorruptRow(Row, gc=False, eq=False):
         raise Corrupt(self)
 
 
+class Corrupt(InternalError):
+    """What the storage holds of an object is no object, and so cannot be read."""
+
+    def __init__(self, row: CorruptRow) -> None:
+        plural, _, group = row.resource.partition(".")
+        details = Details(name=row.name, group=group, kind=plural)
+        where = f"{row.resource} {row.key!r} at revision {row.revision}"
+        super().__init__(f"corrupt object: what the store holds of {where} cannot be read: {row.decode_error}", details)
+        self.row = row
+
+
 class Change(msgspec.Struct, gc=False, eq=False):
     """One durable event: `row` is the state after it (of a deletion the final one), `before` the state it replaced."""
 
@@ -104,11 +103,12 @@ class Change(msgspec.Struct, gc=False, eq=False):
         return self.row.revision
 
 
-def as_of(data: bytes, revision: int | str) -> bytes:
-    """The same object with another `metadata.resourceVersion`, which may be empty."""
-    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
-    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
-    return msgspec.json.encode({**parts, "metadata": metadata})
+def row_of(record: Record) -> Row:
+    """The row that a record makes."""
+    revision, resource, key, data, _, _, _, decode_error = record
+    if not decode_error:
+        return Row(resource, key, revision, data)
+    return CorruptRow(resource, key, revision, data, decode_error=decode_error, uid=uid_of(data))
 
 
 def decode_error_of(data: bytes) -> str:
@@ -161,7 +161,6 @@ class _Labelled(msgspec.Struct, gc=False, frozen=True):
 _LABELLED = msgspec.json.Decoder(_Labelled)
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
 _SOUND = msgspec.json.Decoder(_Sound)
-_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NO_LABELS: Mapping[str, str] = {}
 
 

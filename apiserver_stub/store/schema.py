@@ -10,36 +10,38 @@ import msgspec
 
 from apiserver_stub.store.checksum import Tally, checksum
 from apiserver_stub.store.errors import Unusable
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 
 APPLICATION = 0x6B737462  # marks our files (PRAGMA application_id)
-SCHEMA = 2
-_UNSEALED = 1  # the schema whose records had no checksums
+SCHEMA = 3
+UNSEALED = 1  # the schema whose records had no checksums
+_IMMORTAL = 2  # the schema whose records had no lifetimes
 PAGE_SIZE = 8192
 _LOG = """
 CREATE TABLE log (
     revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
-    deleted INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL
+    deleted INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL, ttl REAL NOT NULL DEFAULT 0
 );
 """
+_ADD_LIFETIMES = "ALTER TABLE log ADD COLUMN ttl REAL NOT NULL DEFAULT 0;"
 _STATE = "CREATE TABLE state (one INTEGER PRIMARY KEY, data BLOB NOT NULL, checksum INTEGER NOT NULL);"
 _MARK = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA};"
 _WRITE = "INSERT INTO state VALUES (1, ?1, ?2) ON CONFLICT DO UPDATE SET data = ?1, checksum = ?2"
 _SEAL = """
 CREATE TABLE sealed (
     revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
-    deleted INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL
+    deleted INTEGER NOT NULL, at REAL NOT NULL, checksum INTEGER NOT NULL, ttl REAL NOT NULL DEFAULT 0
 );
-INSERT INTO sealed SELECT *, checksum(revision, resource, key, CAST(data AS BLOB), deleted, at) FROM log;
+INSERT INTO sealed SELECT *, checksum(revision, resource, key, CAST(data AS BLOB), deleted, at), 0 FROM log;
 DROP TABLE log;
 ALTER TABLE sealed RENAME TO log;
 """
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a store says of itself. `store` names it for good, `epoch` counts its write-ahead logs, `marks` tell per
-    resource up to which revision the log was compacted, and `floor` the same of all of them. `removed` are the records
-    that compaction has removed. A snapshot says which records it has, `written`.
+    """What a store says of itself. `store` names it for good, `epoch` counts its write-ahead logs, `floor` tells up to
+    which revision the log was compacted; earlier versions said it of each resource, in `marks`. `removed` are the
+    records that compaction has removed. A snapshot says which records it has, `written`.
     """
 
     store: str
@@ -51,7 +53,7 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def revision(self) -> int:
-        """The newest revision it speaks of."""
+        """Up to where the log was compacted, the newest revision it speaks of."""
         return max(self.floor, *self.marks.values()) if self.marks else self.floor
 
 
@@ -76,7 +78,7 @@ def is_store(connection: sqlite3.Connection, path: Path) -> bool:
     if application != APPLICATION:
         raise Unusable(f"{path} is a database of another program")
     schema = version(connection)
-    if schema not in (_UNSEALED, SCHEMA):
+    if schema not in (UNSEALED, _IMMORTAL, SCHEMA):
         raise Unusable(f"the store {path} has schema {schema}, this program knows only schema {SCHEMA}")
     return True
 
@@ -103,6 +105,19 @@ def bring_up(connection: sqlite3.Connection, store: str) -> None:
     marks = dict(connection.execute("SELECT resource, revision FROM compacted"))
     write_state(connection, State(store, marks=marks))
     _run(connection, f"DROP TABLE compacted; {_MARK} COMMIT;")
+
+
+def records_query(connection: sqlite3.Connection, condition: str = "") -> str:
+    """How to ask for records in the order of their revisions, each with its checksum at the end."""
+    ttl = "ttl" if version(connection) >= SCHEMA else "0.0"
+    columns = f"revision, resource, key, CAST(data AS BLOB), deleted, at, {ttl}, checksum"
+    return f"SELECT {columns} FROM log {condition} ORDER BY revision"  # noqa: S608 - all written here
+
+
+def add_lifetimes(connection: sqlite3.Connection) -> None:
+    """Let the records of a store have lifetimes, if it is of a version in which they had none."""
+    if version(connection) == _IMMORTAL:
+        _run(connection, f"BEGIN; {_ADD_LIFETIMES} {_MARK} COMMIT;")
 
 
 def read_state(connection: sqlite3.Connection) -> State | None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -14,15 +14,15 @@ from typing import TypeVar, TypeVarTuple, Unpack
 import msgspec
 
 from apiserver_stub.store import schema
-from apiserver_stub.store.audit import Audit
+from apiserver_stub.store.audit import Audit, judged
 from apiserver_stub.store.backend import Done
 from apiserver_stub.store.checkpoints import Checkpoints, Folded
 from apiserver_stub.store.checksum import Tally, checksum
 from apiserver_stub.store.errors import Unknown, Unusable
 from apiserver_stub.store.integrity import JUMP, in_doubt, losses
 from apiserver_stub.store.rebuild import rebuild
-from apiserver_stub.store.row import Record
 from apiserver_stub.store.schema import State
+from apiserver_stub.store.storage import Record
 from apiserver_stub.store.witness import Acknowledged, Witness, boot_id
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.base.random import random_source
@@ -33,11 +33,10 @@ Ts = TypeVarTuple("Ts")
 _PORTION = 1000
 _GROUPS = 256  # statements kept prepared: one per size of a group
 _SYNC = 1.0  # seconds after which the disk knows what was acknowledged
-_REMOVE = "DELETE FROM log WHERE revision IN (SELECT value FROM json_each(?))"
-_REMOVED = (
-    "SELECT count(*), total(checksum >> 31), total(checksum & 0x7fffffff), total(length(data)) FROM log "
-    "WHERE revision IN (SELECT value FROM json_each(?))"
-)
+_THESE = "WHERE revision IN (SELECT value FROM json_each(?))"
+_REMOVE = f"DELETE FROM log {_THESE}"  # noqa: S608 - all written here
+_SUMS = "count(*), total(checksum >> 31), total(checksum & 0x7fffffff), total(length(data))"
+_REMOVED = f"SELECT {_SUMS} FROM log {_THESE}"  # noqa: S608
 _UNDO = "DELETE FROM log WHERE revision > ?"
 # Failures after which nothing of a transaction can be in the log: its last piece was never handed to the system.
 _CLEAN = frozenset({
@@ -52,6 +51,8 @@ class SqliteBackend:
     Everything that touches the file runs on one thread, in the order it was asked for. A group is written by one
     statement: each statement gives up the interpreter once, and a busy loop makes every return to it wait.
     """
+
+    keeps_stamped = False
 
     def __init__(self, path: Path, accept_data_loss: bool = False, log: Logger | None = None) -> None:
         self._path = path
@@ -79,7 +80,7 @@ class SqliteBackend:
         """How many succeeded, and how many failed."""
         return self.checkpoints.succeeded, self.checkpoints.failed
 
-    async def open(self) -> Mapping[str, int]:
+    async def open(self) -> int:
         """Create or check the file and take it for this process."""
         return await self._run(self._explained, self._open)
 
@@ -96,13 +97,18 @@ class SqliteBackend:
     def append(self, records: Sequence[Record], done: Done) -> None:
         """Write `records` in one transaction, synced to the disk."""
         sums = [checksum(record) for record in records]
-        values = tuple(chain.from_iterable((*record[:6], one) for record, one in zip(records, sums, strict=True)))
+        rows = ((*record[:6], one, record.ttl) for record, one in zip(records, sums, strict=True))
+        values = tuple(chain.from_iterable(rows))
         written = partial(self._written, records, sums, done)
         self._run(self._insert, values, len(records)).add_done_callback(written)
 
-    def compact(self, marks: Mapping[str, int], revisions: Sequence[int], done: Done) -> None:
+    def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
+        """Records by their revisions."""
+        return self._run(self._select, revisions)
+
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
         """Remove records in one transaction."""
-        self._run(self._remove, marks, revisions).add_done_callback(partial(self._removed, done))
+        self._run(self._remove, compacted, revisions).add_done_callback(partial(self._removed, done))
 
     async def close(self) -> None:
         """Fold the write-ahead log into the file and close it, once."""
@@ -197,7 +203,7 @@ class SqliteBackend:
         except OSError as error:
             raise Unusable(f"the store {self._path} cannot be created: {error.strerror}") from error
 
-    def _open(self) -> Mapping[str, int]:
+    def _open(self) -> int:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self._path.is_dir():
             raise IsADirectoryError(None, "Is a directory")
@@ -210,7 +216,7 @@ class SqliteBackend:
             self._bring_up()
             self._audit.open()
         self._state = self._audit.state or State("")
-        return self._state.marks
+        return self._state.revision
 
     def _bring_up(self) -> None:
         self._log.info("giving the records of an earlier version checksums", path=str(self._path))
@@ -270,6 +276,7 @@ class SqliteBackend:
         connection = self._connect()
         if not schema.is_store(connection, self._path):
             self._state = schema.create(connection, _new_name())
+        schema.add_lifetimes(connection)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -310,7 +317,12 @@ class SqliteBackend:
             self._write_state(epoch=self._state.epoch + 1)
         self._doubt = False
 
-    def _remove(self, marks: Mapping[str, int], revisions: Sequence[int]) -> int:
+    def _select(self, revisions: Sequence[int]) -> Sequence[Record]:
+        some = msgspec.json.encode(revisions).decode()
+        rows = self._opened.execute(schema.records_query(self._opened, _THESE), (some,)).fetchall()
+        return [judged(row)[0] for row in rows]
+
+    def _remove(self, compacted: int, revisions: Sequence[int]) -> int:
         """Remove records; returns how many bytes they had."""
         self._beside.sync()  # what is removed must be known to have been there
         some = msgspec.json.encode(revisions).decode()
@@ -318,7 +330,7 @@ class SqliteBackend:
             count, high, low, size = connection.execute(_REMOVED, (some,)).fetchone()
             connection.execute(_REMOVE, (some,))
             gone = Tally(count, (int(high) << 31) + int(low))
-            self._write_state(marks=dict(marks), removed=self._state.removed.joined(gone))
+            self._write_state(floor=compacted, marks={}, removed=self._state.removed.joined(gone))
         return int(size)
 
     @contextmanager
@@ -387,4 +399,4 @@ def _sync_folder(folder: Path) -> None:
 
 @lru_cache(maxsize=_GROUPS)
 def _insertion(count: int) -> str:
-    return f"INSERT INTO log VALUES {','.join(['(?,?,?,?,?,?,?)'] * count)}"  # noqa: S608 - only question marks
+    return f"INSERT INTO log VALUES {','.join(['(?,?,?,?,?,?,?,?)'] * count)}"  # noqa: S608 - only question marks

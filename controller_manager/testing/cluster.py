@@ -7,7 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from apiserver_stub.build import build
+from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Change
@@ -127,7 +127,7 @@ class Cluster:
         self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()
         self._cable = Link()
-        self.api = build(self._options, Runtime("apiserver"), self._log)
+        self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
         self.client = self.connect()
         self._tasks = Tasks()
         self._replicas: list[Replica] = []
@@ -224,7 +224,7 @@ class Cluster:
         """Start the API server again, once it was stopped or killed, on what it kept, or on nothing."""
         if wiped:
             self._log = MemoryBackend()
-        self.api = build(self._options, Runtime("apiserver"), self._log)
+        self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
         self.api.store.subscribe(self._count)
         await self.api.start()
         self._cable = Link()

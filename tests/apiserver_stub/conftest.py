@@ -6,7 +6,7 @@ import pytest
 
 from apiserver_stub.store.backend import Done
 from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.storage import Record
 
 
 class Disk(MemoryBackend):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import ApiServer, build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
@@ -104,7 +104,7 @@ async def started(*arguments: str) -> AsyncIterator[Api]:
     flags = ("--storage-backend=memory", "--advertise-address=192.0.2.1", *arguments)
     is_virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     log = MemoryBackend() if is_virtual or flags not in _FIRST_STARTS else _FIRST_STARTS[flags].copy()
-    server = build(FLAGS.parse(flags), Runtime("test"), log)
+    server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
     await server.start()
     if not is_virtual:
         _FIRST_STARTS.setdefault(flags, log.copy())

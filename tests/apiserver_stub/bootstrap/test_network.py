@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.bootstrap import Address, Cluster, bootstrap
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import ApiServer, build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request
@@ -63,7 +63,7 @@ async def test_another_range_leaves_the_service_its_address() -> None:
     log = MemoryBackend()
     for network in ("10.9.0.0/16", "10.10.0.0/16"):
         flags = ("--storage-backend=memory", f"--service-cluster-ip-range={network}")
-        server = build(FLAGS.parse(flags), Runtime("test"), log)
+        server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(log))
         await server.start()
         service = await get(server, f"{IN_DEFAULT}/services/kubernetes")
         assert service["spec"]["clusterIPs"] == ["10.9.0.1"]

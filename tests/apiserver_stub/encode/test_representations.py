@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import Row
@@ -60,7 +61,7 @@ def form(row: Row, name: str, size: int = FORM) -> bytes:
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    store = Store(MemoryBackend(), Retention())
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     yield store
     await store.close()
@@ -176,7 +177,7 @@ def test_the_cache_is_right_and_within_its_bounds_after_any_steps(steps: list[An
 
 
 async def _check(steps: list[Any], size: int) -> None:
-    store = Store(MemoryBackend(), Retention())
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     rows = Rows(store, size)
     lengths = {"json": 10, "table": 300, "protobuf": 1500}

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from controller_manager.base.random import random_source
@@ -19,6 +20,7 @@ LOAD = """
 import asyncio, sys
 from pathlib import Path
 from apiserver_stub.store.history import Retention
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.store.write import Write
@@ -37,7 +39,7 @@ async def writer(store, name):
         print(key, made.revision, expected, int(delete), flush=True)
 
 async def main():
-    store = Store(SqliteBackend(Path(sys.argv[1])), Retention(changes=int(sys.argv[3])))
+    store = Store(EmbeddedStorage(SqliteBackend(Path(sys.argv[1]))), Retention(total=40 * int(sys.argv[3])))
     await store.start()
     store._upkeep._pause = 0.05
     async with asyncio.TaskGroup() as group:
@@ -82,7 +84,7 @@ async def test_every_acknowledged_write_survives_sigkill(tmp_path: Path, changes
         writes = run_and_kill(tmp_path / "store.db", f"run{kill}", changes)
         assert len(writes) > 16
         assert min(write.revision for write in writes) > revision
-        store = Store(SqliteBackend(tmp_path / "store.db"))
+        store = Store(EmbeddedStorage(SqliteBackend(tmp_path / "store.db")))
         await store.start()
         check_history(store, writes)
         rows |= expected_rows(store, writes)
@@ -102,7 +104,7 @@ async def test_killed_at_any_moment_again_and_again(tmp_path: Path) -> None:
         moment = random_source().uniform(0, 0.2)
         writes = run_and_kill(tmp_path / "store.db", f"run{kill}", int(random_source().uniform(1, 200)), moment)
         assert min(write.revision for write in writes) > revision
-        store = Store(SqliteBackend(tmp_path / "store.db"))
+        store = Store(EmbeddedStorage(SqliteBackend(tmp_path / "store.db")))
         await store.start()
         rows |= expected_rows(store, writes)
         found = {row.key: row.revision for row in store.snapshot("pods").items()}

@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from apiserver_stub.store.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.store.errors import RevisionConflict
 from apiserver_stub.store.expiry import TTLIndex
-from apiserver_stub.store.row import Record, decode_error_of
-from apiserver_stub.store.store import Store, StoreRules
-from apiserver_stub.store.write import Write, stamped
+from apiserver_stub.store.row import decode_error_of
+from apiserver_stub.store.stamp import stamped
+from apiserver_stub.store.storage import Record
+from apiserver_stub.store.store import Store
+from apiserver_stub.store.write import Write
 from controller_manager.base.clock import wall_seconds
 
 HOUR = 3600.0
-RULES = StoreRules(decode_error_of, {"events": HOUR, "kept": 0})
+TTLS = {"events": HOUR, "kept": 0}
 
 Opened = Callable[..., AbstractAsyncContextManager[Store]]
 
@@ -28,13 +31,18 @@ BODY = b'{"kind":"Event","apiVersion":"v1","metadata":{"name":"a","uid":"u","res
 @pytest.fixture
 def opened(disk: Any) -> Opened:
     @asynccontextmanager
-    async def start(rules: StoreRules = RULES) -> AsyncIterator[Store]:
-        store = Store(disk, rules=rules)
+    async def start() -> AsyncIterator[Store]:
+        store = Store(EmbeddedStorage(disk, StorageRules(decode_error_of, TTLS)), ttls=TTLS)
         await store.start()
         yield store
         await store.close()
 
     return start
+
+
+def expire(store: Store, revision: int) -> None:
+    assert isinstance(store.storage, EmbeddedStorage)
+    store.storage._expire([("events", "ns/a", revision)])
 
 
 @pytest.mark.virtual
@@ -73,10 +81,10 @@ async def test_a_write_on_its_way_wins(opened: Opened) -> None:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(store.commit(Write("events", "ns/a", first.revision, BODY)))
             await asyncio.sleep(0)
-            store._expire("events", "ns/a", first.revision)
+            expire(store, first.revision)
         written = writing.result()
         assert store.get("events", "ns/a") is written
-        store._expire("events", "ns/a", first.revision)
+        expire(store, first.revision)
         await asyncio.sleep(1)
         assert store.get("events", "ns/a") is written
 
@@ -85,7 +93,8 @@ async def test_a_write_on_its_way_wins(opened: Opened) -> None:
 async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
     async with opened() as store:
         first = await store.commit(Write("events", "ns/a", 0, BODY))
-        store._expire("events", "ns/a", first.revision)
+        expire(store, first.revision)
+        await asyncio.sleep(0)
         with pytest.raises(RevisionConflict):
             await store.commit(Write("events", "ns/a", first.revision, BODY))
         assert store.get("events", "ns/a") is None
@@ -180,7 +189,7 @@ async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
         disk.full = True
         await asyncio.sleep(HOUR + 10)
         assert store.get("events", "ns/a")
-        assert store.trouble
+        assert store.storage.trouble
         disk.full = False
         await asyncio.sleep(5)
         assert store.get("events", "ns/a") is None
@@ -215,12 +224,12 @@ writes = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0
 @settings(max_examples=150)
 @given(writes)
 def test_ages_agree_with_a_look_at_every_record(steps: list[tuple[str, bool, int]]) -> None:
-    ages, last, now = TTLIndex({"events": 60}), dict[str, Any](), 0.0
+    ages, last, now = TTLIndex(), dict[str, Any](), 0.0
     for revision, (key, deleted, seconds) in enumerate(steps, 1):
         now += seconds
-        record = Record(revision, "events", key, b"", deleted, now)
+        record = Record(revision, "events", key, b"", deleted, now, 60)
         ages.note(record)
-        ages.note(record._replace(resource="others"))
+        ages.note(record._replace(resource="others", ttl=0))
         last.pop(key, None)
         if not deleted:
             last[key] = record

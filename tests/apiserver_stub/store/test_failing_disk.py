@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from apiserver_stub.store import sqlite
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.store.write import Write
 from controller_manager.api.errors import ApiError, ServiceUnavailable, Timeout
 
-from .test_integrity import crash
+from .test_integrity import backend_of, crash
 
 SYNC_FAILED = sqlite3.SQLITE_IOERR_FSYNC
 
@@ -69,7 +70,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 @pytest.fixture
 async def store(failing: object, tmp_path: Path) -> AsyncIterator[Store]:
-    made = Store(SqliteBackend(tmp_path / "live" / "store.db"))
+    made = Store(EmbeddedStorage(SqliteBackend(tmp_path / "live" / "store.db")))
     await made.start()
     await made.commit(Write("pods", "kept", 0, BODY))
     yield made
@@ -78,7 +79,7 @@ async def store(failing: object, tmp_path: Path) -> AsyncIterator[Store]:
 
 async def after_a_kill(tmp_path: Path) -> dict[str, int]:
     left = crash(tmp_path / "live" / "store.db", Path(tempfile.mkdtemp(dir=tmp_path)) / "killed")
-    again = Store(SqliteBackend(left))
+    again = Store(EmbeddedStorage(SqliteBackend(left)))
     with pytest.MonkeyPatch.context() as sound:
         sound.setattr(FailingConnection, "failing", staticmethod(lambda _: False))
         await again.start()
@@ -112,16 +113,16 @@ async def test_a_write_that_cannot_be_taken_back_is_answered_as_unknown(
     answer = await refused(store, "perhaps")
     assert (type(answer), "unknown whether the write was made" in answer.message) == (Timeout, True)
     assert store.get("pods", "perhaps") is None
-    assert store.failures == {"refused": 0, "unknown": 1}
+    assert store.storage.failures == {"refused": 0, "unknown": 1}
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
     nothing_was_tried = await refused(store, "failed")
     assert type(nothing_was_tried) is ServiceUnavailable
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 3}
-    assert store.trouble
+    assert store.storage.trouble
     failing()
     assert (await store.commit(Write("pods", "perhaps", 0, BODY))).revision == 5
     assert await after_a_kill(tmp_path) == {"kept": 2, "perhaps": 5}
-    assert not store.trouble
+    assert not store.storage.trouble
 
 
 async def test_an_end_takes_back_what_it_can(store: Store, failing: Any, tmp_path: Path) -> None:
@@ -138,9 +139,8 @@ async def test_a_witness_that_cannot_be_written_leaves_it_unknown(
     def fail(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    assert isinstance(store._backend, SqliteBackend)
     with monkeypatch.context() as patch:
-        patch.setattr(store._backend._beside, "note", fail)
+        patch.setattr(backend_of(store)._beside, "note", fail)
         answer = await refused(store, "perhaps")
         assert (type(answer), "No space left" in answer.message) == (Timeout, True)
     await store.commit(Write("pods", "later", 0, BODY))
@@ -153,37 +153,34 @@ async def test_a_compaction_that_fails_harms_nothing(store: Store, failing: Any,
         revision = (await store.commit(Write("pods", "kept", revision, BODY))).revision
     for statement in ("BEGIN", "DELETE", "INSERT INTO state", "COMMIT"):
         failing(statement, times=1, written=statement != "COMMIT")
-        store._upkeep._garbage.update(dict.fromkeys([2, 3]))
-        store._upkeep._compact()
+        store.storage.compact(revision)
         await store.commit(Write("pods", statement, 0, BODY))
         assert (await after_a_kill(tmp_path))["kept"] == revision
     failing()
-    store._upkeep._compact()
+    await store.storage.compact(revision)
     await store.commit(Write("pods", "last", 0, BODY))
     assert len(await after_a_kill(tmp_path)) == 6
 
 
 async def test_checkpoints_that_fail_are_seen(store: Store, failing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("apiserver_stub.store.checkpoints._RETRY", 0.01)
-    assert isinstance(store._backend, SqliteBackend)
-    checkpoints = store._backend.checkpoints
+    checkpoints = backend_of(store).checkpoints
     failing("PRAGMA wal_checkpoint", written=False)
     checkpoints.grown(100 << 20)
     await until(lambda: checkpoints.failed > 2)
-    assert store.trouble == "the write-ahead log cannot be folded into the database: disk I/O error"
+    assert store.storage.trouble == "the write-ahead log cannot be folded into the database: disk I/O error"
     await store.commit(Write("pods", "a", 0, BODY))
-    assert store.trouble
+    assert store.storage.trouble
     failing()
-    await until(lambda: not store.trouble)
-    assert store.checkpoint_counts[0] == 1
+    await until(lambda: not store.storage.trouble)
+    assert store.storage.checkpoint_counts[0] == 1
 
 
 async def test_checkpoints_happen_as_the_log_grows(store: Store) -> None:
     for number in range(30):
         await store.commit(Write("pods", f"large-{number}", 0, b"x" * 1_000_000))
-    await until(lambda: store.checkpoint_counts[0] >= 3)
-    assert isinstance(store._backend, SqliteBackend)
-    log = store._backend._path.with_name("store.db-wal")
+    await until(lambda: store.storage.checkpoint_counts[0] >= 3)
+    log = backend_of(store)._path.with_name("store.db-wal")
     assert log.stat().st_size < 16 << 20
 
 
@@ -196,6 +193,7 @@ async def until(holds: Callable[[], bool]) -> None:
 WRITER = """
 import asyncio, ctypes, os, struct, sys
 from pathlib import Path
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.sqlite import SqliteBackend
 from apiserver_stub.store.store import Store
 from apiserver_stub.store.write import Write
@@ -223,7 +221,7 @@ async def attempt(store, key):
 
 async def main():
     backend = SqliteBackend(Path(sys.argv[1]))
-    store = Store(backend)
+    store = Store(EmbeddedStorage(backend))
     await store.start()
     for number in range(3):
         await attempt(store, f"before-{number}")
@@ -248,7 +246,7 @@ async def test_a_system_that_refuses_calls(tmp_path: Path, calls: str, error: in
     kinds = {kind for _, kind, _ in answers}
     assert [kind for _, kind, _ in answers[:3]] == ["made"] * 3
     assert kinds == ({"made", "Timeout", "ServiceUnavailable"} if calls == "sync" else {"made", "ServiceUnavailable"})
-    store = Store(SqliteBackend(path))
+    store = Store(EmbeddedStorage(SqliteBackend(path)))
     await store.start()
     for key, kind, revision in answers:
         row = store.get("pods", key)
@@ -282,4 +280,4 @@ async def test_a_disk_without_room_for_the_witness_is_one_sentence(tmp_path: Pat
 
     monkeypatch.setattr(os, "pwrite", full)
     with pytest.raises(Unusable, match="No space left on device"):
-        await Store(SqliteBackend(tmp_path / "store.db")).start()
+        await Store(EmbeddedStorage(SqliteBackend(tmp_path / "store.db"))).start()

@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from apiserver_stub.store.checksum import Damage, Tally, checksum, damage
+from apiserver_stub.store.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.store.errors import TooOld, Unusable
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.integrity import JUMP, Observed, in_doubt, losses
 from apiserver_stub.store.row import CorruptRow, Record, decode_error_of
 from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.store import Store, StoreRules
+from apiserver_stub.store.stamp import stamped
+from apiserver_stub.store.store import Store
 from apiserver_stub.store.witness import Acknowledged, parse, witness_path
-from apiserver_stub.store.write import Write, stamped
+from apiserver_stub.store.write import Write
 
 FILES = ("", "-wal", "-witness")
 
@@ -33,9 +35,16 @@ BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":%b,"text":"%b"}' % (METADATA
 
 
 async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> Store:
-    store = Store(SqliteBackend(path, accept_data_loss=accept), Retention(**bounds), rules=StoreRules(decode_error_of))
+    backend = SqliteBackend(path, accept_data_loss=accept)
+    store = Store(EmbeddedStorage(backend, StorageRules(decode_error_of)), Retention(**bounds))
     await store.start()
     return store
+
+
+def backend_of(store: Store) -> SqliteBackend:
+    assert isinstance(store.storage, EmbeddedStorage)
+    assert isinstance(store.storage.backend, SqliteBackend)
+    return store.storage.backend
 
 
 async def write(store: Store, *keys: str, resource: str = "pods") -> None:
@@ -79,8 +88,7 @@ async def killed(tmp_path: Path) -> Path:
     path = tmp_path / "live" / "store.db"
     store = await opened(path)
     await write(store, *(f"ns/{number:02}" for number in range(10)))
-    assert isinstance(store._backend, SqliteBackend)
-    await store._backend._fold()
+    await backend_of(store)._fold()
     await write(store, *(f"ns/{number:02}" for number in range(10, 20)))
     assert store.revision == 21
     left = crash(path, tmp_path / "killed")
@@ -304,8 +312,7 @@ async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -
 async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[bytes] = []
     store = await opened(killed)
-    assert isinstance(store._backend, SqliteBackend)
-    beside = store._backend._beside
+    beside = backend_of(store)._beside
     monkeypatch.setattr(beside, "sync", lambda: synced.append(witness_path(killed).read_bytes()))
     await write(store, "ns/20")
     async with asyncio.timeout(30):
@@ -467,17 +474,14 @@ class Recovery(RuleBasedStateMachine):
     @rule()
     def fold(self) -> None:
         async def folded() -> None:
-            assert isinstance(self.store._backend, SqliteBackend)
-            await self.store._backend._fold()
+            await backend_of(self.store)._fold()
 
         self.run(folded())
 
     @rule()
     def compact(self) -> None:
         async def compacted() -> None:
-            self.store._upkeep._compact()
-            while self.store._upkeep._batch:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0)
+            await self.store.storage.compact(self.store.revision)
 
         self.run(compacted())
 

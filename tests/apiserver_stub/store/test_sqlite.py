@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.errors import Unusable
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.sqlite import SqliteBackend
@@ -29,9 +30,15 @@ def path(tmp_path: Path) -> Path:
 
 
 async def opened(path: Path, retention: Retention | None = None) -> Store:
-    store = Store(SqliteBackend(path), retention)
+    store = Store(EmbeddedStorage(SqliteBackend(path)), retention)
     await store.start()
     return store
+
+
+def backend_of(store: Store) -> SqliteBackend:
+    assert isinstance(store.storage, EmbeddedStorage)
+    assert isinstance(store.storage.backend, SqliteBackend)
+    return store.storage.backend
 
 
 async def query(backend: SqliteBackend, sql: str) -> Any:
@@ -41,7 +48,7 @@ async def query(backend: SqliteBackend, sql: str) -> Any:
 
 async def test_the_folder_is_made_and_the_file_is_private_and_synced(path: Path) -> None:
     backend = SqliteBackend(path)
-    store = Store(backend)
+    store = Store(EmbeddedStorage(backend))
     await store.start()
     assert [await query(backend, f"PRAGMA {name}") for name in ("journal_mode", "synchronous")] == ["wal", 2]
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -111,7 +118,7 @@ async def test_an_impossible_place_is_one_sentence(tmp_path: Path) -> None:
 
 async def test_a_full_disk_fails_writes_until_there_is_room_again(path: Path) -> None:
     backend = SqliteBackend(path)
-    store = Store(backend)
+    store = Store(EmbeddedStorage(backend))
     await store.start()
     await store.commit(Write("pods", "a", 0, body()))
     await query(backend, "PRAGMA max_page_count = 10")
@@ -141,24 +148,22 @@ async def test_renewing_leases_does_not_make_the_file_grow(path: Path) -> None:
             await asyncio.sleep(1)
         sizes.append(path.stat().st_size + path.with_name("store.db-wal").stat().st_size)
     assert max(sizes[6:]) <= max(sizes[:6]) * 1.2
-    assert isinstance(store._backend, SqliteBackend)
-    assert await query(store._backend, "SELECT count(*) FROM log") < 10 * 35 + 10
+    assert await query(backend_of(store), "SELECT count(*) FROM log") < 10 * 35 + 10
     await store.close()
 
 
 async def test_a_large_compaction_lets_writes_through(path: Path) -> None:
-    store = await opened(path, Retention(changes=1))
+    store = await opened(path)
     for _ in range(30):
         async with asyncio.TaskGroup() as group:
             for number in range(200):
                 row = store.get("pods", str(number))
                 group.create_task(store.commit(Write("pods", str(number), row.revision if row else 0, body())))
-    assert len(store._upkeep._garbage) > 5000
-    store._upkeep._compact()
+    compacting = store.storage.compact(store.revision)
     await store.commit(Write("pods", "x", 0, body()))
-    assert len(store._upkeep._garbage) > 3000
-    while store._upkeep._garbage:  # noqa: ASYNC110 - nothing tells
-        await asyncio.sleep(0.001)
+    assert await query(backend_of(store), "SELECT count(*) FROM log") > 3000
+    await compacting
+    assert await query(backend_of(store), "SELECT count(*) FROM log") == 201
     await store.close()
     again = await opened(path)
     assert len(again.snapshot("pods")) == 201

@@ -1,7 +1,7 @@
 """The store's promises, on every backend: order, visibility, concurrency, the past, failures, restarts, upkeep."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,12 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.store.backend import Backend, Done
+from apiserver_stub.store.cache import WriteLimits
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.errors import RevisionConflict, TooNew, TooOld
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.pipeline import Limits
-from apiserver_stub.store.row import Change, Record
+from apiserver_stub.store.pipeline import GroupLimits
+from apiserver_stub.store.row import Change
 from apiserver_stub.store.sqlite import SqliteBackend
+from apiserver_stub.store.storage import Record
 from apiserver_stub.store.store import Store
 from apiserver_stub.store.write import Write
 from controller_manager.api.errors import ServiceUnavailable
@@ -35,6 +38,11 @@ async def ready() -> None:
     """Let everything that can run do so."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def waiting(store: Store) -> int:
+    assert isinstance(store.storage, EmbeddedStorage)
+    return len(store.storage._pipeline._queue)
 
 
 class HeldBackend(MemoryBackend):
@@ -58,9 +66,9 @@ class HeldBackend(MemoryBackend):
         await ready()
         return len(records)
 
-    def compact(self, marks: Mapping[str, int], revisions: Sequence[int], done: Done) -> None:
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
         if self.compactable:
-            super().compact(marks, revisions, done)
+            super().compact(compacted, revisions, done)
         else:
             done(OSError("no space left"))
 
@@ -74,7 +82,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Backe
 
 @pytest.fixture
 async def store(reopen: Callable[[], Backend]) -> AsyncIterator[Store]:
-    made = Store(reopen())
+    made = Store(EmbeddedStorage(reopen()))
     await made.start()
     yield made
     await made.close()
@@ -87,7 +95,7 @@ def backend() -> HeldBackend:
 
 @pytest.fixture
 async def held(backend: HeldBackend) -> Store:
-    made = Store(backend, limits=Limits(group=3, waiting=4))
+    made = Store(EmbeddedStorage(backend, limits=GroupLimits(records=3)), limits=WriteLimits(transactions=7))
     await made.start()
     return made
 
@@ -112,14 +120,14 @@ async def test_create_update_delete(store: Store) -> None:
 async def test_an_unexpected_row_is_stale(store: Store) -> None:
     with pytest.raises(RevisionConflict) as absent:
         await store.commit(Write("pods", "a", 7, body()))
-    assert absent.value.current is None
+    assert (absent.value.key, absent.value.current, absent.value.revision) == ("a", 0, 1)
     with pytest.raises(RevisionConflict):
         await store.commit(Write("pods", "a", 0, body(), deleted=True))
     await store.commit(Write("pods", "a", 0, body()))
     for expected in (0, 1, 3):
         with pytest.raises(RevisionConflict) as present:
             await store.commit(Write("pods", "a", expected, body()))
-        assert present.value.current is store.get("pods", "a")
+        assert (present.value.key, present.value.current) == ("a", 2)
     assert store.revision == 2
 
 
@@ -185,7 +193,7 @@ async def test_writes_of_several_rows_are_made_together_or_not_at_all(store: Sto
     )
     assert row is store.get("services", "a")
     assert store.get("addresses", "10.0.0.1") is None
-    assert told == [["a", "10.0.0.1"]]
+    assert told == [["10.0.0.1", "a"]]
 
 
 async def test_nothing_is_visible_before_it_is_durable(held: Store, backend: HeldBackend) -> None:
@@ -207,7 +215,9 @@ async def test_a_competitor_hears_of_staleness_once_the_winner_is_visible(held: 
         await ready()
         assert not loser.done()
         await backend.finish()
-    assert loser.result().current is held.get("pods", "a") is not None
+    row = held.get("pods", "a")
+    assert row is not None
+    assert loser.result().current == row.revision
 
 
 async def test_a_competitor_takes_the_place_of_a_write_that_failed(held: Store, backend: HeldBackend) -> None:
@@ -238,10 +248,10 @@ async def test_waiting_writes_are_bounded(held: Store, backend: HeldBackend) -> 
         for number in range(20):
             group.create_task(held.commit(Write("pods", f"{number:02}", 0, body())))
         await ready()
-        assert len(held._pipeline._queue) <= 4
+        assert waiting(held) <= 7
         sizes: list[int] = []
         while sum(sizes) < 20:
-            assert len(held._pipeline._queue) <= 4
+            assert waiting(held) <= 7
             sizes.append(await backend.finish())
         assert max(sizes) == 3
     assert list(content(held).values()) == list(range(2, 22))
@@ -249,13 +259,14 @@ async def test_waiting_writes_are_bounded(held: Store, backend: HeldBackend) -> 
 
 async def test_waiting_writes_are_bounded_in_bytes() -> None:
     backend = HeldBackend()
-    store = Store(backend, limits=Limits(group_size=100, waiting_size=100))
+    storage = EmbeddedStorage(backend, limits=GroupLimits(size=100))
+    store = Store(storage, limits=WriteLimits(size=100))
     await store.start()
     async with asyncio.TaskGroup() as group:
         for number in range(4):
             group.create_task(store.commit(Write("pods", str(number), 0, body("x" * 1000))))
         await ready()
-        assert len(store._pipeline._queue) <= 1
+        assert waiting(store) <= 1
         assert [await backend.finish() for _ in range(4)] == [1, 1, 1, 1]
 
 
@@ -268,7 +279,9 @@ async def test_a_writer_that_goes_away_disturbs_nobody(held: Store, backend: Hel
         first.cancel()
         second.cancel()
         await backend.finish()
-    assert third.result().current is held.get("pods", "a") is not None
+    row = held.get("pods", "a")
+    assert row is not None
+    assert third.result().current == row.revision
 
 
 async def test_closing_finishes_what_was_submitted_and_refuses_the_rest(held: Store, backend: HeldBackend) -> None:
@@ -350,7 +363,7 @@ async def test_history_that_is_too_old_goes_even_if_nothing_happens(store: Store
 
 
 async def test_the_history_of_all_resources_together_is_bounded() -> None:
-    store = Store(MemoryBackend(), Retention(total=100_000))
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention(total=100_000))
     await store.start()
     names = [f"kind{number}" for number in range(20)]
     for number in range(100):
@@ -366,7 +379,7 @@ async def test_the_history_of_all_resources_together_is_bounded() -> None:
 
 
 async def test_a_restart_finds_everything_including_the_history(reopen: Callable[[], Backend]) -> None:
-    first = Store(reopen())
+    first = Store(EmbeddedStorage(reopen()))
     await first.start()
     for key in "abc":
         await first.commit(Write("pods", f"ns/{key}", 0, body(key)))
@@ -374,7 +387,7 @@ async def test_a_restart_finds_everything_including_the_history(reopen: Callable
     await first.commit(Write("pods", "ns/c", 4, body(), deleted=True))
     await first.commit(Write("nodes", "n", 0, body()))
     await first.close()
-    second = Store(reopen())
+    second = Store(EmbeddedStorage(reopen()))
     await second.start()
     assert _everything(second) == _everything(first)
     assert (second.revision, second.history("pods").trimmed) == (7, 0)
@@ -385,7 +398,7 @@ async def test_a_restart_finds_everything_including_the_history(reopen: Callable
 async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice(
     reopen: Callable[[], Backend],
 ) -> None:
-    first = Store(reopen())
+    first = Store(EmbeddedStorage(reopen()))
     await first.start()
     for key in ("kept", "gone"):
         await first.commit(Write("pods", key, 0, body()))
@@ -394,10 +407,10 @@ async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice
     await asyncio.sleep(400)
     await first.close()
     log = reopen()
-    assert await log.open() == {"pods": 5}
+    assert await log.open() == 5
     assert [record.revision async for records in log.replay() for record in records] == [4]
     await log.close()
-    second = Store(reopen())
+    second = Store(EmbeddedStorage(reopen()))
     await second.start()
     assert (content(second), second.revision, second.history("pods").trimmed) == ({"kept": 4}, 5, 5)
     with pytest.raises(TooOld):
@@ -406,7 +419,7 @@ async def test_compaction_leaves_only_what_is_needed_and_no_revision_comes_twice
 
 
 async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: HeldBackend) -> None:
-    store = Store(backend, Retention(seconds=10))
+    store = Store(EmbeddedStorage(backend), Retention(seconds=10))
     await store.start()
     backend.compactable = False
     revision = 0
@@ -421,7 +434,7 @@ async def test_compaction_goes_on_after_a_failure_and_after_a_restart(backend: H
     await asyncio.sleep(5)
     assert list(backend._records) == [revision]
     backend._records = {2: Record(2, "pods", "a", b"{}", False, 0.0), **backend._records}
-    again = Store(backend)
+    again = Store(EmbeddedStorage(backend))
     await again.start()
     await ready()
     assert list(backend._records) == [revision]
@@ -449,7 +462,7 @@ def test_any_past_within_the_window_can_be_read_before_and_after_a_restart(
 
 async def _check_past(edits: list[tuple[str, str]], retention: Retention) -> None:
     log, resource = MemoryBackend(), "pods"
-    store = Store(log, retention)
+    store = Store(EmbeddedStorage(log), retention)
     await store.start()
     states: dict[int, dict[str, int]] = {1: {}}
     for key, action in edits:
@@ -461,7 +474,7 @@ async def _check_past(edits: list[tuple[str, str]], retention: Retention) -> Non
         states[store.revision] = content(store, resource)
     _compare(store, states, resource)
     await store.close()
-    again = Store(log, retention)
+    again = Store(EmbeddedStorage(log), retention)
     await again.start()
     assert again.revision == store.revision
     _compare(again, states, resource)

@@ -19,6 +19,7 @@ from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
@@ -134,7 +135,7 @@ def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[Store], Se
 
 @pytest.fixture
 async def api(kinds: Kinds, allocation: Callable[[Store], Sequence[Rule]]) -> AsyncIterator[Api]:
-    store = Store(MemoryBackend(), Retention(changes=200))
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
     api = Api(store, kinds, allocation(store))
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.store import Store
@@ -39,7 +40,7 @@ def test_events_add_up_to_the_state(
 
 async def _check(writes: list[tuple[str, str]], selection: dict[str, Any], begin: int, resume: bool) -> None:
     """Watch from write number `begin` on; with `resume` from the list of that moment, otherwise with the state."""
-    store = Store(MemoryBackend(), Retention())
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     hub = Hub(store, RepresentationCache(store))
     streams: list[tuple[Stream, dict[str, str]]] = []

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.store.embedded import EmbeddedStorage
 from apiserver_stub.store.history import Retention
 from apiserver_stub.store.memory import MemoryBackend
 from apiserver_stub.store.row import as_of
@@ -91,7 +92,7 @@ async def ready() -> None:
 
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
-    store = Store(MemoryBackend(), Retention(changes=100))
+    store = Store(EmbeddedStorage(MemoryBackend()), Retention(changes=100))
     await store.start()
     representations = RepresentationCache(store, size=64 << 20)
     made = Cluster(store, representations, Hub(store, representations))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.build import ApiServer, build
+from apiserver_stub.build import ApiServer, build, embedded_storage
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.store.memory import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
@@ -76,7 +76,7 @@ def started(backend: MemoryBackend) -> Started:
         is_first = not backend._records and not isinstance(asyncio.get_running_loop(), VirtualLoop)
         if is_first and flags in _FIRST_STARTS:
             backend.adopt(_FIRST_STARTS[flags])
-        server = build(FLAGS.parse(flags), Runtime("test"), backend)
+        server = build(FLAGS.parse(flags), Runtime("test"), embedded_storage(backend))
         await server.start()
         if is_first:
             _FIRST_STARTS.setdefault(flags, backend.copy())

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.store.backend import Done
+from apiserver_stub.store.cache import WriteLimits
 from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.pipeline import Limits
-from apiserver_stub.store.row import Record
+from apiserver_stub.store.pipeline import GroupLimits
+from apiserver_stub.store.storage import Record
 
 NAMESPACE = "/api/v1/namespaces/n"
 CONFIGS = f"{NAMESPACE}/configmaps"
@@ -45,7 +46,8 @@ async def test_nothing_is_created_in_a_namespace_that_went_while_it_waited(start
     """States and transitions, rule 2: nothing outlives its namespace."""
     async with started() as api:
         await api("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}})
-        api.server.store._pipeline._limits = Limits(group=1, waiting=2)
+        api.server.store.storage._pipeline._limits = GroupLimits(records=1)
+        api.server.store._limits = WriteLimits(transactions=2)
         backend.seconds = 1.0
         async with asyncio.TaskGroup() as group:
             creates = [create(group, api, "early")]

@@ -1,0 +1,23 @@
+"""Where the revision of an object stands in its bytes: they are handed in without it, and the storage stamps it in."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+_VERSION = b'"resourceVersion":"'
+_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def stamped(data: bytes, revision: int) -> bytes:
+    """The bytes with `revision` for their resourceVersion, if they leave it empty."""
+    at = data.find(_VERSION) + len(_VERSION)
+    if at < len(_VERSION) or data[at : at + 1] != b'"':
+        return data
+    return b"%b%d%b" % (data[:at], revision, data[at:])
+
+
+def as_of(data: bytes, revision: int | str) -> bytes:
+    """The same object with another `metadata.resourceVersion`, which may be empty."""
+    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
+    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
+    return msgspec.json.encode({**parts, "metadata": metadata})

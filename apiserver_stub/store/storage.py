@@ -1,0 +1,110 @@
+"""What is asked of the place where objects are kept: one order of revisions, transactions that compare, a watch."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+
+class Write(msgspec.Struct, frozen=True, gc=False):
+    """The next state of a row, if it is at revision `expected` (0: if there is none); or its removal.
+
+    `data` is JSON of an object with an empty `"resourceVersion":""` in its metadata, before anything else of that name;
+    of a deletion the final state. A row is removed `ttl` seconds after it was written (0: never).
+    """
+
+    resource: str
+    key: str
+    expected: int
+    data: bytes
+    deleted: bool = False
+    ttl: float = 0.0
+
+
+class Record(NamedTuple):
+    """A row as it was written, or an event of a watch: its `data` carry `revision`.
+
+    Of a deletion they are the final state. A storage that cannot keep one (etcd tells only what was before) may put it
+    under another key in the same transaction, or give the state before with the revision of the deletion. `at` is
+    seconds since the epoch, as far as the storage knows it: when it was written, or else received. `decode_error` says
+    why what was read holds no object that can be believed.
+    """
+
+    revision: int
+    resource: str
+    key: str
+    data: bytes
+    deleted: bool
+    at: float
+    ttl: float = 0.0
+    decode_error: str = ""
+
+
+class Listing(NamedTuple):
+    """Rows in the order of resource and key, as they were at `revision`."""
+
+    records: Sequence[Record]
+    revision: int
+
+
+# Is told records in the order of their revisions, and the revision up to which everything has been told; those of a
+# transaction together. It must not raise, nor wait.
+Deliver = Callable[[Sequence[Record], int], None]
+
+
+class Storage(Protocol):
+    """Rows of bytes by resource and key, which several servers may share.
+
+    Each transaction has a revision greater than all before it; an empty storage is at 1 or less. Several writes of one
+    transaction have one revision (etcd), or consecutive ones that are told together. What was written is stamped with
+    its revision wherever it is read. Nothing is acknowledged, read or told before it is durable.
+    """
+
+    @property
+    def trouble(self) -> str:
+        """Why writes fail, or what else is wrong; empty if all is well."""
+
+    @property
+    def failures(self) -> Mapping[str, int]:
+        """How many transactions failed, by what is known of them: `refused`, or `unknown`."""
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many checkpoints succeeded, and how many failed, where there are any."""
+
+    async def open(self) -> None:
+        """Make ready for one more user. Raises `Unusable` with a sentence if that cannot be."""
+
+    async def close(self) -> None:
+        """One user less; with the last, finish what is under way and let go of everything."""
+
+    async def current_revision(self) -> int:
+        """The newest revision: nothing that was acknowledged before the call, to whomever, is newer."""
+
+    async def oldest_revision(self) -> int:
+        """From where a copy best begins: as far back as there is history, or at the present where that costs much."""
+
+    async def get(self, resource: str, key: str) -> Record | None:
+        """The current row of `key`."""
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        """All rows of a resource (None: of all) at a revision (None: the newest). Raises `TooOld` or `TooNew`."""
+
+    def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
+        """Make all writes, of different rows, or none; returns the newest revision, which is that of the last.
+
+        It begins at once, and whoever stops waiting for it does not undo it. Callers bound how many are under way.
+        Raises `RevisionConflict` for the first row that is not at the expected revision; `ServiceUnavailable` if the
+        writes could not be made, `Timeout` if nobody knows whether they were.
+        """
+
+    async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens; none is left out and none comes twice. Returns
+        once what was there is told, with a function that ends it. Raises `TooOld`.
+        """
+
+    def compact(self, revision: int) -> "asyncio.Future[None]":
+        """Forget what was superseded up to a revision, in small batches; done again, or of an earlier revision, it does
+        nothing. Several servers may each decide on it.
+        """
