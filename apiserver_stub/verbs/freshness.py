@@ -6,9 +6,13 @@ from apiserver_stub.store.errors import TooNew
 from apiserver_stub.verbs.scope import RequestScope
 
 
-async def wait_until_fresh(scope: RequestScope, revision: int) -> None:
-    """Return once the store has reached `revision`. Raises `TooNew` (a `Timeout`) when it does not soon."""
+async def wait_until_fresh(scope: RequestScope, revision: int | None) -> None:
+    """Return once `revision` is visible here (0: whatever is there; None: all that any server has acknowledged).
+    Raises `TooNew` (a `Timeout`) when it is not soon.
+    """
     store = scope.store
+    if revision is None:
+        revision = await store.storage.current_revision()
     if store.revision >= revision:
         return
     try:

@@ -9,9 +9,7 @@ from apiserver_stub.verbs.storage import from_storage, key_of, object_not_found
 
 async def get(scope: RequestScope, call: APIRequest) -> Reply:
     """The newest state, which is also not older than any resource version that exists."""
-    wanted = revision(call.query)
-    if wanted:
-        await wait_until_fresh(scope, wanted)
+    await wait_until_fresh(scope, revision(call.query))
     row = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
     if row is None:
         raise object_not_found(call)

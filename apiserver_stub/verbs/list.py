@@ -80,9 +80,11 @@ async def _read(
     scope: RequestScope, resource: str, semantic: VersionMatch, token: continue_token.ContinueToken
 ) -> Reading:
     now = int(scope.store.now())
-    if semantic is VersionMatch.LATEST or not token.revision:
+    if semantic is VersionMatch.LATEST:
+        await wait_until_fresh(scope, None)
+    if not token.revision:
         return Reading(scope.store.snapshot(resource), now)
-    if semantic is VersionMatch.CONTINUE and token.revision > scope.store.revision:
+    if semantic is VersionMatch.CONTINUE and token.revision > await scope.store.storage.current_revision():
         raise continue_token.refused()  # to wait for what never was would be long
     await wait_until_fresh(scope, token.revision)
     if semantic is VersionMatch.NOT_OLDER:

@@ -11,7 +11,8 @@ from controller_manager.api.errors import BadRequest
 class VersionMatch(Enum):
     """What the caller is promised of the state it sees."""
 
-    LATEST = "most recent, or any"
+    LATEST = "most recent"
+    ANY = "any"
     NOT_OLDER = "not older than"
     EXACT = "exact"
     CONTINUE = "continuation"
@@ -41,11 +42,11 @@ def list_semantics(query: Query) -> ListSemantics:
     if match == "Exact":
         return ListSemantics(VersionMatch.EXACT, revision, limit)
     if match:
-        return ListSemantics(VersionMatch.NOT_OLDER if revision else VersionMatch.LATEST, revision, limit)
-    return ListSemantics(_unsaid(revision, limit), revision, limit)
-
-
-def _unsaid(revision: int, limit: int) -> VersionMatch:
+        return ListSemantics(VersionMatch.NOT_OLDER if revision else _unversioned(version), revision, limit)
     if not revision:
-        return VersionMatch.LATEST
-    return VersionMatch.EXACT if limit else VersionMatch.NOT_OLDER
+        return ListSemantics(_unversioned(version), 0, limit)
+    return ListSemantics(VersionMatch.EXACT if limit else VersionMatch.NOT_OLDER, revision, limit)
+
+
+def _unversioned(version: str) -> VersionMatch:
+    return VersionMatch.ANY if version else VersionMatch.LATEST

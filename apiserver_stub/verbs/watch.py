@@ -22,8 +22,7 @@ async def watch(scope: RequestScope, call: APIRequest) -> Reply:
     check_watch(call.query, streaming_lists=scope.features.streaming_lists)
     initial = flag(call.query, "sendInitialEvents")  # None leaves it to the resource version
     asked = revision(call.query)
-    if asked:
-        await wait_until_fresh(scope, asked)
+    await wait_until_fresh(scope, asked)
     start = (asked or store.revision) if initial is False or (asked and not initial) else None
     if start is not None:
         store.history(kind.storage).position(start)

@@ -5,8 +5,9 @@ import pytest
 from apiserver_stub.verbs.list_semantics import ListSemantics, VersionMatch, list_semantics
 from controller_manager.api.errors import BadRequest, Invalid
 
-LATEST, NOT_OLDER, EXACT, CONTINUE = (
+LATEST, ANY, NOT_OLDER, EXACT, CONTINUE = (
     VersionMatch.LATEST,
+    VersionMatch.ANY,
     VersionMatch.NOT_OLDER,
     VersionMatch.EXACT,
     VersionMatch.CONTINUE,
@@ -14,15 +15,15 @@ LATEST, NOT_OLDER, EXACT, CONTINUE = (
 
 # (resourceVersionMatch, paging, resourceVersion unset, resourceVersion 0, another resourceVersion)
 TABLE = [
-    ("", {}, LATEST, LATEST, NOT_OLDER),
-    ("", {"limit": "5"}, LATEST, LATEST, EXACT),
+    ("", {}, LATEST, ANY, NOT_OLDER),
+    ("", {"limit": "5"}, LATEST, ANY, EXACT),
     ("", {"limit": "5", "continue": "t"}, CONTINUE, CONTINUE, None),
     ("", {"continue": "t"}, CONTINUE, CONTINUE, None),
     ("Exact", {}, None, None, EXACT),
     ("Exact", {"limit": "5"}, None, None, EXACT),
     ("Exact", {"limit": "5", "continue": "t"}, None, None, None),
-    ("NotOlderThan", {}, None, LATEST, NOT_OLDER),
-    ("NotOlderThan", {"limit": "5"}, None, LATEST, NOT_OLDER),
+    ("NotOlderThan", {}, None, ANY, NOT_OLDER),
+    ("NotOlderThan", {"limit": "5"}, None, ANY, NOT_OLDER),
     ("NotOlderThan", {"limit": "5", "continue": "t"}, None, None, None),
     ("Newest", {}, None, None, None),
 ]

@@ -1,0 +1,451 @@
+"""What every storage promises: one order, transactions that compare, any past that is kept, a watch, lifetimes."""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from apiserver_stub.store.embedded import EmbeddedStorage
+from apiserver_stub.store.errors import RevisionConflict, TooNew, TooOld
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.sqlite import SqliteBackend
+from apiserver_stub.store.storage import Record, Storage, Write
+from controller_manager.api.errors import ServiceUnavailable
+
+KINDS = ("memory", "sqlite")
+Reopen = Callable[[], Storage]
+
+
+def body(text: str = "") -> bytes:
+    return b'{"metadata":{"resourceVersion":"","name":"a"},"text":"%b"}' % text.encode()
+
+
+def told(text: str, revision: int) -> bytes:
+    return b'{"metadata":{"resourceVersion":"%d","name":"a"},"text":"%b"}' % (revision, text.encode())
+
+
+def put(key: str, expected: int = 0, text: str = "", resource: str = "pods", ttl: float = 0) -> Write:
+    return Write(resource, key, expected, body(text), ttl=ttl)
+
+
+def delete(key: str, expected: int, resource: str = "pods") -> Write:
+    return Write(resource, key, expected, body("last"), deleted=True)
+
+
+def revisions(records: Sequence[Record]) -> dict[str, int]:
+    return {f"{record.resource} {record.key}": record.revision for record in records}
+
+
+class Follower:
+    """Takes in what a watch tells, and holds it to its order."""
+
+    def __init__(self, after: int) -> None:
+        self.after = self.revision = after
+        self.records: list[Record] = []
+
+    def __call__(self, records: Sequence[Record], revision: int) -> None:
+        for record in records:
+            assert self.revision <= record.revision <= revision
+        assert revision >= self.revision
+        self.records += records
+        self.revision = revision
+
+
+def place(kind: str, folder: Path) -> Reopen:
+    """Gives a storage on the same log again and again."""
+    log = MemoryBackend()
+    return lambda: EmbeddedStorage(log if kind == "memory" else SqliteBackend(folder / "store.db"))
+
+
+@pytest.fixture(params=KINDS)
+def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Reopen:
+    return place(request.param, tmp_path)
+
+
+@pytest.fixture
+async def storage(reopen: Reopen) -> AsyncIterator[Storage]:
+    made = reopen()
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def test_a_row_is_read_as_it_was_written_with_its_revision(storage: Storage) -> None:
+    assert await storage.get("pods", "a") is None
+    revision = await storage.txn([put("a", text="one")])
+    found = await storage.get("pods", "a")
+    assert found is not None
+    assert (found.revision, found.data, found.deleted) == (revision, told("one", revision), False)
+    assert await storage.current_revision() == revision
+    assert await storage.get("nodes", "a") is None
+
+
+async def test_what_has_a_number_already_keeps_it(storage: Storage) -> None:
+    """As rows have that earlier versions wrote; what is empty further inside is not ours."""
+    data = b'{"metadata":{"resourceVersion":"7"},"ref":{"resourceVersion":""}}'
+    await storage.txn([Write("pods", "a", 0, data)])
+    found = await storage.get("pods", "a")
+    assert found is not None
+    assert found.data == data
+
+
+async def test_a_row_that_is_another_is_named(storage: Storage) -> None:
+    first = await storage.txn([put("a")])
+    wrong = {"there": put("a"), "older": put("a", first - 1), "newer": put("a", first + 1), "gone": delete("a", 99)}
+    for write in wrong.values():
+        with pytest.raises(RevisionConflict) as refused:
+            await storage.txn([write])
+        assert (refused.value.resource, refused.value.key, refused.value.current) == ("pods", "a", first)
+        assert refused.value.revision == first
+    for write in (put("b", 5), delete("b", 0), delete("b", 5)):
+        with pytest.raises(RevisionConflict) as absent:
+            await storage.txn([write])
+        assert (absent.value.key, absent.value.current) == ("b", 0)
+    assert await storage.current_revision() == first
+
+
+async def test_several_rows_are_written_together_or_none_is(storage: Storage) -> None:
+    seen = Follower(await storage.current_revision())
+    sizes: list[int] = []
+    await storage.watch(seen.after, lambda records, _: sizes.append(len(records)) if records else None)
+    await storage.watch(seen.after, seen)
+    address = await storage.txn([put("10.0.0.1", resource="addresses")])
+    with pytest.raises(RevisionConflict) as refused:
+        await storage.txn([put("s", resource="services"), put("10.0.0.1", resource="addresses")])
+    assert refused.value.key == "10.0.0.1"
+    newest = await storage.txn([delete("10.0.0.1", address, "addresses"), put("s", resource="services")])
+    assert newest == await storage.current_revision()
+    assert revisions((await storage.list()).records) == {"services s": newest}
+    assert sizes == [1, 2]
+    assert [(record.key, record.deleted) for record in seen.records] == [
+        ("10.0.0.1", False),
+        ("10.0.0.1", True),
+        ("s", False),
+    ]
+
+
+async def test_of_many_who_compare_one_wins_each_time(storage: Storage) -> None:
+    await storage.txn([put("a")])
+
+    async def increment() -> int:
+        tries = 0
+        while True:
+            found = await storage.get("pods", "a")
+            assert found is not None
+            try:
+                return await storage.txn([put("a", found.revision)])
+            except RevisionConflict:
+                tries += 1
+                assert tries < 100
+
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(increment()) for _ in range(20)]
+    assert len({task.result() for task in tasks}) == 20
+
+
+async def test_any_past_can_be_listed(storage: Storage) -> None:
+    a = await storage.txn([put("a", text="old")])
+    node = await storage.txn([put("n", resource="nodes")])
+    newer = await storage.txn([put("a", a, "new")])
+    gone = await storage.txn([delete("a", newer)])
+    again = await storage.txn([put("a")])
+    listed = await storage.list("pods", a)
+    assert (listed.revision, [record.data for record in listed.records]) == (a, [told("old", a)])
+    assert revisions((await storage.list(at=node)).records) == {"nodes n": node, "pods a": a}
+    assert revisions((await storage.list(at=newer)).records) == {"nodes n": node, "pods a": newer}
+    assert revisions((await storage.list("pods", gone)).records) == {}
+    assert revisions((await storage.list("pods")).records) == {"pods a": again}
+    assert [record.key for record in (await storage.list()).records] == ["n", "a"]
+    with pytest.raises(TooNew):
+        await storage.list("pods", again + 1)
+
+
+async def test_a_watch_tells_what_was_and_what_comes_and_each_once(storage: Storage) -> None:
+    first = await storage.txn([put("a", text="one")])
+    second = await storage.txn([put("a", first, "two")])
+    early, late = Follower(first - 1), Follower(second)
+    stop = await storage.watch(early.after, early)
+    await storage.watch(late.after, late)
+    assert [record.revision for record in early.records] == [first, second]
+    assert (late.records, late.revision) == ([], second)
+    third = await storage.txn([delete("a", second)])
+    assert early.records[-1] == late.records[-1]
+    assert (late.records[-1].deleted, late.records[-1].data) == (True, told("last", third))
+    stop()
+    await storage.txn([put("b")])
+    assert (len(early.records), len(late.records)) == (3, 2)
+
+
+async def test_a_watch_that_begins_while_others_write_misses_nothing(storage: Storage) -> None:
+    async def write(name: str) -> None:
+        for number in range(50):
+            await storage.txn([put(f"{name}{number}")])
+
+    followers = [Follower(0) for _ in range(10)]
+    async with asyncio.TaskGroup() as group:
+        for name in "abc":
+            group.create_task(write(name))
+        for follower in followers:
+            await asyncio.sleep(0.001)
+            group.create_task(storage.watch(0, follower))
+    numbers = [[record.revision for record in follower.records] for follower in followers]
+    assert numbers[0] == sorted(set(numbers[0]))
+    assert len(numbers[0]) == 150
+    assert all(found == numbers[0] for found in numbers)
+
+
+async def test_compaction_forgets_the_past_and_nothing_else(storage: Storage) -> None:
+    a = await storage.txn([put("a")])
+    b = await storage.txn([put("b")])
+    newer = await storage.txn([put("a", a)])
+    gone = await storage.txn([delete("b", b)])
+    last = await storage.txn([put("c")])
+    await storage.compact(newer)
+    assert await storage.oldest_revision() == newer
+    for revision in (a, b):
+        with pytest.raises(TooOld):
+            await storage.list("pods", revision)
+        with pytest.raises(TooOld):
+            await storage.watch(revision, Follower(revision))
+    assert revisions((await storage.list(at=newer)).records) == {"pods a": newer, "pods b": b}
+    seen = Follower(newer)
+    await storage.watch(newer, seen)
+    assert [record.revision for record in seen.records] == [gone, last]
+    await storage.compact(a)
+    assert await storage.oldest_revision() == newer
+    await storage.compact(last)
+    await storage.compact(last)
+    assert revisions((await storage.list()).records) == {"pods a": newer, "pods c": last}
+    assert await storage.txn([put("b")]) > last
+
+
+async def test_a_restart_finds_everything(reopen: Reopen) -> None:
+    first = reopen()
+    await first.open()
+    a = await first.txn([put("a", text="one")])
+    await first.txn([put("b")])
+    await first.txn([delete("b", a + 1)])
+    newest = await first.txn([put("a", a, "two")])
+    everything = Follower(0)
+    await first.watch(0, everything)
+    await first.close()
+    second = reopen()
+    await second.open()
+    again = Follower(0)
+    await second.watch(0, again)
+    assert (again.records, await second.current_revision()) == (everything.records, newest)
+    assert (await second.list(at=a)).records == everything.records[:1]
+    await second.compact(newest)
+    await second.close()
+    third = reopen()
+    await third.open()
+    assert revisions((await third.list()).records) == {"pods a": newest}
+    assert await third.oldest_revision() == newest
+    assert await third.txn([put("b")]) > newest
+    await third.close()
+
+
+async def test_it_is_open_as_long_as_somebody_uses_it(reopen: Reopen) -> None:
+    storage = reopen()
+    await storage.open()
+    await storage.open()
+    await storage.close()
+    await storage.txn([put("a")])
+    await storage.close()
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await storage.txn([put("b")])
+
+
+async def test_who_stops_waiting_undoes_nothing(storage: Storage) -> None:
+    done = storage.txn([put("a")])
+    done.cancel()
+    await storage.txn([put("b")])
+    assert await storage.get("pods", "a") is not None
+
+
+@pytest.mark.virtual
+async def test_a_row_goes_when_its_lifetime_is_over_and_its_watchers_are_told(storage: Storage) -> None:
+    seen = Follower(await storage.current_revision())
+    await storage.watch(seen.after, seen)
+    short = await storage.txn([put("short", ttl=10, text="x")])
+    renewed = await storage.txn([put("renewed", ttl=10)])
+    changed = await storage.txn([put("changed", ttl=10)])
+    await storage.txn([put("long", ttl=60), put("kept")])
+    await asyncio.sleep(6)
+    await storage.txn([put("renewed", renewed, ttl=10), put("changed", changed)])
+    await asyncio.sleep(6)
+    assert [record.key for record in (await storage.list()).records] == ["changed", "kept", "long", "renewed"]
+    assert (seen.records[-1].key, seen.records[-1].deleted) == ("short", True)
+    assert seen.records[-1].data == told("x", seen.revision)
+    with pytest.raises(RevisionConflict):
+        await storage.txn([put("short", short)])
+    await asyncio.sleep(100)
+    assert [record.key for record in (await storage.list()).records] == ["changed", "kept"]
+
+
+@pytest.mark.virtual
+async def test_a_lifetime_outlives_a_restart(reopen: Reopen) -> None:
+    first = reopen()
+    await first.open()
+    await first.txn([put("a", ttl=100), put("b", ttl=1000), put("c")])
+    await first.close()
+    await asyncio.sleep(50)
+    second = reopen()
+    await second.open()
+    assert [record.ttl for record in (await second.list()).records] == [100, 1000, 0]
+    await asyncio.sleep(40)
+    assert await second.get("pods", "a") is not None
+    await asyncio.sleep(20)
+    assert [record.key for record in (await second.list()).records] == ["b", "c"]
+    await second.close()
+
+
+class Model(RuleBasedStateMachine):
+    """A storage beside a list of all that was ever written to it."""
+
+    kind: str
+    folder: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.reopen = place(self.kind, Path(tempfile.mkdtemp(dir=self.folder)))
+        self.storage = self.reopen()
+        self.written: list[Record] = []
+        self.compacted = 0
+        self.followers: list[Follower] = []
+        self.run(self.storage.open())
+
+    def run(self, work: Any) -> Any:
+        return self.runner.run(work)
+
+    @property
+    def newest(self) -> int:
+        return self.written[-1].revision if self.written else 1
+
+    def state(self, at: int) -> dict[tuple[str, str], Record]:
+        rows: dict[tuple[str, str], Record] = {}
+        for record in self.written:
+            if record.revision <= at:
+                rows.pop((record.resource, record.key), None)
+                if not record.deleted:
+                    rows[record.resource, record.key] = record
+        return rows
+
+    @rule(
+        rows=st.lists(
+            st.tuples(st.sampled_from(["pods", "nodes"]), st.sampled_from("abc")), min_size=1, max_size=3, unique=True
+        ),
+        deletes=st.lists(st.booleans(), min_size=3, max_size=3),
+        off=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        text=st.text("xyz", max_size=3),
+    )
+    def write(self, rows: list[tuple[str, str]], deletes: list[bool], off: int, text: str) -> None:
+        current = self.state(self.newest)
+        at = {row: current[row].revision if row in current else 0 for row in rows}
+        writes = [
+            Write(*row, max(0, at[row] + (off if number == len(rows) - 1 else 0)), body(text), deleted=gone)
+            for number, (row, gone) in enumerate(zip(rows, deletes, strict=False))
+        ]
+        wrong = [
+            one for one in writes if one.expected != at[one.resource, one.key] or (one.deleted and not one.expected)
+        ]
+        revision = self.run(self.attempt(writes))
+        if wrong:
+            assert (revision.resource, revision.key) == (wrong[0].resource, wrong[0].key)
+            assert (revision.current, revision.revision) == (at[wrong[0].resource, wrong[0].key], self.newest)
+            return
+        assert revision > self.newest
+        numbers = range(revision - len(writes) + 1, revision + 1)
+        self.written += [
+            Record(number, one.resource, one.key, told(text, number), one.deleted, 0.0)
+            for number, one in zip(numbers, writes, strict=True)
+        ]
+
+    async def attempt(self, writes: list[Write]) -> int | RevisionConflict:
+        try:
+            return await self.storage.txn(writes)
+        except RevisionConflict as conflict:
+            return conflict
+
+    @rule(back=st.integers(0, 12), resource=st.sampled_from([None, "pods", "nodes"]))
+    def list_rows(self, back: int, resource: str | None) -> None:
+        at = max(0, self.newest - back)
+        if at < self.compacted:
+            with pytest.raises(TooOld):
+                self.run(self.storage.list(resource, at))
+            return
+        found = self.run(self.storage.list(resource, at))
+        wanted = {row: record for row, record in self.state(at).items() if resource in (None, row[0])}
+        assert found.revision == at
+        assert plain(found.records) == [record for _, record in sorted(wanted.items())]
+
+    @rule(back=st.integers(0, 12))
+    def watch(self, back: int) -> None:
+        after = max(0, self.newest - back)
+        follower = Follower(after)
+        if after < self.compacted:
+            with pytest.raises(TooOld):
+                self.run(self.storage.watch(after, follower))
+        else:
+            self.run(self.storage.watch(after, follower))
+            self.followers.append(follower)
+
+    @rule(back=st.integers(-2, 12))
+    def compact(self, back: int) -> None:
+        revision = self.newest - back
+
+        async def compacted() -> None:
+            await self.storage.compact(revision)
+
+        self.run(compacted())
+        self.compacted = max(self.compacted, min(revision, self.newest))
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.storage.close())
+        self.followers.clear()
+        self.storage = self.reopen()
+        self.run(self.storage.open())
+        oldest = self.run(self.storage.oldest_revision())
+        assert oldest <= self.compacted  # what nothing had been removed for may be there again
+        self.compacted = oldest
+
+    @invariant()
+    def rows_and_watches_are_as_written(self) -> None:
+        assert self.run(self.storage.current_revision()) == self.newest
+        for row in self.state(self.newest).values():
+            assert plain([self.run(self.storage.get(row.resource, row.key))]) == [row]
+        for follower in self.followers:
+            assert plain(follower.records) == [one for one in self.written if one.revision > follower.after]
+            assert follower.revision == max(self.newest, follower.after)
+
+    def teardown(self) -> None:
+        self.run(self.storage.close())
+        self.runner.close()
+
+
+def plain(records: Sequence[Record]) -> list[Record]:
+    return [record._replace(at=0.0) for record in records]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_is_asked_it_agrees_with_a_list_of_what_was_written(kind: str) -> None:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        Model.kind, Model.folder = kind, Path(folder)
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            Model,
+            settings=settings(
+                max_examples=100 if kind == "memory" else 30,
+                stateful_step_count=30,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

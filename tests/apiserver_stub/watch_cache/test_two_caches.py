@@ -1,0 +1,274 @@
+"""Two servers' caches of one storage: nothing that one relies on is a promise within its process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from apiserver_stub.store.cache import WatchCache
+from apiserver_stub.store.embedded import EmbeddedStorage
+from apiserver_stub.store.errors import RevisionConflict, TooOld
+from apiserver_stub.store.history import Retention
+from apiserver_stub.store.memory import MemoryBackend
+from apiserver_stub.store.row import Change, Row
+from apiserver_stub.store.storage import Listing, Write
+from tests.apiserver_stub.lagging import LaggingStorage
+
+pytestmark = pytest.mark.virtual
+
+HOUR = 3600.0
+
+
+def put(key: str, expected: int = 0, text: str = "", resource: str = "pods") -> Write:
+    return Write(resource, key, expected, b'{"metadata":{"resourceVersion":""},"text":"%b"}' % text.encode())
+
+
+def delete(key: str, expected: int) -> Write:
+    return Write("pods", key, expected, b'{"metadata":{"resourceVersion":""}}', deleted=True)
+
+
+def history(cache: WatchCache, resource: str = "pods") -> list[tuple[int, int, bytes, bool]]:
+    window = cache.history(resource)
+    return [
+        (change.revision, change.before.revision if change.before else 0, change.row.data, change.deleted)
+        for change in window.since(window.first)
+    ]
+
+
+async def ready() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Two(NamedTuple):
+    """A cache, another that may be late, and what they are copies of."""
+
+    one: WatchCache
+    other: WatchCache
+    late: LaggingStorage
+    log: MemoryBackend
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Two]:
+    log = MemoryBackend()
+    storage = EmbeddedStorage(log)
+    late = LaggingStorage(storage)
+    ttls = {"events": HOUR}
+    made = Two(WatchCache(storage, ttls=ttls), WatchCache(late, Retention(seconds=200), ttls=ttls), late, log)
+    await made.one.start()
+    await made.other.start()
+    yield made
+    await made.one.close()
+    await made.other.close()
+
+
+async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
+    told: dict[str, list[int]] = {"one": [], "other": []}
+    two.one.subscribe(lambda changes: told["one"].extend(change.revision for change in changes))
+    two.other.subscribe(lambda changes: told["other"].extend(change.revision for change in changes))
+
+    async def write(cache: WatchCache, name: str) -> None:
+        revision = 0
+        for number in range(20):
+            row = await cache.commit(put(name, revision, str(number)))
+            revision = row.revision
+            assert cache.get("pods", name) is row
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(3):
+            group.create_task(write(two.one, f"a{number}"))
+            group.create_task(write(two.other, f"b{number}"))
+    assert told["one"] == told["other"] == sorted(told["one"])
+    assert len(told["one"]) == 120
+    assert history(two.one) == history(two.other)
+    assert two.one.revision == two.other.revision
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.5])
+async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: float) -> None:
+    await two.one.commit(put("a"))
+    tries: list[int] = []
+    lost: list[tuple[int, int, Row | None]] = []
+
+    async def increment(cache: WatchCache) -> None:
+        for number in range(100):
+            row = cache.get("pods", "a")
+            assert row is not None
+            try:
+                await cache.commit(put("a", row.revision))
+            except RevisionConflict as conflict:
+                lost.append((row.revision, conflict.current, cache.get("pods", "a")))
+                continue
+            tries.append(number)
+            return
+        raise AssertionError
+
+    async def be_late() -> None:
+        while True:
+            two.late.held = lag > 0
+            await asyncio.sleep(lag)
+            two.late.release()
+            await asyncio.sleep(lag)
+
+    async with asyncio.TaskGroup() as group:
+        lagging = group.create_task(be_late())
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(20):
+                writers.create_task(increment(two.one))
+                writers.create_task(increment(two.other))
+        lagging.cancel()
+    assert len(tries) == 40
+    assert all(seen is not None and seen.revision >= current > expected for expected, current, seen in lost)
+    assert len(history(two.one)) == 41
+    assert history(two.one) == history(two.other)
+
+
+async def test_a_consistent_read_sees_what_another_server_has_acknowledged(two: Two) -> None:
+    two.late.held = True
+    row = await two.one.commit(put("a"))
+    assert two.other.get("pods", "a") is None
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(two.other.wait_for_latest())
+        await ready()
+        assert not reading.done()
+        two.late.release()
+    seen = two.other.get("pods", "a")
+    assert seen is not None
+    assert (seen.revision, seen.data) == (row.revision, row.data)
+    with pytest.raises(StopIteration):  # here there is nothing to wait for
+        two.one.wait_for_latest().send(None)
+
+
+async def test_a_writer_reads_its_own_write(two: Two) -> None:
+    """Until it is visible here it counts as pending, for those who write the same row here and who allocate."""
+    two.late.held = True
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(two.other.commit(put("a")))
+        await ready()
+        assert two.one.get("pods", "a") is not None
+        assert (writing.done(), two.other.is_pending("pods", "a")) == (False, True)
+        next_ = group.create_task(two.other.turn("pods", "a"))
+        await ready()
+        assert not next_.done()
+        two.late.release()
+    assert two.other.get("pods", "a") is writing.result()
+    assert not two.other.is_pending("pods", "a")
+
+
+async def test_a_conflict_is_told_once_its_cause_is_visible(two: Two) -> None:
+    two.late.held = True
+    created = await two.one.commit(put("a"))
+    deleted = await two.one.commit(delete("b", (await two.one.commit(put("b"))).revision))
+    async with asyncio.TaskGroup() as group:
+        refused = [group.create_task(_conflict(two.other, write)) for write in (put("a"), put("b", 3))]
+        await ready()
+        assert not any(task.done() for task in refused)
+        two.late.release()
+    assert [task.result().current for task in refused] == [created.revision, 0]
+    assert two.other.revision == deleted.revision
+
+
+async def test_the_row_of_a_write_is_answered_even_if_it_was_overtaken(two: Two) -> None:
+    two.late.held = True
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(two.other.commit(put("a", text="mine")))
+        await ready()
+        row = two.one.get("pods", "a")
+        assert row is not None
+        await two.one.commit(put("a", row.revision, "theirs"))
+        two.late.release()
+    assert (writing.result().revision, writing.result().data) == (row.revision, row.data)
+    newest = two.other.get("pods", "a")
+    assert newest is not None
+    assert b"theirs" in newest.data
+
+
+async def test_a_writer_that_goes_away_leaves_no_promise_behind(two: Two) -> None:
+    two.late.held = True
+    writing = asyncio.ensure_future(two.other.commit(put("a")))
+    await ready()
+    writing.cancel()
+    await ready()
+    assert two.other.is_pending("pods", "a")
+    two.late.release()
+    assert not two.other.is_pending("pods", "a")
+    assert two.other.get("pods", "a") is not None
+
+
+async def test_several_rows_come_together_or_not_at_all(two: Two) -> None:
+    groups: list[list[str]] = []
+    two.other.subscribe(lambda changes: groups.append([change.row.key for change in changes]))
+    row = await two.one.commit(put("s", resource="services"), put("10.0.0.1", resource="addresses"))
+    assert (row.resource, row.key) == ("services", "s")
+    with pytest.raises(RevisionConflict) as refused:
+        await two.other.commit(put("t", resource="services"), put("10.0.0.1", resource="addresses"))
+    assert refused.value.key == "10.0.0.1"
+    assert two.one.get("services", "t") is None
+    assert groups == [["10.0.0.1", "s"]]
+
+
+async def test_a_row_expires_once(two: Two) -> None:
+    told: list[Change] = []
+    two.other.subscribe(told.extend)
+    await two.one.commit(put("a", resource="events"))
+    await two.other.commit(put("b", resource="events"))
+    await asyncio.sleep(HOUR + 5)
+    assert len(two.one.snapshot("events")) == len(two.other.snapshot("events")) == 0
+    assert [(change.row.key, change.deleted) for change in told] == [
+        ("a", False), ("b", False), ("a", True), ("b", True),
+    ]  # fmt: skip
+
+
+async def test_compaction_by_both_harms_neither(two: Two) -> None:
+    revision = 0
+    for _ in range(50):
+        revision = (await two.one.commit(put("a", revision))).revision
+        await asyncio.sleep(10)
+    assert 30 <= len(history(two.one)) <= 31
+    assert 19 <= len(history(two.other)) <= 21
+    assert 20 <= len(two.log._records) <= 24  # what the one needs that keeps less
+    assert await two.late.oldest_revision() < revision
+    late = WatchCache(EmbeddedStorage(two.log.copy()))
+    await late.start()
+    assert history(late) == history(two.one)[-len(history(late)) :]
+    await late.close()
+    await asyncio.sleep(400)
+    assert list(two.log._records) == [revision]
+    assert two.one._upkeep._timer is two.other._upkeep._timer is None
+
+
+async def test_a_cache_that_starts_while_another_writes_and_compacts_misses_nothing(two: Two) -> None:
+    revision = 0
+    for _ in range(30):
+        revision = (await two.one.commit(put("a", revision))).revision
+
+    class Raced(LaggingStorage):
+        races = 3
+
+        async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+            found = await super().list(resource, at)
+            if self.races:
+                self.races -= 1
+                await self.inner.compact(await self.inner.oldest_revision() + 5)
+            return found
+
+    third = WatchCache(Raced(two.one.storage))
+    await third.start()
+    oldest = await two.one.storage.oldest_revision()
+    assert history(third) == [entry for entry in history(two.one) if entry[0] > oldest]
+    with pytest.raises(TooOld):
+        third.snapshot_at("pods", oldest - 1)
+    assert len(third.snapshot_at("pods", oldest)) == 1
+    await third.commit(put("b"))
+    assert two.other.get("pods", "b") is not None
+    await third.close()
+    await two.one.commit(put("c"))
+
+
+async def _conflict(cache: WatchCache, write: Any) -> RevisionConflict:
+    with pytest.raises(RevisionConflict) as refused:
+        await cache.commit(write)
+    return refused.value

@@ -1,0 +1,137 @@
+"""Two whole servers on one storage answer as one does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+
+import pytest
+
+from apiserver_stub.build import build, embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.store.memory import MemoryBackend
+from controller_manager.base.runtime import Runtime
+from tests.apiserver_stub.lagging import LaggingStorage
+
+CONFIGS = "/api/v1/namespaces/default/configmaps"
+MERGE = {"content_type": "application/merge-patch+json"}
+
+pytestmark = pytest.mark.virtual
+
+
+class Two(NamedTuple):
+    """Administrators of both servers, and the view of the storage that the other has."""
+
+    one: Any
+    other: Any
+    late: LaggingStorage
+
+
+@pytest.fixture
+async def two(speak: Any) -> AsyncIterator[Two]:
+    flags = FLAGS.parse(("--storage-backend=memory", "--advertise-address=192.0.2.1"))
+    storage = embedded_storage(MemoryBackend())
+    late = LaggingStorage(storage)
+    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
+    for server in servers:
+        await server.start()
+    yield Two(speak(servers[0]), speak(servers[1]), late)
+    for server in servers:
+        await server.stop()
+
+
+async def test_what_one_writes_the_other_answers(two: Two) -> None:
+    made = await two.one.config("a")
+    assert await two.other("GET", f"{CONFIGS}/a") == (200, made)
+    code, changed = await two.other("PATCH", f"{CONFIGS}/a", {"data": {"k": "new"}}, **MERGE)
+    assert code == 200
+    assert await two.one("GET", f"{CONFIGS}/a") == (200, changed)
+    assert (await two.one("PUT", f"{CONFIGS}/a", made))[0] == 409
+    assert (await two.one("DELETE", f"{CONFIGS}/a"))[0] == 200
+    assert (await two.other("GET", f"{CONFIGS}/a"))[0] == 404
+
+
+async def test_watches_of_both_tell_the_same(two: Two) -> None:
+    version = (await two.one.config("start"))["metadata"]["resourceVersion"]
+
+    async def write(api: Any, name: str) -> None:
+        for number in range(5):
+            await api.config(f"{name}{number}")
+            await api("PATCH", f"{CONFIGS}/start", {"data": {name: str(number)}}, **MERGE)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(write(two.one, "a"))
+        group.create_task(write(two.other, "b"))
+    told = [await api.watch(f"timeoutSeconds=1&resourceVersion={version}") for api in (two.one, two.other)]
+    assert told[0] == told[1]
+    assert len(told[0]) == 20
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in told[0]]
+    assert versions == sorted(set(versions))
+
+
+async def test_of_two_creates_of_one_name_one_succeeds(two: Two) -> None:
+    body = {"metadata": {"name": "same"}}
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(api("POST", CONFIGS, body)) for api in (two.one, two.other) for _ in range(3)]
+    assert sorted(task.result()[0] for task in asked) == [201, 409, 409, 409, 409, 409]
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.2])
+async def test_no_change_is_lost_whoever_makes_it(two: Two, lag: float) -> None:
+    await two.one.config("a")
+
+    async def be_late() -> None:
+        while lag:
+            two.late.held = True
+            await asyncio.sleep(lag)
+            two.late.release()
+            await asyncio.sleep(lag)
+
+    async def change(api: Any, name: str) -> None:
+        code, _ = await api("PATCH", f"{CONFIGS}/a", {"data": {name: "x"}}, **MERGE)
+        assert code == 200
+
+    async with asyncio.TaskGroup() as group:
+        lagging = group.create_task(be_late())
+        async with asyncio.TaskGroup() as writers:
+            for number in range(10):
+                writers.create_task(change(two.one, f"one{number}"))
+                writers.create_task(change(two.other, f"other{number}"))
+        lagging.cancel()
+    found = [(await api("GET", f"{CONFIGS}/a"))[1] for api in (two.one, two.other)]
+    assert found[0] == found[1]
+    assert len(found[0]["data"]) == 21
+
+
+async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
+    """Resource versions, get and list: unset means the most recent, 0 means any."""
+    two.late.held = True
+    made = await two.one.config("a")
+    assert (await two.other("GET", f"{CONFIGS}/a?resourceVersion=0"))[0] == 404
+    assert (await two.other("GET", f"{CONFIGS}?resourceVersion=0"))[1]["items"] == []
+    async with asyncio.TaskGroup() as group:
+        reads = [group.create_task(two.other("GET", url)) for url in (f"{CONFIGS}/a", CONFIGS, f"{CONFIGS}?limit=5")]
+        await asyncio.sleep(1)
+        assert not any(read.done() for read in reads)
+        two.late.release()
+    assert reads[0].result()[1] == made
+    assert [len(read.result()[1]["items"]) for read in reads[1:]] == [1, 1]
+    two.late.held = True
+    await two.one.config("b")
+    assert (await two.other("GET", CONFIGS))[0] == 504
+
+
+async def test_a_list_goes_on_at_another_server(two: Two) -> None:
+    for name in "abc":
+        await two.one.config(name)
+    _, first = await two.one("GET", f"{CONFIGS}?limit=2")
+    await two.one("DELETE", f"{CONFIGS}/c")
+    _, rest = await two.other("GET", f"{CONFIGS}?limit=2&continue={first['metadata']['continue']}")
+    assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
+
+
+async def test_one_goes_on_when_the_other_stops(two: Two) -> None:
+    await two.other.config("a")
+    await two.other.server.stop()
+    assert (await two.one("GET", f"{CONFIGS}/a"))[0] == 200
+    await two.one.config("b")
+    await two.other.server.store.storage.open()  # which the end of the test closes
