@@ -30,7 +30,6 @@ from apiserver_stub.flags import (
     STREAMING_LISTS,
     UNSAFE_DELETION,
     AccessOptions,
-    CertificateOptions,
     FeatureOptions,
     NetworkOptions,
     ServingOptions,
@@ -42,6 +41,7 @@ from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
+from apiserver_stub.pages import process_routes
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
@@ -62,10 +62,13 @@ from apiserver_stub.watch.hub import Hub
 from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
-from controller_manager.base.process import ProcessMetrics
 from controller_manager.base.registry import Registry
 from controller_manager.base.runtime import Runtime
-from controller_manager.options import Parsed
+from controller_manager.component.build_info import register_process_metrics
+from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.pages import Profiling
+from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.authentication import (
     AnonymousAuthenticator,
     BearerTokenAuthenticator,
@@ -81,7 +84,6 @@ from controller_manager.serving.authorization import (
     PrivilegedGroups,
 )
 from controller_manager.serving.health import Health
-from controller_manager.serving.pages import metrics_page
 
 _UPKEEP = 60.0  # seconds until what every cluster has is looked after again
 _ALONE: Mapping[str, Ask] = MappingProxyType({})
@@ -165,14 +167,18 @@ def build(
     storage: Storage | None = None,
     components: Mapping[str, Ask] = _ALONE,
     certificates: ClientCertificates | None = None,
+    profiling: Profiling | None = None,
 ) -> ApiServer:
     """The server those options describe, on another `storage` if one is given, which several servers may share;
     `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
-    bring.
+    bring, `profiling` is what the watchdog of the process tells of.
 
     Raises `ValueError` or `OSError` for files that cannot be used.
     """
-    serving, access = options[ServingOptions], options[AccessOptions]
+    serving, access, features = options[ServingOptions], options[AccessOptions], options[FeatureOptions]
+    runtime.registry.rules = options[MetricsOptions].rules()
+    register_process_metrics(runtime.registry, features, reported_version(options))
+    profiling = profiling or Profiling(options[ProfilingOptions], runtime.name)
     accounts = ServiceAccounts(options[TokenOptions], _key_folder(options))
     modes = [_AUTHORIZERS[mode]() for mode in access.authorization_mode]
     authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
@@ -185,7 +191,6 @@ def build(
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
     hub = Hub(store, representations, offload)
-    features = options[FeatureOptions]
     network = options[NetworkOptions]
     own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
     admission = plugins.built_in(
@@ -213,7 +218,6 @@ def build(
         {**Reviews(questions, partial(read_new, offload)).answers(), **statuses.answers()},
     )
     _measure_store(store, kinds, runtime.registry)
-    ProcessMetrics(runtime.registry)
     health, progress = (
         Health(runtime.log("health")),
         StartProgress(serving.livez_grace_period, lambda: store.storage.trouble, HOOKS),
@@ -225,10 +229,9 @@ def build(
         Handlers(
             NonResourceHandler(
                 kinds,
-                runtime.registry,
+                process_routes(options, runtime, health, profiling, accounts.pages(_address(serving))),
                 Media(cbor=features.enabled(CBOR)),
                 _address(serving),
-                {**accounts.pages(_address(serving)), "/metrics/slis": lambda: metrics_page(health.indicators)},
                 offload.run,
             ).answer,
             verbs.answer,
@@ -292,12 +295,12 @@ def _key_folder(options: Parsed) -> Path | None:
     storage = options[StorageOptions]
     if storage.storage_backend == "memory":
         return None
-    return Path(options[CertificateOptions].cert_dir or storage.data_dir)
+    return Path(options[ServingOptions].cert_dir or storage.data_dir)
 
 
 def _negotiator(features: FeatureOptions, cache: RepresentationCache, offload: Offload) -> ContentNegotiator:
     if features.enabled(CBOR) and not cbor.available():
-        raise ValueError(f"the feature {CBOR.name} needs the package cbor2; the extra `cbor` of this package brings it")
+        raise ValueError(f"the feature {CBOR} needs the package cbor2; the extra `cbor` of this package brings it")
     return ContentNegotiator(cache, offload, cbor=features.enabled(CBOR), compress=features.enabled(COMPRESSION))
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from apiserver_stub.addresses import reachable_address, server_hosts, server_url
 from apiserver_stub.credentials import ADMIN, YEAR, Authorities
-from apiserver_stub.flags import CertificateOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.options import Parsed
-from controller_manager.serving.contexts import Contexts
 from controller_manager.serving.files import private_folder
 from controller_manager.serving.pairs import FilePair
 from controller_manager.serving.trust import CLIENTS, Trust
@@ -24,7 +23,7 @@ MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
 
 def cert_folder(options: Parsed) -> Path:
     """The folder of what the server issues."""
-    return Path(options[CertificateOptions].cert_dir or options[StorageOptions].data_dir)
+    return Path(options[ServingOptions].cert_dir or options[StorageOptions].data_dir)
 
 
 def close_folders(options: Parsed) -> None:
@@ -47,24 +46,16 @@ class ServerCertificates:
         self._problem = ""
         self.kubeconfig_file = cert_folder(options) / "admin.kubeconfig"
         self._authorities = Authorities(cert_folder(options), lifetime)
-        given = options[CertificateOptions]
-        for file in filter(None, (given.tls_cert_file, given.tls_private_key_file)):
-            Path(file).open("rb").close()  # the refusals of ssl name no file
         self._believe()
 
-    def contexts(self) -> Contexts:
-        """How each new connection is secured. Raises ValueError."""
-        given = self._options[CertificateOptions]
-        files = Path(given.tls_cert_file), Path(given.tls_private_key_file)
-        pair = files if given.tls_cert_file else self._server_files()
-        contexts = Contexts(FilePair(*pair), authorities=lambda: self._trust.authorities)
-        self._trust.subscribe(contexts.renew)
-        return contexts
+    def own_pair(self) -> FilePair:
+        """Return the files of the certificate that the server issues for itself. Raises OSError or ValueError."""
+        return FilePair(*self._server_files())
 
     def write_kubeconfig(self, port: int) -> str:
         """Have the kubeconfig connect to the server at `port`; the URL it names. Raises OSError."""
         url = server_url(self._options[ServingOptions].bind_address, port)
-        given = self._options[CertificateOptions].tls_cert_file
+        given = self._options[ServingOptions].tls_cert_file
         shown = Path(given).read_bytes() if given else b""
         self._authorities.kubeconfig(self.kubeconfig_file, url, ADMIN, trust=shown)
         return url
@@ -102,13 +93,13 @@ class ServerCertificates:
             self._problem = problem
 
     def _renew(self, port: int) -> None:
-        if not self._options[CertificateOptions].tls_cert_file:
+        if not self._options[ServingOptions].tls_cert_file:
             self._server_files()
         self.write_kubeconfig(port)
 
     def _believe(self) -> None:
         bundle = self._authorities.clients.pair.certificate
-        if given := self._options[CertificateOptions].client_ca_file:
+        if given := self._options[AccessOptions].client_ca_file:
             bundle += b"\n" + _authorities_in(Path(given))
         self._trust.set(CLIENTS, bundle)
 

@@ -4,31 +4,28 @@ import re
 from collections.abc import Mapping
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import ClassVar, Self
 from urllib.parse import urlsplit
 
 from pydantic import field_validator, model_validator
 
-from controller_manager.options import (
-    Duration,
-    FlagSet,
-    Gate,
-    Options,
-    Quantity,
-    StringList,
-    StringMap,
-    flag,
-    resolve_gates,
-)
+from controller_manager.component import features
+from controller_manager.component.features import COMMON, feature_gates
+from controller_manager.component.logs import LoggingOptions, logs_allowed
+from controller_manager.component.metrics import MetricsOptions
+from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.component.secure_serving import SecureServingOptions
+from controller_manager.options import Duration, FlagSet, Options, Quantity, StringList, StringMultimap, flag
 
 
-class ServingOptions(Options):
+class ServingOptions(SecureServingOptions):
     """Where and how the server answers."""
 
-    title = "Serving"
+    title: ClassVar[str] = "Serving"
 
-    bind_address: str = flag("0.0.0.0", "Address to listen on.")  # noqa: S104  # every address, as clients expect
     secure_port: int = flag(6443, "Port to serve HTTPS on; 0 takes a free one.", minimum=0, maximum=65535)
+    cert_dir: str = flag("", "Folder of the server's own certificate authorities; the data folder when empty.")
     advertise_address: str = flag(
         "", "Address at which pods and nodes reach this server; found by the route of the host when empty."
     )
@@ -44,33 +41,12 @@ class ServingOptions(Options):
         "0s", "How long after the start /livez may succeed although the start has not completed.", minimum=0
     )
 
-    @field_validator("bind_address", "advertise_address")
+    @field_validator("advertise_address")
     @classmethod
-    def _is_address(cls, value: str) -> str:
+    def _is_an_address(cls, value: str) -> str:
         if value:
             ip_address(value)
         return value
-
-
-class CertificateOptions(Options):
-    """The certificate the server shows, and whose client certificates it believes."""
-
-    title = "Certificates"
-
-    cert_dir: str = flag("", "Folder of the server's own certificate authorities; the data folder when empty.")
-    tls_cert_file: str = flag("", "File of the server's certificate, with the chain behind it; made when empty.")
-    tls_private_key_file: str = flag("", "File of the private key of --tls-cert-file.")
-    client_ca_file: str = flag(
-        "",
-        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
-        "when it changes.",
-    )
-
-    @model_validator(mode="after")
-    def _belong_together(self) -> Self:
-        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
-            raise ValueError("--tls-cert-file and --tls-private-key-file must be given together")
-        return self
 
 
 class AccessOptions(Options):
@@ -78,6 +54,11 @@ class AccessOptions(Options):
 
     title = "Authentication and authorization"
 
+    client_ca_file: str = flag(
+        "",
+        "File of certificate authorities whose client certificates are accepted beside the server's own; read again "
+        "when it changes.",
+    )
     token_auth_file: str = flag("", 'File of bearer tokens; lines of token,user,uid and optionally "group1,group2".')
     authorization_mode: StringList = flag(
         ("AlwaysAllow",), "How requests of known callers are authorized; AlwaysAllow is the only mode so far."
@@ -244,53 +225,40 @@ def _port_range(text: str) -> range:
     return range(first, last + 1)
 
 
-class LogOptions(Options):
-    """How the process speaks."""
+COMPRESSION = "APIResponseCompression"
+CBOR = "CBORServingAndStorage"
+UNSAFE_DELETION = "AllowUnsafeMalformedObjectDeletion"
+STREAMING_LISTS = "WatchList"
+SCALE_TO_ZERO = "HPAScaleToZero"
+_READ: Mapping[str, str] = MappingProxyType(
+    {
+        **COMMON,
+        COMPRESSION: "compresses large answers for clients that take gzip",
+        CBOR: "reads and writes CBOR",
+        UNSAFE_DELETION: "lets objects that cannot be read be deleted",
+        STREAMING_LISTS: "sends lists as the beginning of a watch to clients that ask for that",
+        SCALE_TO_ZERO: "lets autoscalers scale to zero",
+    }
+)
 
-    title = "Logs"
 
-    logging_format: str = flag("text", "Form of the log lines.", choices=("text", "json"))
-    verbosity: int = flag(0, "How much is logged; 4 and more tell of every request.", name="v", short="v", minimum=0)
+class FeatureOptions(features.FeatureOptions):
+    """Features that are not on, or can be off."""
 
+    effects: ClassVar[Mapping[str, str]] = _READ
 
-COMPRESSION = Gate("APIResponseCompression", "BETA", default=True)
-CBOR = Gate("CBORServingAndStorage", "ALPHA")
-UNSAFE_DELETION = Gate("AllowUnsafeMalformedObjectDeletion", "ALPHA")
-STREAMING_LISTS = Gate("WatchList", "BETA", default=True)
-SCALE_TO_ZERO = Gate("HPAScaleToZero", "ALPHA")
-_GATES = (UNSAFE_DELETION, COMPRESSION, CBOR, STREAMING_LISTS, SCALE_TO_ZERO)
-
-
-class FeatureOptions(Options):
-    """Which features are on."""
-
-    title = "Features"
-
-    feature_gates: StringMap = flag(
-        {},
-        "Features to switch on or off, as name=true or name=false: "
-        + ", ".join(f"{gate.name} ({gate.stage}, {str(gate.default).lower()})" for gate in _GATES)
-        + "; AllAlpha and AllBeta speak for a whole stage.",
-    )
-
-    @field_validator("feature_gates")
-    @classmethod
-    def _are_known(cls, value: Mapping[str, str]) -> Mapping[str, str]:
-        resolve_gates(_GATES, value)
-        return value
-
-    def enabled(self, gate: Gate) -> bool:
-        """Whether a feature is on."""
-        return resolve_gates(_GATES, self.feature_gates)[gate.name]
+    feature_gates: StringMultimap = feature_gates(_READ)
 
 
 FLAGS = FlagSet(
     ServingOptions,
-    CertificateOptions,
     AccessOptions,
     TokenOptions,
     StorageOptions,
     NetworkOptions,
+    MetricsOptions,
+    ProfilingOptions,
     FeatureOptions,
-    LogOptions,
+    LoggingOptions,
+    checks=(logs_allowed,),
 )

@@ -1,22 +1,37 @@
 """The command line: serving, and the commands beside it."""
 
 import sys
+from collections.abc import Mapping
+from types import MappingProxyType
 
-from apiserver_stub import maintenance
 from apiserver_stub.flags import FLAGS
+from controller_manager.component.signals import end_before_start
 from controller_manager.options import command_line
 
 _PROGRAM = "apiserver-stub"
 _SUMMARY = "Serves the Kubernetes API from an embedded, durable store."
+_COMMANDS: Mapping[str, str] = MappingProxyType(
+    {
+        "snapshot": "Copies the store of a server, running or not, to one file.",
+        "restore": "Makes a snapshot the store of a server that is not there yet.",
+        "check": "Reads a store or a snapshot, and says whether all is there.",
+    }
+)
 
 
 def main() -> None:
-    """Run until a signal comes; exit with status 1 when that is impossible."""
-    if sys.argv[1:2] and sys.argv[1] in maintenance.COMMANDS:
-        maintenance.run(sys.argv[1], sys.argv[2:])
+    """Serve until a signal comes, or do what a command says. Serving exits with status 0 after a signal, and with 1
+    where the server cannot start.
+    """
+    if sys.argv[1:2] and sys.argv[1] in _COMMANDS:
+        from apiserver_stub import maintenance  # the store, which help does without
+
+        maintenance.run(_PROGRAM, sys.argv[1], _COMMANDS[sys.argv[1]], sys.argv[2:])
         return
-    options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:], maintenance.HELP)
+    end_before_start(_PROGRAM)
+    notes = {f"Command {_PROGRAM} {name}": f"{what} --help lists its flags." for name, what in _COMMANDS.items()}
+    options = command_line(_PROGRAM, _SUMMARY, FLAGS, sys.argv[1:], notes)
 
-    from apiserver_stub import process  # the server, which neither help nor the other commands need
+    from apiserver_stub import process  # the server, which neither help nor the commands need
 
-    process.run(_PROGRAM, options)
+    raise SystemExit(process.run(_PROGRAM, options))

@@ -15,7 +15,6 @@ from apiserver_stub.store.snapshot import Content, check, restore, take
 from controller_manager.base.clock import monotonic
 from controller_manager.options import FlagSet, Options, Parsed, command_line, flag
 
-_PROGRAM = "apiserver-stub"
 _EVERY = 1.0  # seconds between two lines about how far it has come
 
 
@@ -64,15 +63,15 @@ class CheckOptions(Options):
     file: str = flag("", "A snapshot to check instead.")
 
 
-def run(command: str, argv: Sequence[str]) -> None:
-    """Carry out a command; prints one sentence, and exits with status 1 when it cannot be done."""
-    summary, group, work = _COMMANDS[command]
-    options = command_line(f"{_PROGRAM} {command}", summary, FlagSet(group), argv)
+def run(program: str, command: str, summary: str, argv: Sequence[str]) -> None:
+    """Carry out a command; print one sentence, and exit with status 1 when it cannot be done."""
+    group, work = _COMMANDS[command]
+    options = command_line(f"{program} {command}", summary, FlagSet(group), argv)
     try:
         sys.stdout.write(f"{work(options, _Progress().tell)}\n")
     except (Unusable, OSError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
-        sys.stderr.write(f"{_PROGRAM} {command}: {why}\n")
+        sys.stderr.write(f"{program} {command}: {why}\n")
         raise SystemExit(1) from None
 
 
@@ -118,14 +117,6 @@ def _told(content: Content) -> str:
 
 
 _Work = Callable[[Parsed, Callable[[str], None]], str]
-_COMMANDS: Mapping[str, tuple[str, type[Options], _Work]] = MappingProxyType(
-    {
-        "snapshot": ("Copies the store of a server, running or not, to one file.", SnapshotOptions, _take),
-        "restore": ("Makes a snapshot the store of a server that is not there yet.", RestoreOptions, _restore),
-        "check": ("Reads a store or a snapshot, and says whether all is there.", CheckOptions, _check),
-    }
-)
-COMMANDS = frozenset(_COMMANDS)
-HELP: Mapping[str, str] = MappingProxyType(
-    {f"Command {_PROGRAM} {name}": f"{summary} --help lists its flags." for name, (summary, _, _) in _COMMANDS.items()}
+_COMMANDS: Mapping[str, tuple[type[Options], _Work]] = MappingProxyType(
+    {"snapshot": (SnapshotOptions, _take), "restore": (RestoreOptions, _restore), "check": (CheckOptions, _check)}
 )

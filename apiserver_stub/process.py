@@ -1,110 +1,87 @@
-"""The process: sockets, signals, and one clear sentence when it cannot start."""
+"""The process of the API server: what it is made of, and its life from the first file that is read to the last."""
 
 import asyncio
-import signal
 import ssl
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
 
-import uvloop
-
-from apiserver_stub.authn.certificate import ClientCertificates, Handle
+from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.certificates import ServerCertificates, close_folders
 from apiserver_stub.component_statuses import Ask
-from apiserver_stub.flags import LogOptions, ServingOptions
+from apiserver_stub.flags import ServingOptions
 from apiserver_stub.server import on_behalf
 from apiserver_stub.store.errors import Unusable
 from controller_manager.base.errors import CannotStart
-from controller_manager.base.log import Levels, configure
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running
-from controller_manager.base.unhandled import unhandled
-from controller_manager.base.watchdog import Watchdog
+from controller_manager.component.pages import Profiling
+from controller_manager.component.process import run_process, start_watchdog
+from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.component.secure_server import secure_server
+from controller_manager.component.signals import LONGEST_STOP, obey_signals
 from controller_manager.options import Parsed
-from controller_manager.serving.contexts import Contexts
-from controller_manager.serving.http_server import HTTPServer, Limits
+from controller_manager.serving.http_server import Limits
 from controller_manager.serving.probe import probe
 from controller_manager.serving.trust import Trust
 
 _COMPONENTS: Mapping[str, Ask] = MappingProxyType(
     {"scheduler": partial(probe, 10259, "/healthz"), "controller-manager": partial(probe, 10257, "/healthz")}
 )
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run(program: str, options: Parsed) -> None:
-    """Serve until a signal comes; exit with status 1 when that is impossible. `program` is its name in logs."""
-    log = options[LogOptions]
-    configure(json=log.logging_format == "json", levels=Levels(log.verbosity))
-    try:
-        uvloop.run(serve(options, Runtime(program)))
-    except CannotStart as error:
-        sys.stderr.write(f"{program}: {error}\n")
-        raise SystemExit(1) from None
+def run(program: str, options: Parsed) -> int:
+    """Serve until a signal comes; return the exit status. `program` is its name in logs."""
+    return run_process(program, options, partial(serve, options))
 
 
-async def serve(options: Parsed, runtime: Runtime) -> None:
-    """Serve until SIGINT or SIGTERM; a second signal ends the process at once. Raises `CannotStart`."""
-    asyncio.get_running_loop().set_exception_handler(unhandled)
+async def serve(options: Parsed, runtime: Runtime) -> int:
+    """Serve until SIGINT or SIGTERM. Raises CannotStart."""
+    serving, delay = options[ServingOptions], options[ServingOptions].shutdown_delay_duration
+    stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    obey_signals(stop.set_result, longest=delay + LONGEST_STOP)
     trust = Trust()
     clients = ClientCertificates(trust)
+    profiling = Profiling(options[ProfilingOptions], runtime.name)
     with _explained():
         close_folders(options)
-        api = build(options, runtime, components=_COMPONENTS, certificates=clients)
+        api = build(options, runtime, components=_COMPONENTS, certificates=clients, profiling=profiling)
         await api.open()
     try:
         with _explained():
             certificates = ServerCertificates(options, trust, runtime.log("certificates"))
-            site = _site(clients.following(api.handle), options, certificates.contexts())
-            await site.start()
+            limits, handle = Limits(body=serving.max_request_bytes), clients.following(api.handle)
+            server = secure_server(handle, serving, trust, certificates.own_pair, limits)
+            await server.start()
         try:
-            await _serve_until_signal(api, site, options, certificates, runtime)
+            async with Tasks() as tasks:
+                start_watchdog(tasks, runtime, on_behalf, profiling.record)
+                await _begin(api, server.port, certificates, runtime, tasks)
+                reason = await stop
+            runtime.log("main").info("stopping", reason=reason, delay=delay)
+            api.unready()
+            await asyncio.sleep(delay)
         finally:
             api.end_streams()
-            await site.stop()
+            await server.stop()
     finally:
         await api.stop()
+    return 0
 
 
-async def _serve_until_signal(
-    api: ApiServer, site: HTTPServer, options: Parsed, certificates: ServerCertificates, runtime: Runtime
-) -> None:
-    serving, log = options[ServingOptions], runtime.log("main")
-    stop = _on_signals()
+async def _begin(api: ApiServer, port: int, certificates: ServerCertificates, runtime: Runtime, tasks: Tasks) -> None:
+    """Bring about what every cluster has, and start what keeps it so."""
+    log = runtime.log("main")
     with _explained():
-        url = certificates.write_kubeconfig(site.port)
-    await api.settle(site.port, certificates.published())
+        url = certificates.write_kubeconfig(port)
+    await api.settle(port, certificates.published())
     collect_garbage_seldom()
     log.info("ready", url=url, kubeconfig=str(certificates.kubeconfig_file))
-    async with Tasks() as tasks:
-        upkeep = partial(api.keep_settled, site.port, certificates.published)
-        tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
-        watchdog = Watchdog(runtime.log("watchdog"), runtime.registry, on_behalf)
-        tasks.start(keep_running(watchdog.run, log, name="watchdog"), name="watchdog")
-        tasks.start(keep_running(partial(certificates.keep, site.port), log, name="certificates"), name="certificates")
-        await stop.wait()
-    for one in _SIGNALS:
-        asyncio.get_running_loop().remove_signal_handler(one)
-    log.info("stopping because of a signal", delay=serving.shutdown_delay_duration)
-    api.unready()
-    await asyncio.sleep(serving.shutdown_delay_duration)
-
-
-def _on_signals() -> asyncio.Event:
-    stop = asyncio.Event()
-    for one in _SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(one, stop.set)
-    return stop
-
-
-def _site(handle: Handle, options: Parsed, contexts: Contexts) -> HTTPServer:
-    serving = options[ServingOptions]
-    limits = Limits(body=serving.max_request_bytes)
-    return HTTPServer(handle, serving.bind_address, serving.secure_port, contexts, limits=limits)
+    upkeep = partial(api.keep_settled, port, certificates.published)
+    tasks.start(keep_running(upkeep, log, name="upkeep"), name="upkeep")
+    tasks.start(keep_running(partial(certificates.keep, port), log, name="certificates"), name="certificates")
 
 
 @contextmanager

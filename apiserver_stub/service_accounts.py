@@ -1,6 +1,6 @@
 """Tokens of service accounts, put together from flags: who issues them, knows them, and how others verify them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from apiserver_stub.authn.openid import KEYS, discovery_pages
 from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer
 from apiserver_stub.flags import TokenOptions
 from apiserver_stub.verbs.subresources.token import Terms, TokenRequests
-from controller_manager.api.wire import Response
+from controller_manager.component.routes import Handler
 
 
 class ServiceAccounts:
@@ -55,7 +55,7 @@ class ServiceAccounts:
         )
         return TokenRequests(terms, Signer(self._key).sign)
 
-    def pages(self, address: str) -> Mapping[str, Callable[[], Response]]:
+    def pages(self, address: str) -> Mapping[str, Handler]:
         """The pages with which others verify the tokens; clients reach this server at `address`, if given."""
         issuer = self._options.service_account_issuer[0]
         root = f"https://{address}" if address else issuer

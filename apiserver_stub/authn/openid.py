@@ -1,7 +1,7 @@
 """What others need to verify service account tokens themselves (OpenID Connect Discovery 1.0, RFC 7517)."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,13 +10,14 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from apiserver_stub.authn.keys import VerifyingKey
 from controller_manager.api.wire import Response
+from controller_manager.component.routes import Handler, fixed
 
 CONFIGURATION = "/.well-known/openid-configuration"
 KEYS = "/openid/v1/jwks"
 _HEADERS = {"cache-control": "public, max-age=3600"}
 
 
-def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) -> Mapping[str, Callable[[], Response]]:
+def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) -> Mapping[str, Handler]:
     """The pages by path; none for an issuer that is no https URL, since nobody could find them."""
     if not issuer.startswith("https://"):
         return {}
@@ -30,7 +31,7 @@ def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) ->
     }
     configuration = _page("application/json", document)
     key_set = _page("application/jwk-set+json", {"keys": [_web_key(key) for key in keys]})
-    return {CONFIGURATION: lambda: configuration, KEYS: lambda: key_set}
+    return {CONFIGURATION: fixed(configuration), KEYS: fixed(key_set)}
 
 
 def _page(media: str, document: Any) -> Response:

@@ -22,9 +22,10 @@ def wanted(accept_encoding: str) -> bool:
 
 
 def compressed(response: Response) -> Response:
-    """The same answer in gzip when it is large, or comes in chunks; others are not worth it."""
+    """The same answer in gzip when it is large, or comes in chunks; others are not worth it, or are encoded already."""
     body = response.body
-    if isinstance(body, Upgrade) or (isinstance(body, bytes) and len(body) <= _WORTH):
+    worthless = isinstance(body, bytes) and len(body) <= _WORTH
+    if isinstance(body, Upgrade) or worthless or "content-encoding" in response.headers:
         return response
     vary = ", ".join(filter(None, (response.headers.get("vary"), "Accept-Encoding")))
     headers = {**response.headers, "content-encoding": "gzip", "vary": vary}

@@ -8,7 +8,7 @@ from apiserver_stub.openapi.media import Media
 from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V2
-from apiserver_stub.version import git_version
+from controller_manager.options import release_version
 
 Document = dict[str, Any]
 
@@ -21,7 +21,7 @@ def document(operations: Iterable[Operation], definitions: Definitions, media: M
     paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
     return {
         "swagger": "2.0",
-        "info": {"title": "Kubernetes", "version": git_version()},
+        "info": {"title": "Kubernetes", "version": release_version()},
         "paths": paths,
         "definitions": V2.definitions(definitions, definitions.closure({STATUS, *named})),
         "securityDefinitions": {"BearerToken": _TOKEN},

@@ -9,7 +9,7 @@ from apiserver_stub.openapi.media import Media
 from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
 from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
 from apiserver_stub.openapi.schemas import V3
-from apiserver_stub.version import git_version
+from controller_manager.options import release_version
 
 Document = dict[str, Any]
 
@@ -24,7 +24,7 @@ def document(operations: Iterable[Operation], definitions: Definitions, media: M
     paths = {path: {name: said for name, said in item.items() if said} for path, item in paths.items()}
     return {
         "openapi": "3.0.0",
-        "info": {"title": "Kubernetes", "version": git_version()},
+        "info": {"title": "Kubernetes", "version": release_version()},
         "paths": paths,
         "components": {
             "schemas": V3.definitions(definitions, definitions.closure({STATUS, *named})),

@@ -28,8 +28,8 @@ from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
 from controller_manager.component.build_info import register_process_metrics
 from controller_manager.component.metrics import MetricsOptions
-from controller_manager.component.pages import debugging_routes, metrics_handler
-from controller_manager.component.profiling import Profiling, ProfilingOptions
+from controller_manager.component.pages import Profiling, debugging_routes, metrics_handler
+from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.component.routes import Handler
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller, ControllerMetrics

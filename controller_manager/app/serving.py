@@ -1,6 +1,7 @@
 """How the manager serves its pages over HTTPS."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from controller_manager.api.wire import Request, Response
@@ -35,4 +36,5 @@ def pages_server(
     from controller_manager.component.secure_server import secure_server, self_signed
     from controller_manager.serving.http_server import Limits
 
-    return secure_server(handle, serving, trust, self_signed(serving, name), Limits(_HEAD, _BODY, _CONNECTIONS))
+    limits = Limits(_HEAD, _BODY, _CONNECTIONS)
+    return secure_server(handle, serving, trust, partial(self_signed, serving, name), limits)

@@ -6,7 +6,6 @@ Labels that speak of Go tell truthfully what stands in its place: `go_version` n
 
 import platform
 import sys
-from collections.abc import Iterable
 
 from prometheus_client import GCCollector, PlatformCollector
 
@@ -20,14 +19,22 @@ _COMPONENT = "kube"
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 _STAGES = {"GA": ""}
 
+_LABELS = {
+    "major": "major",
+    "minor": "minor",
+    "git_version": "gitVersion",
+    "git_commit": "gitCommit",
+    "git_tree_state": "gitTreeState",
+    "build_date": "buildDate",
+    "go_version": "goVersion",
+    "compiler": "compiler",
+    "platform": "platform",
+}
 _BUILD = Family(
     "kubernetes_build_info",
     "Always 1: of which version this is, and what it runs on.",
     "gauge",
-    (
-        *("major", "minor", "git_version", "git_commit", "git_tree_state", "build_date"),
-        *("go_version", "compiler", "platform"),
-    ),
+    tuple(_LABELS),
     stability="BETA",
 )
 _VERSION = Family(
@@ -51,7 +58,8 @@ def register_process_metrics(registry: Registry, features: FeatureOptions, versi
     GCCollector(registry)
     PlatformCollector(registry)
     major, minor = features.version
-    Gauges(_BUILD, registry).set(1, *_build(version))
+    build = build_info(version)
+    Gauges(_BUILD, registry).set(1, *(build[name] for name in _LABELS.values()))
     versions = (f"{API_VERSION}.0", f"{major}.{minor}", f"{major}.{minor - 1}")
     Gauges(_VERSION, registry).set(1, _COMPONENT, *versions)
     shown = Gauges(_FEATURES, registry)
@@ -59,13 +67,18 @@ def register_process_metrics(registry: Registry, features: FeatureOptions, versi
         shown.set(on, gate.name, _STAGES.get(gate.stage, gate.stage))
 
 
-def _build(version: str) -> Iterable[str]:
+def build_info(version: str) -> dict[str, str]:
+    """Return what a process of this version is, by the names that `/version` uses."""
+    major, _, minor = API_VERSION.partition(".")
     machine = platform.machine()
-    return (
-        *API_VERSION.split("."),
-        version,
-        *("", "", "1970-01-01T00:00:00Z"),
-        f"python{platform.python_version()}",
-        platform.python_implementation(),
-        f"{sys.platform}/{_MACHINES.get(machine, machine)}",
-    )
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": version,
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"python{platform.python_version()}",
+        "compiler": platform.python_implementation(),
+        "platform": f"{sys.platform}/{_MACHINES.get(machine, machine)}",
+    }

@@ -1,5 +1,5 @@
-"""The pages that every process serves about itself: /metrics, /configz, /flagz and /statusz. Who may see them is
-decided elsewhere.
+"""The pages that every process serves about itself: /metrics, /debug/pprof, /configz, /flagz and
+/statusz. Who may see them is decided elsewhere.
 
 /flagz and /statusz are text for people or objects of the group config.k8s.io, asked for by `g`, `v` and `as` in
 `Accept` (KEP-4827 and KEP-4828).
@@ -7,7 +7,8 @@ decided elsewhere.
 
 import asyncio
 import platform
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +23,10 @@ from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 from controller_manager.base.log.mask import without_secrets
+from controller_manager.base.watchdog import Hold
 from controller_manager.component.features import FLAGZ, STATUSZ, FeatureOptions
-from controller_manager.component.routes import Handler
+from controller_manager.component.profiling import ProfilingOptions
+from controller_manager.component.routes import Handler, fixed
 from controller_manager.options import Parsed
 from controller_manager.serving.exposition import chosen, pieces, takes_gzip
 
@@ -36,6 +39,7 @@ _TEXT = {
 }
 _WARNING = "Warning: this page is for people; its format may change at any time. Ask for {kind} of {group} instead."
 _ANY_TEXT = ("*/*", "text/*", "text/plain")
+_PROFILES = "/debug/pprof/"
 _GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 
@@ -70,6 +74,32 @@ def metrics_handler(registry: CollectorRegistry) -> Handler:
     return answer
 
 
+class Profiling:
+    """The profiles of a process; tasks that are named after one of the `controllers` are labelled with it."""
+
+    def __init__(self, options: ProfilingOptions, program: str, controllers: Collection[str] = ()) -> None:
+        from controller_manager.serving.pprof import Contention, PprofPages  # --help gets along without
+
+        def describe(task: str) -> dict[str, str]:
+            working = next((word for word in task.split() if word in controllers), "")
+            return {"task": task, "controller": working}
+
+        self._options = options
+        self._contention = Contention(describe, on=options.contention_profiling)
+        self._pages = PprofPages(program, sys.argv, describe, self._contention)
+
+    @property
+    def record(self) -> Callable[[Hold], None] | None:
+        """What the watchdog tells of what holds the loop; None unless that is asked for."""
+        return self._contention.record if self._options.profiling and self._options.contention_profiling else None
+
+    def routes(self) -> Mapping[str, Handler]:
+        """Return a handler by path; none unless profiling is enabled."""
+        if not self._options.profiling:
+            return {}
+        return {"/debug/pprof": fixed(Response(301, {"location": _PROFILES})), _PROFILES: self._pages.answer}
+
+
 def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[str] = ()) -> Mapping[str, Handler]:
     """Return a handler by path for a process that reports `version`; `others` are the paths of other handlers, for
     /statusz to name. Names and passwords in URLs are masked.
@@ -78,10 +108,7 @@ def debugging_routes(name: str, parsed: Parsed, version: str, others: Iterable[s
     about = About(name, version, ".".join(map(str, features.version)))
     settings = msgspec.json.encode({name: _masked(parsed.settings())})
 
-    async def configz(_: Request) -> Response:
-        return Response(200, {"content-type": "application/json"}, settings)
-
-    routes: dict[str, Handler] = {"/configz": configz}
+    routes = {"/configz": fixed(Response(200, {"content-type": "application/json"}, settings))}
     if features.enabled(FLAGZ):
         routes["/flagz"] = flagz_handler(about, parsed.texts())
     if features.enabled(STATUSZ):

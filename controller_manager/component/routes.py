@@ -7,6 +7,15 @@ from controller_manager.api.wire import Request, Response
 Handler = Callable[[Request], Awaitable[Response]]
 
 
+def fixed(response: Response) -> Handler:
+    """Return a handler that always answers the same."""
+
+    async def answer(_: Request) -> Response:
+        return response
+
+    return answer
+
+
 def find_handler(routes: Mapping[str, Handler], path: str) -> Handler | None:
     """Return the handler of a path: its own, or that of the longest folder above it. A route that ends in a slash is a
     folder, but for `/`.

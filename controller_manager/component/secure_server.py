@@ -21,11 +21,11 @@ def secure_server(
     handle: Callable[[Request], Awaitable[Response]],
     serving: SecureServingOptions,
     trust: Trust,
-    own: PairSource,
+    own: Callable[[], PairSource],
     limits: Limits,
 ) -> HTTPServer:
-    """Return a server that shows the certificates the flags name, or `own` if --tls-cert-file is not given, to clients
-    whose certificates it verifies with the authorities of `trust`, changed ones included. Raises CannotStart naming
+    """Return a server that shows the certificates that the flags name, or what `own` returns if --tls-cert-file is not
+    given, and verifies those of clients by the authorities of `trust`, changed ones included. Raises CannotStart naming
     the flags whose files cannot be used.
     """
     if serving.http2_max_streams_per_connection and not serving.disable_http2_serving:
@@ -48,9 +48,9 @@ def self_signed(serving: SecureServingOptions, name: str) -> PairSource:
     return SelfSigned(name, _hosts(serving.bind_address), folder, "--cert-dir")
 
 
-def _contexts(serving: SecureServingOptions, trust: Trust, own: PairSource) -> Contexts:
+def _contexts(serving: SecureServingOptions, trust: Trust, own: Callable[[], PairSource]) -> Contexts:
     given = Path(serving.tls_cert_file), Path(serving.tls_private_key_file)
-    default = FilePair(*given, FILE_FLAGS) if serving.tls_cert_file else own
+    default = FilePair(*given, FILE_FLAGS) if serving.tls_cert_file else own()
     named = [
         Named(FilePair(Path(one.cert_file), Path(one.key_file), "--tls-sni-cert-key"), one.patterns)
         for one in serving.tls_sni_cert_key

@@ -1,6 +1,5 @@
 """Signals that end a process: the first asks it to stop, another one ends it at once."""
 
-import asyncio
 import os
 import signal
 import sys
@@ -8,8 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 from typing import NoReturn
-
-from controller_manager.base.clock import monotonic
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_SIGNAL = 1.0  # seconds
@@ -45,6 +42,10 @@ def obey_signals(
 
     A signal within a second of the first is the same one: whoever signals a process may signal its group too.
     """
+    import asyncio  # --help gets along without
+
+    from controller_manager.base.clock import monotonic
+
     loop = asyncio.get_running_loop()
     asked: float | None = None
 

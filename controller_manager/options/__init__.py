@@ -2,6 +2,7 @@
 
 from controller_manager.options.flag import Options, flag
 from controller_manager.options.gates import Gate, Version, gates_at, resolve_gates
+from controller_manager.options.general import release_version
 from controller_manager.options.parse import Check, FlagError, FlagSet, Parsed
 from controller_manager.options.process import command_line, reported_version
 from controller_manager.options.types import Duration, Int32, Quantity, StringList, StringMap, StringMultimap
@@ -23,6 +24,7 @@ __all__ = [
     "command_line",
     "flag",
     "gates_at",
+    "release_version",
     "reported_version",
     "resolve_gates",
 ]

@@ -4,6 +4,7 @@ import json
 import platform
 import re
 import sys
+from functools import cache
 from importlib.metadata import version as released
 from typing import Annotated
 
@@ -31,6 +32,12 @@ def _parse_version(text: str) -> str:
 VersionText = Annotated[str, FlagType("version[=true]", _parse_version, str, bare="true")]
 
 
+@cache
+def release_version() -> str:
+    """Return the version of the API, with our release as its last part."""
+    return f"v{API_VERSION}.0+{_DISTRIBUTION}.{released(_DISTRIBUTION)}"
+
+
 class GeneralOptions(Options):
     """What every process can be asked."""
 
@@ -42,15 +49,11 @@ class GeneralOptions(Options):
     )
 
     def reported(self) -> str:
-        """The version in the form users of the API parse: the one they set, or ours, whose last part is our release."""
-        return (
-            self.version
-            if self.version.startswith("v")
-            else f"v{API_VERSION}.0+{_DISTRIBUTION}.{released(_DISTRIBUTION)}"
-        )
+        """Return the version in the form users of the API parse: the one they set, or that of our release."""
+        return self.version if self.version.startswith("v") else release_version()
 
     def printed(self, program: str) -> str:
-        """What `--version` prints, or an empty text if nobody asked for it."""
+        """Return what `--version` prints, or an empty text if nobody asked for it."""
         if self.version == "true":
             return f"{program} {self.reported()}\n"
         if self.version != "raw":

@@ -67,7 +67,7 @@ async def serving(folder: Path, *flags: str, lifetime: timedelta = timedelta(day
     api = build(options, runtime, certificates=clients)
     await api.open()
     made = ServerCertificates(options, trust, runtime.log("certificates"), lifetime)
-    made.contexts()
+    made.own_pair()
     made.write_kubeconfig(6443)
     await api.settle(6443, made.published())
     async with Tasks() as tasks:

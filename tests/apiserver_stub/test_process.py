@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -42,10 +43,11 @@ def trusting() -> ssl.SSLContext:
 class Process:
     """One `apiserver-stub` in a folder."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, stdout: Any = None) -> None:
         self.folder, self.port, self.log = folder, free_port(), ""
         command = [sys.executable, "-m", "apiserver_stub", f"--data-dir={folder}", f"--secure-port={self.port}"]
-        self.child = subprocess.Popen([*command, "--bind-address=127.0.0.1", *arguments], stderr=subprocess.PIPE)
+        command += ["--bind-address=127.0.0.1", *arguments]
+        self.child = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE)
 
     def wait_ready(self) -> None:
         for _ in range(1200):
@@ -235,8 +237,71 @@ def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
     junk = tmp_path / "junk"
     junk.write_text("junk\n")
     pair = (f"--tls-cert-file={junk}", f"--tls-private-key-file={junk}")
-    assert refusal(*memory, *pair) == f"apiserver-stub: {junk} and {junk} cannot be served: they are no pair in PEM\n"
+    flags = "--tls-cert-file and --tls-private-key-file"
+    said = f"apiserver-stub: {flags}: {junk} and {junk} cannot be served: they are no pair in PEM\n"
+    assert refusal(*memory, *pair) == said
     assert refusal(*memory, f"--token-auth-file={junk}").startswith(f"apiserver-stub: {junk}, line 1: expected token,")
     missing = tmp_path / "missing"
     assert refusal(*memory, f"--client-ca-file={missing}") == f"apiserver-stub: {missing}: no such file or directory\n"
     assert "the only mode so far is AlwaysAllow" in refusal(*memory, "--authorization-mode=RBAC")
+
+
+def test_a_second_signal_ends_it_at_once_and_says_so(start: Callable[..., Process]) -> None:
+    process = start("--storage-backend=memory", "--shutdown-delay-duration=60s")
+    process.child.send_signal(signal.SIGTERM)
+    while process.get("/readyz")[0] == 200:
+        time.sleep(0.05)
+    time.sleep(1.1)  # sooner it would be taken for the same signal
+    assert process.stop(signal.SIGINT) == 1
+    last = process.log.splitlines()[-1]
+    assert last.startswith("E")
+    assert 'reason="received SIGINT while stopping" status=1' in last
+
+
+def test_the_log_is_as_its_flags_say(start: Callable[..., Process], tmp_path: Path) -> None:
+    process = start("--storage-backend=memory", "-v=1", "--vmodule=apiserver_stub/server=4,main=2")
+    assert process.get("/version")[0] == 200
+    assert process.stop() == 0
+    assert 'FLAG: --shutdown-delay-duration="0s"\n' in process.log
+    assert re.search(r"server\.py:\d+\] \"answered\" .* path=\"'/version'\"", process.log)
+
+
+@pytest.mark.parametrize("frequency", ["10ms", "1h"])
+def test_information_goes_to_standard_output_if_that_is_asked_for(tmp_path: Path, frequency: str) -> None:
+    flags = ("--feature-gates=LoggingAlphaOptions=true,WatchListClient=true", "--log-text-split-stream")
+    buffer = ("--log-text-info-buffer-size=64Ki", f"--log-flush-frequency={frequency}", "--storage-backend=memory")
+    out = tmp_path / "out"
+    with out.open("wb") as file:
+        process = Process(tmp_path / "data", *flags, *buffer, stdout=file)
+    try:
+        process.wait_ready()
+        until = time.monotonic() + (30 if frequency == "10ms" else 2)
+        while '"ready"' not in out.read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert ('"ready"' in out.read_text()) is (frequency == "10ms")
+        assert process.stop() == 0
+    finally:
+        process.child.kill()
+    assert '"ready"' in out.read_text()
+    assert "the feature gate WatchListClient has no effect here" in process.log
+    assert '"ready"' not in process.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_anything_was_started_ends_it_well(number: signal.Signals) -> None:
+    code = "import os, sys; from apiserver_stub import main\n"
+    code += f"main.command_line = lambda *_: os.kill(os.getpid(), {int(number)})\nmain.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    said = f"apiserver-stub: received {number.name} before anything was started\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", said)
+
+
+def test_help_and_version_load_neither_the_server_nor_the_store() -> None:
+    unwanted = ("aiohttp", "cryptography", "sqlite3", "asyncio", "structlog", "prometheus_client")
+    code = "import sys; sys.argv = ['x', sys.argv[1]]; from apiserver_stub.main import main\n"
+    code += f"try:\n    main()\nexcept SystemExit:\n    print([name for name in {unwanted} if name in sys.modules])"
+    for asked in ("--help", "--version"):
+        done = subprocess.run(
+            [sys.executable, "-c", code, asked], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert done.stdout.endswith("\n[]\n")

@@ -13,7 +13,8 @@ from controller_manager.app.manager import Manager
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks
 from controller_manager.base.watchdog import Watchdog
-from controller_manager.component.profiling import Profiling, ProfilingOptions
+from controller_manager.component.pages import Profiling
+from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.serving.pprof import heap
 from controller_manager.serving.pprof.census import Census
 from controller_manager.testing import Cluster
