@@ -1,4 +1,4 @@
-"""Which representation a caller wants: the `Accept` header against what is offered (RFC 9110, section 12.5.1); pure."""
+"""Which representations a caller accepts: the `Accept` header (RFC 9110, section 12.5.1); pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,8 +19,8 @@ _VERSIONS = {(META, "v1"): f"{META}/v1", (META, "v1beta1"): f"{META}/v1beta1"}
 
 @dataclass(frozen=True, slots=True)
 class Representation:
-    """A medium, and what stands for the object: itself (empty), a `Table` or only its metadata, of that version of
-    theirs. `pretty` asks for white space; `many` is whether metadata is asked for as that of a list.
+    """A serializer, and the view of the object: itself (empty), a `Table` or its metadata, in that version of
+    meta.k8s.io. `pretty` asks for indentation; `many` says that metadata is asked for as that of a list.
     """
 
     serializer: Serializer = JSON
@@ -31,19 +31,21 @@ class Representation:
 
 
 def representations(accept: str, media: tuple[Serializer, ...], watching: bool = False) -> tuple[Representation, ...]:
-    """Every form a caller takes, of those media or their watches, the dearest first; of equals the first offered."""
+    """Return what a caller accepts of those media, or of their watches, the preferred first; of equals the first
+    offered.
+    """
     return _found(accept[:_LONGEST], media, watching)
 
 
 def preferred(accept: str) -> list[tuple[str, Mapping[str, str]]]:
-    """Media ranges with their parameters, the dearest first: by weight, then the precise before the wild."""
+    """Return media ranges with their parameters, the preferred first: by weight, then those without wildcards."""
     weighed = [(_weight(parameters), media, parameters) for media, parameters in _ranges(accept)]
     weighed.sort(key=lambda range_: (-range_[0], range_[1].count("*")))
     return [(media, parameters) for weight, media, parameters in weighed if weight > 0]
 
 
 def weights(accepted: str) -> Mapping[str, float]:
-    """How dear each value of a header like `Accept-Encoding` is to a caller."""
+    """Return the weight of each value of a header like `Accept-Encoding`."""
     return _weights(accepted[:_LONGEST])
 
 
@@ -55,11 +57,11 @@ def _found(accept: str, media: tuple[Serializer, ...], watching: bool) -> tuple[
         media = tuple(serializer for serializer in media if serializer.watch_type)
     found: dict[Representation, None] = {}
     for range_, parameters in preferred(accept):
-        found.update(dict.fromkeys(_forms(range_, parameters, media, watching)))
+        found.update(dict.fromkeys(_matching(range_, parameters, media, watching)))
     return tuple(found)
 
 
-@lru_cache(maxsize=64)  # they may be as large as a hundred kilobytes
+@lru_cache(maxsize=64)  # a mapping may take a hundred kilobytes
 def _weights(accepted: str) -> Mapping[str, float]:
     return {value: _weight(parameters) for value, parameters in _ranges(accepted)}
 
@@ -82,7 +84,7 @@ def _weight(parameters: Mapping[str, str]) -> float:
     return weight if 0 <= weight <= 1 else 1.0
 
 
-def _forms(
+def _matching(
     range_: str, parameters: Mapping[str, str], media: tuple[Serializer, ...], watching: bool
 ) -> Iterator[Representation]:
     view = _VIEWS.get(parameters.get("as", ""), "")

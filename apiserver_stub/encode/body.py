@@ -1,4 +1,4 @@
-"""Request bodies as trees: which media types are read, and that an object is what its URL says."""
+"""Request bodies, decoded: the media types that are read, and checks that an object is of the kind of its URL."""
 
 from collections.abc import Callable, Container, Mapping
 from functools import lru_cache
@@ -28,15 +28,15 @@ _SMALL = 4 * 1024  # bytes of other media than JSON that are never many values
 
 
 class Body(Struct, frozen=True):
-    """A decoded object, and the paths of its keys that came twice."""
+    """A decoded object, and the paths of its keys that are duplicates."""
 
     tree: Tree
     duplicates: tuple[str, ...] = ()
 
 
 def decode_body(request: Request, api_version: str, kind: str, older: Container[str] = ()) -> Body:
-    """The object in the body; a missing `apiVersion` or `kind` is filled in, one of the `older` versions with the same
-    fields is replaced.
+    """Decode the object in the body; a missing `apiVersion` or `kind` is filled in, one of the `older` versions with
+    the same fields is replaced.
 
     Raises `BadRequest` for anything but an object of that version and kind, `UnsupportedMediaType` for a body in a
     medium that is not read, or in protobuf of a kind that has no messages.
@@ -50,7 +50,7 @@ def decode_body(request: Request, api_version: str, kind: str, older: Container[
 
 
 def decode_options(request: Request) -> Tree:
-    """The `DeleteOptions` in the body, empty when there is none. Raises as `decode_body`."""
+    """Decode the `DeleteOptions` in the body, empty if there is none. Raises as `decode_body`."""
     if not request.body:
         return {}
     tree = _decode(request, "v1", "DeleteOptions").tree
@@ -60,8 +60,9 @@ def decode_options(request: Request) -> Tree:
 
 
 def decode_document(media: str, data: bytes) -> Body:
-    """The object in a body of one of the media types that say nothing of its kind: JSON, YAML and CBOR, as they are or
-    as documents to apply. Raises `BadRequest` or `UnsupportedMediaType`.
+    """Decode an object of any kind: JSON, YAML or CBOR, or a configuration to apply in one of them.
+
+    Raises `BadRequest` or `UnsupportedMediaType`.
     """
     decode = _DECODERS.get(media)
     if decode is None:
@@ -73,7 +74,7 @@ def decode_document(media: str, data: bytes) -> Body:
 
 
 def media_type(request: Request) -> str:
-    """The media type of the body without its parameters; JSON when the request does not say."""
+    """Return the media type of the body without its parameters; JSON if the request has none."""
     return _media_type(request.headers.get("content-type", ""))
 
 
@@ -83,7 +84,7 @@ def _media_type(header: str) -> str:
 
 
 def is_large_request(request: Request) -> bool:
-    """Whether to read the body, or what it makes of an object, may take long."""
+    """Tell whether it may take long to decode the body, or to apply it to an object."""
     data, media = request.body, media_type(request)
     if media == JSON_PATCH and (b"copy" in data or b"\\u" in data):  # a few may make something large
         return True
@@ -93,12 +94,12 @@ def is_large_request(request: Request) -> bool:
 
 
 def run_of(offload: Offload, request: Request, data: bytes = b"") -> Run:
-    """How to perform steps of a write that may take long: of a large request, or on a large object (JSON)."""
+    """Return what performs the steps of a write: the thread, for a large request or a large object (JSON)."""
     return offload.run if is_large_request(request) or is_large(data) else at_once
 
 
 def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:
-    """The refusal of a body in another media type."""
+    """Return the refusal of a body of another media type."""
     known = ", ".join(accepted)
     return UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {known}"

@@ -8,7 +8,7 @@ import math
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from io import BytesIO
 from types import MappingProxyType, ModuleType
@@ -16,9 +16,10 @@ from typing import Any
 
 import orjson
 
-from apiserver_stub.encode.binary import ANY, Places, places
 from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
 from apiserver_stub.encode.listing import Listing
+from apiserver_stub.kinds.data import load as load_data
+from apiserver_stub.kinds.schema import Schema, Schemas
 from controller_manager.api.errors import BadRequest
 
 _MARK = b"\xd9\xd9\xf7"  # tag 55799
@@ -26,14 +27,19 @@ _ARRAY, _MAP = 0x80, 0xA0
 _BASE64 = 22  # the tag of bytes that are base64 in JSON
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 63) - 1
 
+_ANY = "*"  # stands for every field of a map
+
+_Places = Mapping[str, "_Places | None"]
+"""By field, where in it there are bytes; None where the field itself is bytes. Lists are passed through."""
+
 
 def available() -> bool:
-    """Whether the package is installed."""
+    """Tell whether the package is installed."""
     return find_spec("cbor2") is not None
 
 
 def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
-    """The JSON value `data` spells, and no keys that came twice: CBOR may have none.
+    """Decode `data`; returns the value and no paths of duplicate keys, which CBOR may not have.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -59,12 +65,12 @@ def load(data: bytes) -> tuple[Any, tuple[str, ...]]:
 
 
 def dump(data: bytes) -> bytes:
-    """The CBOR of JSON bytes, marked as such."""
+    """Return JSON bytes as CBOR, marked as such."""
     return _MARK + _element(data)
 
 
 def pieces(listing: Listing) -> Iterator[bytes]:
-    """A listing as one document, piece by piece."""
+    """Yield a listing as one document, piece by piece."""
     head = b"".join(_encode(name) + _encode(value) for name, value in listing.head.items())
     yield _MARK + _length(_MAP, len(listing.head) + 1) + head
     yield _encode(listing.array) + _length(_ARRAY, len(listing.objects))
@@ -72,28 +78,58 @@ def pieces(listing: Listing) -> Iterator[bytes]:
 
 
 def event(kind: str, data: bytes) -> bytes:
-    """One item of a sequence of events (RFC 8742) around an object's JSON."""
+    """Return one item of a sequence of events (RFC 8742), from an object's JSON."""
     return b"".join((_MARK, _length(_MAP, 2), _encode("type"), _encode(kind), _encode("object"), dump(data)))
 
 
 def _element(data: bytes) -> bytes:
-    found = places(*type_of(data))
+    found = _places(*type_of(data))
     return _encode(_at(orjson.loads(data), found) if found else orjson.loads(data))
 
 
-def _at(value: Any, found: Places) -> Any:
-    """The same value with bytes where its base64 was, at some places: who knows the field expects them."""
+def _at(value: Any, found: _Places) -> Any:
+    """Return the value with bytes for its base64 at those places, as clients that know the field expect them."""
     if isinstance(value, list):
         return [_at(child, found) for child in value]
     if not isinstance(value, dict):
         return value
-    return {name: _binary(child, found.get(name, found.get(ANY, {}))) for name, child in value.items()}
+    return {name: _binary(child, found.get(name, found.get(_ANY, {}))) for name, child in value.items()}
 
 
-def _binary(value: Any, found: Places | None) -> Any:
+def _binary(value: Any, found: _Places | None) -> Any:
     if found is not None:
         return _at(value, found) if found else value
     return _library().CBORTag(_BASE64, b64decode(value)) if isinstance(value, str) else value
+
+
+@lru_cache(maxsize=512)
+def _places(api_version: str, kind: str) -> _Places:
+    """Return where objects of a kind hold bytes, which JSON spells in base64; empty for nearly all kinds."""
+    kinds, schemas = _definitions()
+    name = kinds.get(f"{api_version}/{kind}" if "/" in api_version else f"/{api_version}/{kind}")
+    return _within(schemas.node(name), frozenset()) if name else {}
+
+
+def _within(node: Schema, above: frozenset[Schema]) -> _Places:
+    """Return the places in a value of that schema; one that holds itself is passed through once."""
+    while node.items is not None:
+        node = node.items
+    if node in above:
+        return {}
+    children = {**node.fields, **({_ANY: node.values} if node.values else {})}
+    found: dict[str, _Places | None] = {}
+    for name, child in children.items():
+        if child.type == "bytes":
+            found[name] = None
+        elif inner := _within(child, above | {node}):
+            found[name] = inner
+    return found
+
+
+@cache
+def _definitions() -> tuple[Mapping[str, str], Schemas]:
+    data: Any = load_data("schema.json")
+    return data["kinds"], Schemas(data["definitions"])
 
 
 def _encode(value: Any) -> bytes:
@@ -102,7 +138,7 @@ def _encode(value: Any) -> bytes:
 
 
 def _length(major: int, size: int) -> bytes:
-    """The head of an item (section 3)."""
+    """Return the head of an item (section 3)."""
     if size < 24:
         return bytes((major | size,))
     width = 1 if size < 1 << 8 else 2 if size < 1 << 16 else 4
@@ -110,7 +146,7 @@ def _length(major: int, size: int) -> bytes:
 
 
 def _raw(value: Any) -> Any:
-    """The same value with bytes for texts, and only the numbers that are read back."""
+    """Return the value with bytes for texts, and only numbers that are read back."""
     kind = value.__class__
     if kind is str:
         return value.encode()
@@ -122,7 +158,7 @@ def _raw(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The JSON value of what the library made. Raises `ValueError` for what JSON does not have."""
+    """Return the JSON value of what the library decoded. Raises `ValueError` for what JSON does not have."""
     match value:
         case None | bool() | str():
             return value
@@ -151,7 +187,7 @@ def _object(value: Mapping[Any, Any]) -> dict[str, Any]:
 
 
 def _content(tag: Any, _: bool) -> Any:
-    """What is in a tag; of those that ask for it, spelt as they ask (section 3.4.5.2)."""
+    """Return the content of a tag; bytes as the tag asks to spell them in JSON (section 3.4.5.2)."""
     spell = _SPELLINGS.get(tag.tag)
     return spell(tag.value) if spell is not None and isinstance(tag.value, bytes) else tag.value
 

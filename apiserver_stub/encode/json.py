@@ -1,4 +1,4 @@
-"""JSON as the server reads and writes it: bounded in depth, ordered for people, no key lost unnoticed."""
+"""JSON as the server reads and writes it: bounded in depth and size; duplicate keys are reported."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,8 @@ MOST_VALUES = 100_000
 """How many values a body may have: everything that is done with an object takes its time for each of them. A store that
 takes 1.5 MiB for an object, as that of a real cluster, has no room for more than a few of them beyond.
 """
-MOST_TWICE = 100
-"""How many keys that came twice are told of."""
+MOST_DUPLICATES = 100
+"""How many duplicate keys are reported."""
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 _LONGEST_PART = 256  # characters that a path shows of a key
 _ENCODER = msgspec.json.Encoder()
@@ -40,17 +40,17 @@ class TooDeepError(ValueError):
 
 
 def encode(value: Any) -> bytes:
-    """`value` as JSON in exactly sized bytes; what orjson returns keeps more memory than it shows."""
+    """Encode `value`, in bytes of exactly that size; those of orjson keep more memory than they show."""
     return _ENCODER.encode(value)
 
 
 def decode(data: bytes) -> Any:
-    """The value `data` spells, of bounded depth and size. Raises `BadRequest` or `RequestEntityTooLarge`."""
+    """Decode `data`, of bounded depth and size. Raises `BadRequest` or `RequestEntityTooLarge`."""
     return decode_noting(data, note=False)[0]
 
 
 def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ...]]:
-    """The value `data` spells, and the paths of keys that came twice (the last counts).
+    """Decode `data`; returns the value and the paths of duplicate keys, of which the last counts.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -67,7 +67,7 @@ def decode_noting(data: bytes, *, note: bool = True) -> tuple[Any, tuple[str, ..
 
 
 def check_depth(value: Any) -> None:
-    """Refuse what would be too deep to read again. Raises `BadRequest`."""
+    """Raises `BadRequest` for a value that is too deep to be read again."""
     try:
         count_keys(value)
     except TooDeepError as error:
@@ -75,7 +75,7 @@ def check_depth(value: Any) -> None:
 
 
 def check_size(value: Any) -> None:
-    """Refuse more values than anybody needs. Raises `RequestEntityTooLarge`, or `TooDeepError`."""
+    """Raises `RequestEntityTooLarge` for more values than a body may have, or `TooDeepError`."""
     if _left(value, MOST_VALUES, DEEPEST) < 0:
         raise _too_many()
 
@@ -85,7 +85,7 @@ def _too_many() -> RequestEntityTooLarge:
 
 
 def _values(data: bytes) -> int:
-    """How many values valid JSON has, told from its marks: to read them all would take too long."""
+    """Count the values of valid JSON by its punctuation: to decode them all would take too long."""
     texts = data.replace(rb"\\", b"").replace(rb"\"", b"")
     if texts.count(b'"') > 4 * MOST_VALUES:  # even if half of the texts are keys
         return MOST_VALUES + 1
@@ -95,23 +95,23 @@ def _values(data: bytes) -> int:
 
 
 def type_of(data: bytes) -> tuple[str, str]:
-    """Version and kind of an object in JSON."""
+    """Return apiVersion and kind of an object in JSON."""
     found = _TYPED.decode(data)
     return found.api_version, found.kind
 
 
 def in_order(tree: Tree) -> Tree:
-    """The same object with its type and metadata first."""
+    """Return the object with its type and metadata first."""
     return {"apiVersion": None, "kind": None, "metadata": None, **tree}
 
 
 def line(data: bytes) -> bytes:
-    """The same JSON as a body, which ends its line."""
+    """Return JSON as a body, which ends its line."""
     return data + b"\n"
 
 
 def pieces(listing: Listing) -> Iterator[bytes]:
-    """A listing as one body, piece by piece."""
+    """Yield a listing as one body, piece by piece."""
     yield b'%b,"%b":[' % (encode(listing.head)[:-1], listing.array.encode())
     before = b""
     for element in listing.elements():
@@ -121,12 +121,12 @@ def pieces(listing: Listing) -> Iterator[bytes]:
 
 
 def indented(data: bytes) -> bytes:
-    """The same JSON, two spaces deep."""
+    """Return JSON indented by two spaces."""
     return orjson.dumps(orjson.loads(data), option=orjson.OPT_INDENT_2)
 
 
 def indented_pieces(listing: Listing) -> Iterator[bytes]:
-    """A listing as one body two spaces deep, piece by piece."""
+    """Yield a listing as one body indented by two spaces, piece by piece."""
     yield b'%b,\n  "%b": [' % (indented(encode(listing.head)).removesuffix(b"\n}"), listing.array.encode())
     before, after = b"\n", b"]\n}"
     for element in listing.elements():
@@ -136,7 +136,7 @@ def indented_pieces(listing: Listing) -> Iterator[bytes]:
 
 
 def count_keys(value: Any, levels: int = DEEPEST) -> int:
-    """How many keys all objects within `value` have together. Raises `TooDeepError` beyond `levels`."""
+    """Count the keys of all objects within `value`. Raises `TooDeepError` beyond `levels`."""
     if value.__class__ is dict:
         count, value = len(value), value.values()
     elif value.__class__ is list:
@@ -152,7 +152,7 @@ def count_keys(value: Any, levels: int = DEEPEST) -> int:
 
 
 def _left(value: Any, room: int, levels: int) -> int:
-    """What is left of so much room for values, below zero if it does not suffice. Raises `TooDeepError`."""
+    """Subtract the number of values from `room`; negative if there are more. Raises `TooDeepError`."""
     if value.__class__ is dict:
         value = value.values()
     elif value.__class__ is not list:
@@ -168,18 +168,18 @@ def _left(value: Any, room: int, levels: int) -> int:
     return room
 
 
-class Noted(dict[Any, Any]):
-    """An object that remembers which of its keys came twice."""
+class ObjectWithDuplicates(dict[Any, Any]):
+    """An object that knows its duplicate keys."""
 
-    __slots__ = ("twice",)
+    __slots__ = ("duplicates",)
 
     def __init__(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         super().__init__(pairs)
-        self.twice: tuple[Any, ...] = _repeated(pairs) if len(self) != len(pairs) else ()
+        self.duplicates: tuple[Any, ...] = _repeated(pairs) if len(self) != len(pairs) else ()
 
 
 def path_of(where: Where) -> str:
-    """A place as reports of keys that came twice show it: `spec.containers[0].image`."""
+    """Return the path of a place as it is reported: `spec.containers[0].image`."""
     parts: list[str] = []
     while where is not None:
         where, part = where
@@ -188,14 +188,14 @@ def path_of(where: Where) -> str:
 
 
 def shortened(key: str) -> str:
-    """As much of a key as a path shows: it could be as long as the body, and be told with everything below it."""
+    """Return as much of a key as a path shows: it could be as long as the body, and be repeated for all below it."""
     return key if len(key) <= _LONGEST_PART else f"{key[:_LONGEST_PART]}..."
 
 
 def _walk_duplicates(value: Any, where: Where = None) -> Iterator[str]:
-    """The paths of the keys that came twice in a value whose objects are `Noted`."""
-    if isinstance(value, Noted):
-        yield from (path_of((where, key)) for key in value.twice)
+    """Yield the paths of the duplicate keys in a value whose objects are `ObjectWithDuplicates`."""
+    if isinstance(value, ObjectWithDuplicates):
+        yield from (path_of((where, key)) for key in value.duplicates)
         for key, child in value.items():
             yield from _walk_duplicates(child, (where, key))
     elif isinstance(value, list):
@@ -206,11 +206,11 @@ def _walk_duplicates(value: Any, where: Where = None) -> Iterator[str]:
 def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:
     if _is_complete(data, found):
         return ()
-    return tuple(islice(_walk_duplicates(json.loads(data, object_pairs_hook=Noted)), MOST_TWICE))
+    return tuple(islice(_walk_duplicates(json.loads(data, object_pairs_hook=ObjectWithDuplicates)), MOST_DUPLICATES))
 
 
 def _is_complete(data: bytes, found: Any) -> bool:
-    """Whether no key was lost in decoding; in doubt it says no.
+    """Tell whether no key was lost in decoding; False in doubt.
 
     A lost key takes a colon with it, and encoding again is the quickest way to count those that are left. Strings keep
     theirs, but for those spelt as an escape.

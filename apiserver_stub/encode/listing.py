@@ -1,4 +1,4 @@
-"""A document that is mostly one long array, not yet written: a collection, or the rows of a `Table`."""
+"""A collection that is to be written: a document that is mostly one long array."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ _INSIDE = slice(1, None)
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """`head` is all of the document but its array, the field `array`, whose elements are the `objects`, each JSON, as
-    `show(row, object)` shows them. They are of `kind`, and made of `rows`; `cached` are those that were encoded before.
-    `typed` is how those begin that are shown without their type, which is the list's: with it, as they do in the store.
+    """A list, or a `Table`: `head` is all of the document but the field `array`, whose elements are the `objects`
+    (JSON) as `show(row, object)` shows them. They are of `kind`, and come from `rows`; `cached` are those that were
+    encoded before. Objects of a list are written without the prefix `typed`, their type as it stands in the store.
     """
 
     head: dict[str, Any]
@@ -29,17 +29,17 @@ class Listing:
     typed: bytes = b""
 
     def elements(self) -> Iterator[bytes]:
-        """The elements of the array as JSON, each made when it is asked for."""
+        """Yield the elements of the array as JSON, each made when it is asked for."""
         if self.show is not None:
             return map(self.show, self.rows, self.objects)
         return (b"{" + bare for bare in self.bare(0, len(self.objects))) if self.typed else iter(self.objects)
 
     def bare(self, start: int, end: int) -> list[memoryview]:
-        """Views of some of the objects without their type, and without the brace that opens them."""
+        """Return views of some of the objects without their type, and without their opening brace."""
         typed, rest = self.typed, slice(len(self.typed), None)
         return [memoryview(data)[rest if data.startswith(typed) else _INSIDE] for data in self.objects[start:end]]
 
 
 def type_prefix(api_version: str, kind: str) -> bytes:
-    """How objects of a type begin in the store."""
+    """Return how objects of a type begin in the store."""
     return b'{"apiVersion":"%b","kind":"%b",' % (api_version.encode(), kind.encode())

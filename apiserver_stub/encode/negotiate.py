@@ -1,8 +1,8 @@
-"""Content negotiation: what a verb answered, in the representation that the caller asked for."""
+"""Content negotiation: answers in the representation that the caller asked for."""
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
 
@@ -16,23 +16,28 @@ from apiserver_stub.encode.representations import CachedRows, RepresentationCach
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
 from apiserver_stub.encode.views import cached_rows, event_encoder, listing, one, shown_type
-from apiserver_stub.encode.warnings import warning_values
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
 
-_CHUNK = 512 * 1024
+WARNING = "warning"
+"""The header of warnings, one line for each."""
+
+_CHUNK = 512 * 1024  # bytes
 _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
-_PEOPLE = ("curl", "Wget", "Mozilla/5.0")  # whose programs show what they get
-WARNING = "warning"
+_INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show people what they get
+_WARNINGS_LENGTH = 4096  # characters of all warnings together
+_WARNING_LENGTH = 256  # characters left of each warning when they are too long together
 _DELETES = frozenset({"delete", "deletecollection"})  # answered with a status, an object or a list
 _TRUE = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 _ALPHA_BODIES = frozenset({body.CBOR, body.APPLY_CBOR})
 
 
 class ContentNegotiator:
-    """The representations one server offers: whether CBOR is among them, and whether answers come compressed."""
+    """Chooses representations, and encodes answers in them; `cbor` is offered, and answers are compressed, if
+    said so.
+    """
 
     def __init__(
         self,
@@ -48,54 +53,54 @@ class ContentNegotiator:
         self._closed = frozenset[str]() if cbor else _ALPHA_BODIES
         self._compress = compress
 
-    def check(self, call: APIRequest) -> Representation:
-        """The form the caller wants, known before anything is done.
+    def check(self, request: APIRequest) -> Representation:
+        """Return the representation that the caller prefers, before anything is done.
 
-        Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body in a medium that is not offered.
+        Raises `NotAcceptable`, `BadRequest`, or `UnsupportedMediaType` for a body of a type that is not read.
         """
-        request = call.http
-        if request.body and body.media_type(request) in self._closed:
-            raise body.unsupported(body.PATCHES) if call.verb == "patch" else body.unsupported()
-        watching = call.verb == "watch"
-        for representation in representations(request.headers.get("accept", ""), self._media, watching):
-            if _is_offered(call, representation):
+        http = request.http
+        if http.body and body.media_type(http) in self._closed:
+            raise body.unsupported(body.PATCHES) if request.verb == "patch" else body.unsupported()
+        watching = request.verb == "watch"
+        for representation in representations(http.headers.get("accept", ""), self._media, watching):
+            if _is_offered(request, representation):
                 return representation
         raise _not_acceptable(self._media, watching)
 
-    async def respond(self, call: APIRequest, representation: Representation, reply: Reply) -> Response:
-        """The answer on the wire: whole, or chunk by chunk when it is long or has no end. Raises `TooManyRequests`."""
-        media_type, body = await self._written_as(call, representation, reply.body)
+    async def respond(self, request: APIRequest, representation: Representation, reply: Reply) -> Response:
+        """Encode an answer: in one piece, or in chunks when it is long or has no end. Raises `TooManyRequests`."""
+        media_type, body = await self._encode(request, representation, reply.body)
         headers = {"content-type": media_type}
         if not reply.warnings:
             return Response(reply.status, headers, body)
-        warnings = warning_values(reply.warnings)
+        warnings = _warning_values(reply.warnings)
         return Response(reply.status, {**headers, WARNING: ", ".join(warnings)}, body, {WARNING: warnings})
 
-    async def _written_as(
-        self, call: APIRequest, representation: Representation, content: Item | Items | Stream
+    async def _encode(
+        self, request: APIRequest, representation: Representation, content: Item | Items | Stream
     ) -> tuple[str, bytes | AsyncIterator[bytes]]:
-        """The media type of an answer and its body."""
-        serializer = _medium(representation, call.http, call.query.get("pretty", ""))
+        """Return the media type of an answer and its body."""
+        serializer = _serializer(representation, request.http, request.query.get("pretty", ""))
         if isinstance(content, Item) and serializer is JSON and not representation.view:
             return JSON.media_type, JSON.whole(content.data)
-        cached = cached_rows(call, representation, self._cache)
+        cached = cached_rows(request, representation, self._cache)
         if isinstance(content, Stream):
-            return representation.serializer.watch_type, content.open(event_encoder(call, representation, cached))
+            return representation.serializer.watch_type, content.open(event_encoder(request, representation, cached))
         if isinstance(content, Item):
             run = self._offload.run if is_large(content.data) else at_once
-            body = await run(partial(_whole, call, representation, serializer, content, cached))
+            body = await run(partial(_whole, request, representation, serializer, content, cached))
             cached.keep()
             return serializer.media_type, body
-        shown = listing(call, representation, content, cached)
+        shown = listing(request, representation, content, cached)
         if serializer is JSON and not representation.view:
-            return serializer.media_type, _joined(shown)
-        return serializer.media_type, _written(serializer, shown, self._offload)
+            return serializer.media_type, _stored_list_body(shown)
+        return serializer.media_type, _list_body(serializer, shown, self._offload)
 
-    def refuse(self, refusal: ApiError, request: Request) -> Response:
-        """A refusal as an answer, in JSON where the caller leaves no choice."""
-        found = representations(request.headers.get("accept", ""), self._media)
+    def refuse(self, refusal: ApiError, http: Request) -> Response:
+        """Encode a refusal: in JSON if the caller accepts nothing that is offered."""
+        found = representations(http.headers.get("accept", ""), self._media)
         representation = next((representation for representation in found if not representation.view), Representation())
-        serializer = _medium(representation, request, dict(request.query).get("pretty", ""))
+        serializer = _serializer(representation, http, dict(http.query).get("pretty", ""))
         headers = {"content-type": serializer.media_type}
         if refusal.details is not None and refusal.details.retry_after_seconds:
             headers["retry-after"] = str(refusal.details.retry_after_seconds)
@@ -104,27 +109,27 @@ class ContentNegotiator:
             status = replace(status, message=status.message.encode("utf-8", "replace").decode())
         return Response(refusal.code, headers, serializer.whole(status.encode()))
 
-    def pack(self, request: Request, response: Response) -> Response:
-        """The answer, compressed if it is worth it and the caller wants it."""
-        encodings = request.headers.get("accept-encoding", "")
+    def pack(self, http: Request, response: Response) -> Response:
+        """Compress an answer that is large, if the caller accepts it."""
+        encodings = http.headers.get("accept-encoding", "")
         return gzip.compressed(response) if self._compress and encodings and gzip.wanted(encodings) else response
 
 
-def _is_offered(call: APIRequest, representation: Representation) -> bool:
+def _is_offered(request: APIRequest, representation: Representation) -> bool:
     serializer = representation.serializer
     if representation.view != TABLE:
-        fits = representation.view != PARTIAL or call.verb in _DELETES or representation.many == (call.verb == "list")
-        return fits and (serializer.knows is None or serializer.knows(*shown_type(call, representation)))
-    if not serializer.tables or not _has_rows(call):
+        listed = request.verb == "list"
+        fits = representation.view != PARTIAL or request.verb in _DELETES or representation.many == listed
+        return fits and (serializer.knows is None or serializer.knows(*shown_type(request, representation)))
+    if not serializer.tables or not _has_rows(request):
         return False
-    check_include(call.query.get("includeObject", ""))
+    check_include(request.query.get("includeObject", ""))
     return True
 
 
-def _has_rows(call: APIRequest) -> bool:
-    """Whether what is answered can be a row of a table: questions, and what is done to an object, can't."""
-    part = call.subresource
-    return call.kind.persisted and (part is None or call.verb != "create")
+def _has_rows(request: APIRequest) -> bool:
+    """Tell whether the answer can be a row of a table; reviews and actions on an object cannot."""
+    return request.kind.persisted and (request.subresource is None or request.verb != "create")
 
 
 def _not_acceptable(media: Sequence[Serializer], watching: bool) -> NotAcceptable:
@@ -134,25 +139,25 @@ def _not_acceptable(media: Sequence[Serializer], watching: bool) -> NotAcceptabl
     return NotAcceptable(f"only the following media types are accepted: {known}")
 
 
-def _medium(representation: Representation, request: Request, pretty: str) -> Serializer:
-    """The medium, written for people where they ask for it, or look on."""
+def _serializer(representation: Representation, http: Request, pretty: str) -> Serializer:
+    """Return the serializer; the one that indents for callers who ask for it, and for interactive programs."""
     if representation.serializer is not JSON:
         return representation.serializer
-    for_people = pretty in _TRUE if pretty else request.headers.get("user-agent", "").startswith(_PEOPLE)
-    return PRETTY if for_people or representation.pretty else JSON
+    pretty_printed = pretty in _TRUE if pretty else http.headers.get("user-agent", "").startswith(_INTERACTIVE)
+    return PRETTY if pretty_printed or representation.pretty else JSON
 
 
 def _whole(
-    call: APIRequest, representation: Representation, serializer: Serializer, item: Item, cached: CachedRows
+    request: APIRequest, representation: Representation, serializer: Serializer, item: Item, cached: CachedRows
 ) -> bytes:
     if serializer.rows is None or item.row is None:
-        return serializer.whole(one(call, representation, item, cached))
-    return serializer.rows(call.kind, representation.view == PARTIAL).whole(item.row, cached)
+        return serializer.whole(one(request, representation, item, cached))
+    return serializer.rows(request.kind, representation.view == PARTIAL).whole(item.row, cached)
 
 
-def _written(serializer: Serializer, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
+def _list_body(serializer: Serializer, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
     largest = max(map(len, content.objects), default=0)
-    yield_every = _breath(serializer, largest)
+    yield_every = _yield_every(serializer, largest)
     if len(content.objects) <= yield_every and largest <= _LARGE:
         body = b"".join(serializer.pieces(content))
         content.cached.keep()
@@ -160,18 +165,18 @@ def _written(serializer: Serializer, content: Listing, offload: Offload) -> byte
     return _paced(serializer, content, yield_every, offload.run if largest > _LARGE else at_once)
 
 
-def _breath(serializer: Serializer, largest: int) -> int:
-    """How many pieces are made before others may run; fewer where there are large ones."""
+def _yield_every(serializer: Serializer, largest: int) -> int:
+    """Return how many pieces are made before other requests may run; fewer if there are large objects."""
     return serializer.yield_every if largest <= _LARGE else max(1, serializer.yield_every * _LARGE // largest)
 
 
 async def _paced(serializer: Serializer, content: Listing, yield_every: int, run: Run) -> AsyncIterator[bytes]:
-    """A listing in chunks, made while others run."""
+    """Yield a listing in chunks; other requests run in between."""
     parts, size, pieces = [], 0, serializer.pieces(content)
-    while some := await run(partial(_some, pieces, yield_every)):
+    while taken := await run(partial(_take, pieces, yield_every)):
         content.cached.keep()
-        parts += some
-        size += sum(map(len, some))
+        parts += taken
+        size += sum(map(len, taken))
         if size >= _CHUNK:
             yield b"".join(parts)
             parts, size = [], 0
@@ -179,10 +184,10 @@ async def _paced(serializer: Serializer, content: Listing, yield_every: int, run
     yield b"".join(parts)
 
 
-def _some(pieces: Iterator[bytes], most: int) -> list[bytes]:
-    """The next pieces: as many as `most`, and no more than fill a chunk."""
+def _take(pieces: Iterator[bytes], limit: int) -> list[bytes]:
+    """Return the next pieces, at most `limit`, and no more than fill a chunk."""
     taken, size = [], 0
-    for piece in islice(pieces, most):
+    for piece in islice(pieces, limit):
         taken.append(piece)
         size += len(piece)
         if size >= _CHUNK:
@@ -190,8 +195,10 @@ def _some(pieces: Iterator[bytes], most: int) -> list[bytes]:
     return taken
 
 
-def _joined(content: Listing) -> bytes | AsyncIterator[bytes]:
-    """A collection of stored JSON: in one piece when it is short, otherwise in chunks made as they are taken."""
+def _stored_list_body(content: Listing) -> bytes | AsyncIterator[bytes]:
+    """Return a list of stored JSON: in one piece if it is short, otherwise in chunks that are made as they are
+    taken.
+    """
     ends = list(accumulate(map(len, content.objects)))
     head = json.encode(content.head)[:-1] + b',"items":['
     if not ends:
@@ -202,7 +209,9 @@ def _joined(content: Listing) -> bytes | AsyncIterator[bytes]:
 
 
 async def _chunks(head: bytes, content: Listing, ends: Sequence[int]) -> AsyncIterator[bytes]:
-    """Objects are copied only for their chunk; `ends` are the sizes of the objects up to and with each."""
+    """Yield a list of stored JSON; objects are copied only for their chunk. `ends` are the sizes of the objects up to
+    and with each.
+    """
     yield head
     start = 0
     before: tuple[bytes, ...] = ()
@@ -212,3 +221,27 @@ async def _chunks(head: bytes, content: Listing, ends: Sequence[int]) -> AsyncIt
         yield b",{".join((*before, *content.bare(start, end)))
         start, before = end, _COMMA
     yield b"]}\n"
+
+
+def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:
+    """A value of the `Warning` header (RFC 7234, section 5.5) for each text, each once; of texts that are too long
+    together as many beginnings as there is room for.
+    """
+    plain = list(dict.fromkeys(_header_text(text) for text in texts if text))
+    if sum(map(len, plain)) > _WARNINGS_LENGTH:
+        plain = list(_as_many_as_fit(plain))
+    return tuple('299 - "{}"'.format(text.replace("\\", "\\\\").replace('"', '\\"')) for text in plain)
+
+
+def _header_text(text: str) -> str:
+    """Return printable ASCII: clients read other bytes as another alphabet, or break the line at them."""
+    return "".join(c if c.isprintable() else " " for c in text).encode("ascii", "backslashreplace").decode()
+
+
+def _as_many_as_fit(texts: Iterable[str]) -> Iterator[str]:
+    room = _WARNINGS_LENGTH
+    for text in texts:
+        room -= len(text[:_WARNING_LENGTH])
+        if room < 0:
+            return
+        yield text[:_WARNING_LENGTH]

@@ -1,4 +1,4 @@
-"""The media answers are written in, one row each; negotiation knows them by these rows only."""
+"""The media types of answers, a row each; negotiation knows them by these rows only."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from apiserver_stub.watch import event_encoder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Serializer:
-    """How answers are written: `whole` one object from its JSON, `pieces` a listing, piece by piece and one at least
-    for each object that takes time, of which `yield_every` are made before others may run.
+    """Writes answers in a media type: `whole` one object, from its JSON; `pieces` a listing, in at least one piece for
+    each object that takes time, of which `yield_every` are made before other requests may run.
 
-    `watch_type` is the media type of a watch whose events `frame` sets down, empty when there is none; `rows` makes
-    what encodes rows that are kept encoded, whole or only their metadata (None where JSON is all that is kept). `knows`
-    tells whether objects of a version and kind can be written (None for all), `tables` whether a `Table` can.
+    `watch_type` is the media type of its watches, whose events `frame` writes; empty if there are none. `rows` returns
+    the encoder of the rows of a kind, or of their metadata only, whose results are kept; None where only JSON is kept.
+    `knows` tells whether objects of a version and kind can be written (None: all), `tables` whether a `Table` can.
     """
 
     media_type: str
@@ -37,7 +37,7 @@ def _message(data: bytes) -> bytes:
 
 
 def _messages(listing: Listing) -> Iterator[bytes]:
-    """Nothing at first for each object that has to be written: a list begins with its size."""
+    """Yield nothing for each object that is encoded now, then the list, which begins with its size."""
     encoder, cached, raws = row_encoder(listing.kind, listing.show is not None), listing.cached, []
     for row in listing.rows:
         raw = cached.get(row)
@@ -69,4 +69,4 @@ PROTOBUF = Serializer(
 CBOR = Serializer("application/cbor", cbor.dump, cbor.pieces, 32, "application/cbor-seq", cbor.event, tables=False)
 
 MEDIA = (JSON, YAML, PROTOBUF)
-"""What is offered always, the first when nobody asks for anything."""
+"""The media that every server offers; the first is the default."""

@@ -1,18 +1,20 @@
 """Objects as a `Table` (meta.k8s.io): the columns people see, filled in by the server.
 
-What is written of a row is kept in the cache of representations; to answer it is to fill in how long ago things were.
+The row of an object is encoded once for each state of it, with a gap wherever it says how long ago something was, and
+kept in the cache of representations; the gaps are filled when somebody asks.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol, TypedDict
 
 import msgspec
+import orjson
 
 from apiserver_stub.encode.json import Tree, encode
 from apiserver_stub.encode.representations import CachedRows
-from apiserver_stub.encode.table_row import Ages, fill, write
 from apiserver_stub.kinds.printer import Printer
+from apiserver_stub.kinds.printers.cells import Since, between
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.event_encoder import INITIAL_EVENTS_END
 from controller_manager.api.errors import BadRequest
@@ -21,6 +23,8 @@ from controller_manager.api.platform import GROUP_DOMAIN
 META_VERSION = f"meta.{GROUP_DOMAIN}/v1"
 
 _END = INITIAL_EVENTS_END.encode()
+_GAP = b"\0"  # before and after a moment; JSON never has this byte
+_METADATA = b'"metadata":'
 
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
@@ -42,7 +46,7 @@ class PrintedKind(Protocol):
 
 
 class Tabulator:
-    """Makes the parts of tables of one kind at one time; `include_object` says what a row carries of its object."""
+    """Encodes tables of one kind at one time; `include_object` says what a row carries of its object."""
 
     def __init__(
         self, kind: PrintedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
@@ -53,10 +57,10 @@ class Tabulator:
         self._version = version
         self._carry = _CARRIED[include_object]
         self._partial = b'{"kind":"PartialObjectMetadata","apiVersion":"%b","metadata":' % version.encode()
-        self._ages = Ages(now)
+        self._ages = _Ages(now)
 
     def head(self, metadata: Tree, headed: bool = True) -> Tree:
-        """A table but for its rows; one that is not `headed` has no columns, where they are known already."""
+        """Return a table without its rows; the column definitions are left out unless it is `headed`."""
         described = [
             {"name": name, "type": type_, "format": format_, "description": "", "priority": priority}
             for name, type_, format_, priority in self._printer.columns
@@ -69,7 +73,7 @@ class Tabulator:
         }
 
     def in_order(self, rows: Sequence[Row], objects: Sequence[bytes]) -> tuple[Sequence[Row], Sequence[bytes]]:
-        """Stored objects as people want to read them, and their JSON."""
+        """Return rows and their JSON in the order of the kind's table."""
         order = self._printer.order
         if not order:
             return rows, objects
@@ -77,27 +81,27 @@ class Tabulator:
         return [row for row, _ in pairs], [data for _, data in pairs]
 
     def row(self, data: bytes) -> bytes:
-        """The row of an object, from its JSON to that of the row."""
-        return self._filled(write(self._printer, data), data)
+        """Encode the row of an object, from its JSON."""
+        return self._filled(_write(self._printer, data), data)
 
     def row_of(self, cached: CachedRows, row: Row, data: bytes) -> bytes:
-        """The row of a stored object, whose JSON in the version that is told is `data`."""
+        """Encode the row of a stored object, whose JSON in the requested version is `data`."""
         written = cached.get(row)
         if written is None:
-            written = write(self._printer, data)
+            written = _write(self._printer, data)
             cached.add(row, written)
         return self._filled(written, data)
 
     def one(self, data: bytes, headed: bool = True) -> bytes:
-        """A table of one object, with the version of that."""
+        """Encode a table of one object, with its resourceVersion."""
         return self._framed(self.row(data), _VERSIONED.decode(data).metadata.resource_version, headed)
 
     def one_of(self, cached: CachedRows, row: Row, data: bytes, headed: bool = True) -> bytes:
-        """A table of one stored object, whose JSON in the version that is told is `data`."""
+        """Encode a table of one stored object, whose JSON in the requested version is `data`."""
         return self._framed(self.row_of(cached, row, data), str(row.revision), headed)
 
     def _filled(self, written: bytes, data: bytes) -> bytes:
-        pieces, metadata = fill(written, data, self._ages)
+        pieces, metadata = _fill(written, data, self._ages)
         return b"".join((*pieces, *self._carry(self._partial, metadata, data), b"}"))
 
     def _framed(self, row: bytes, revision: str, headed: bool) -> bytes:
@@ -105,7 +109,7 @@ class Tabulator:
 
 
 def check_include(include_object: str) -> None:
-    """Raises `BadRequest` for anything that rows cannot carry."""
+    """Raises `BadRequest` for an unknown value of `includeObject`."""
     if include_object not in _CARRIED:
         known = "must be 'Metadata', 'Object', 'None', or empty"
         raise BadRequest(
@@ -138,3 +142,73 @@ def _whole(partial: bytes, metadata: bytes, data: bytes) -> tuple[bytes, ...]:
 
 
 _CARRIED: Mapping[str, _Carry] = {"": _metadata, "Metadata": _metadata, "None": _nothing, "Object": _whole}
+
+
+class _Ages(dict[bytes, bytes]):
+    """By moment, how long ago it was at one time."""
+
+    def __init__(self, now: datetime) -> None:
+        super().__init__()
+        self._now = now
+
+    def __missing__(self, moment: bytes) -> bytes:
+        age = self[moment] = between(moment.decode(), self._now).encode()
+        return age
+
+
+class _Described(msgspec.Struct, gc=False):
+    metadata: msgspec.Raw = msgspec.Raw()
+
+
+class _Seen(TypedDict, total=False):
+    """What printers read of the metadata; `managedFields`, which is most of it, takes long to decode."""
+
+    name: Any
+    creationTimestamp: Any
+    deletionTimestamp: Any
+    labels: Any
+    annotations: Any
+    ownerReferences: Any
+
+
+_DESCRIBED = msgspec.json.Decoder(_Described)
+_SEEN = msgspec.json.Decoder(_Seen)
+
+
+def metadata_of(data: bytes) -> bytes:
+    """Return the metadata of an object, both as JSON."""
+    return bytes(_DESCRIBED.decode(data).metadata) or b"{}"
+
+
+def _write(printer: Printer, data: bytes) -> bytes:
+    """Encode the row of an object (JSON) up to what it carries of the object, behind the place of the metadata
+    in it.
+    """
+    start, end = _place(data)
+    rest = orjson.loads(b"%b{}%b" % (data[:start], data[end:])) if end else orjson.loads(data)
+    tree: Tree = {**rest, "metadata": _SEEN.decode(data[start:end] or b"{}")}
+    row: Tree = {"cells": [_gap(cell) if cell.__class__ is Since else cell for cell in printer.cells(tree)]}
+    if printer.conditions and (conditions := printer.conditions(tree)):
+        row["conditions"] = conditions
+    return b'%d\0%d\0%b,"object":' % (start, end, encode(row)[:-1])
+
+
+def _fill(written: bytes, data: bytes, ages: _Ages) -> tuple[list[bytes], bytes]:
+    """Fill the gaps of an encoded row; returns its pieces, and the metadata of its object, whose JSON is `data`."""
+    start, end, *pieces = written.split(_GAP)
+    pieces[1::2] = map(ages.__getitem__, pieces[1::2])
+    return pieces, data[int(start) : int(end)] or b"{}"
+
+
+def _place(data: bytes) -> tuple[int, int]:
+    """Return where the metadata begin and end; 0 if there are none."""
+    found = bytes(_DESCRIBED.decode(data).metadata)
+    start = data.find(_METADATA) + len(_METADATA)
+    if not data.startswith(found, start):  # which takes no time where they come first, as they do in the store
+        start = data.find(found)
+    return (start, start + len(found)) if found else (0, 0)
+
+
+def _gap(since: Since) -> msgspec.Raw:
+    before, after = encode(since.before)[:-1], encode(since.after)[1:]
+    return msgspec.Raw(_GAP.join((before, since.moment.encode(), after)))

@@ -1,4 +1,4 @@
-"""What may stand for an object: a `Table`, or only its metadata; each made from the object's JSON, and JSON again."""
+"""Objects as they are shown: themselves, as rows of a `Table`, or only their metadata; from JSON to JSON."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,68 +10,67 @@ from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.listing import Listing, Show, type_prefix
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
-from apiserver_stub.encode.table import Tabulator
-from apiserver_stub.encode.table_row import metadata
+from apiserver_stub.encode.table import Tabulator, metadata_of
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from apiserver_stub.store.row import Row
 from apiserver_stub.watch.event_encoder import EventEncoder
 from controller_manager.base.clock import utc_now
 
 
-def cached_rows(call: APIRequest, representation: Representation, cache: RepresentationCache) -> CachedRows:
-    """The objects of a request's kind as far as they were encoded before."""
+def cached_rows(request: APIRequest, representation: Representation, cache: RepresentationCache) -> CachedRows:
+    """Return the rows of a request's kind that were encoded before in that representation."""
     if representation.view == TABLE:
-        return cache.rows(call.kind.storage, _tabulator(call, representation).name)
+        return cache.rows(request.kind.storage, _tabulator(request, representation).name)
     rows = representation.serializer.rows
-    return cache.rows(call.kind.storage, rows(call.kind, representation.view == PARTIAL).name if rows else "")
+    return cache.rows(request.kind.storage, rows(request.kind, representation.view == PARTIAL).name if rows else "")
 
 
-def one(call: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:
-    """An answer as it is shown; one that is not of the call's kind stands for itself."""
+def one(request: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:
+    """Show one object; an answer that is not of the request's kind, as a `Status`, is shown as it is."""
     data = item.data
-    if not representation.view or type_of(data) != _type(call):
+    if not representation.view or type_of(data) != _type(request):
         return data
     if representation.view == PARTIAL:
         return _partial(representation.version)(data)
-    tabulator = _tabulator(call, representation)
+    tabulator = _tabulator(request, representation)
     return tabulator.one(data) if item.row is None else tabulator.one_of(cached, item.row, data)
 
 
-def listing(call: APIRequest, representation: Representation, items: Items, cached: CachedRows) -> Listing:
-    """How a collection is shown."""
-    about = _list_metadata(items)
+def listing(request: APIRequest, representation: Representation, items: Items, cached: CachedRows) -> Listing:
+    """Show a collection."""
+    list_metadata = _list_metadata(items)
     if representation.view == TABLE:
-        tabulator = _tabulator(call, representation)
+        tabulator = _tabulator(request, representation)
         rows, objects = tabulator.in_order(items.rows, items.objects)
         row_of = partial(tabulator.row_of, cached)
-        return Listing(tabulator.head(about), call.kind, rows, objects, cached, "rows", row_of)
-    api_version, kind = shown_type(call, representation)
-    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": about}
-    content = Listing(head, call.kind, items.rows, items.objects, cached)
+        return Listing(tabulator.head(list_metadata), request.kind, rows, objects, cached, "rows", row_of)
+    api_version, kind = shown_type(request, representation)
+    head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": list_metadata}
+    content = Listing(head, request.kind, items.rows, items.objects, cached)
     if representation.view:
         return replace(content, show=_shown_partial(representation.version))
     return replace(content, typed=type_prefix(api_version, kind))
 
 
-def event_encoder(call: APIRequest, representation: Representation, cached: CachedRows) -> EventEncoder:
-    """How a watch tells events: of tables, only the first has columns."""
+def event_encoder(request: APIRequest, representation: Representation, cached: CachedRows) -> EventEncoder:
+    """Return the encoder of a watch's events: of tables, only the first has column definitions."""
     serializer = representation.serializer
     name = f"{serializer.watch_type} {representation.view} {representation.version}"
     if representation.view == TABLE:
-        name = f"{name} {call.query.get('includeObject', '')}"
-        later = _table_encoder(call, representation, cached, f"{name} later", headed=False)
-        return replace(_table_encoder(call, representation, cached, name, headed=True), rest=later)
+        name = f"{name} {request.query.get('includeObject', '')}"
+        later = _table_encoder(request, representation, cached, f"{name} later", headed=False)
+        return replace(_table_encoder(request, representation, cached, name, headed=True), rest=later)
     convert = _partial(representation.version) if representation.view == PARTIAL else None
     encoder = EventEncoder(name, convert, serializer.frame)
     if serializer.rows is None:
         return encoder
-    event = serializer.rows(call.kind, convert is not None).event
+    event = serializer.rows(request.kind, convert is not None).event
     return replace(encoder, row=lambda type_, row: event(type_, row, cached), keep=cached.keep)
 
 
-def shown_type(call: APIRequest, representation: Representation) -> tuple[str, str]:
-    """Version and kind of what stands for an object of the call."""
-    return (representation.version, representation.view) if representation.view else _type(call)
+def shown_type(request: APIRequest, representation: Representation) -> tuple[str, str]:
+    """Return version and kind of what is shown for an object of the request."""
+    return (representation.version, representation.view) if representation.view else _type(request)
 
 
 def _list_metadata(items: Items) -> dict[str, Any]:
@@ -84,38 +83,38 @@ def _list_metadata(items: Items) -> dict[str, Any]:
 
 
 def _table_encoder(
-    call: APIRequest, representation: Representation, cached: CachedRows, name: str, headed: bool
+    request: APIRequest, representation: Representation, cached: CachedRows, name: str, headed: bool
 ) -> EventEncoder:
     frame = representation.serializer.frame
 
     def convert(data: bytes) -> bytes:
-        return _tabulator(call, representation).one(data, headed)
+        return _tabulator(request, representation).one(data, headed)
 
     def event_of(type_: str, row: Row) -> bytes:
-        return frame(type_, _tabulator(call, representation).one_of(cached, row, row.data, headed))
+        return frame(type_, _tabulator(request, representation).one_of(cached, row, row.data, headed))
 
-    row = None if call.kind.from_storage else event_of
+    row = None if request.kind.from_storage else event_of
     return EventEncoder(name, convert, frame, row=row, keep=cached.keep, lasting=False)
 
 
-def _tabulator(call: APIRequest, representation: Representation) -> Tabulator:
-    return Tabulator(_named(call), utc_now(), call.query.get("includeObject", ""), representation.version)
+def _tabulator(request: APIRequest, representation: Representation) -> Tabulator:
+    return Tabulator(_shown_kind(request), utc_now(), request.query.get("includeObject", ""), representation.version)
 
 
-def _type(call: APIRequest) -> tuple[str, str]:
-    about = _named(call)
-    return f"{about.group}/{about.version}" if about.group else about.version, about.kind
+def _type(request: APIRequest) -> tuple[str, str]:
+    shown = _shown_kind(request)
+    return f"{shown.group}/{shown.version}" if shown.group else shown.version, shown.kind
 
 
-def _named(call: APIRequest) -> ResourceInfo | Subresource:
-    return call.subresource or call.kind
+def _shown_kind(request: APIRequest) -> ResourceInfo | Subresource:
+    return request.subresource or request.kind
 
 
 def _partial(version: str) -> Callable[[bytes], bytes]:
     head = b'{"kind":"%b","apiVersion":"%b","metadata":' % (PARTIAL.encode(), version.encode())
 
     def show(data: bytes) -> bytes:
-        return b"%b%b}" % (head, metadata(data))
+        return b"%b%b}" % (head, metadata_of(data))
 
     return show
 

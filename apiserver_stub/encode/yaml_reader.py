@@ -1,4 +1,4 @@
-"""YAML read in one pass over its events: the part of the language that JSON has too, within bounds known beforehand."""
+"""A reader of YAML, in one pass over its events: of the part that JSON has too, within bounds known beforehand."""
 
 import math
 import re
@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from apiserver_stub.encode.json import DEEPEST, MOST_TWICE, MOST_VALUES, TooDeepError, Where, count_keys, path_of
+from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, Where, count_keys, path_of
 from apiserver_stub.patch.copies import copied
 
 Tree = dict[str, Any]
@@ -33,7 +33,7 @@ _INFINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def read(text: str) -> tuple[Any, tuple[str, ...]]:
-    """The value of the one document in `text`, and the paths of keys that came twice.
+    """Decode the one document in `text`; returns the value and the paths of duplicate keys.
 
     Raises `ValueError`, `OverflowError` or `yaml.YAMLError`.
     """
@@ -48,20 +48,20 @@ def read(text: str) -> tuple[Any, tuple[str, ...]]:
     next(events)
     if not isinstance(next(events), yaml.StreamEndEvent):
         raise ValueError("there is more than one document")
-    return found, tuple(reader.twice)
+    return found, tuple(reader.duplicates)
 
 
 class _Reader:
-    """Builds values from `events`; `twice` are the paths of keys that came more than once, the first of them."""
+    """Builds values from `events`; `duplicates` are the paths of duplicate keys, the first of them."""
 
     def __init__(self, events: Iterator[Any]) -> None:
         self._events = events
         self._anchors: dict[str, tuple[Any, int]] = {}
         self._count = 0
-        self.twice: list[str] = []
+        self.duplicates: list[str] = []
 
     def value(self, event: Any, where: Where, depth: int) -> Any:
-        """The value that begins with an event."""
+        """Return the value that begins with an event."""
         before = self._count
         self._add(1)
         kind = type(event)
@@ -85,7 +85,7 @@ class _Reader:
             raise TooDeepError("it stands for too many values")
 
     def _alias(self, name: str, depth: int) -> Any:
-        """Another copy of what was written before: whoever changes one of them does not mean the other."""
+        """Return a copy of what was written before: whoever changes one of them does not mean the other."""
         if name not in self._anchors:
             raise ValueError(f"nothing before is called {name!r}")
         known, size = self._anchors[name]
@@ -100,7 +100,7 @@ class _Reader:
         return found
 
     def _object(self, where: Where, depth: int) -> Tree:
-        """Merged objects lie under the object's own keys, the first of a list of them on top of the others."""
+        """Return an object; its own keys win over those of merged objects, of which the first in a list wins."""
         found: Tree = {}
         merged: Tree = {}
         while type(event := next(self._events)) is not yaml.MappingEndEvent:
@@ -123,12 +123,12 @@ class _Reader:
         return merged
 
     def _note(self, where: Where, key: str) -> None:
-        if len(self.twice) < MOST_TWICE and (path := path_of((where, key))) not in self.twice:
-            self.twice.append(path)
+        if len(self.duplicates) < MOST_DUPLICATES and (path := path_of((where, key))) not in self.duplicates:
+            self.duplicates.append(path)
 
 
 def is_word(text: str) -> bool:
-    """Whether a plain text of letters would be read as something else."""
+    """Tell whether a plain text of letters is read as something else."""
     return text in _WORDS
 
 
@@ -144,7 +144,7 @@ def _check_tag(tag: str | None, known: frozenset[str | None]) -> None:
 
 
 def _resolved(text: str) -> Any:
-    """What a plain scalar means."""
+    """Return the value of a plain scalar."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _BEGIN_NUMBERS:

@@ -18,7 +18,7 @@ from itertools import accumulate
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
-from apiserver_stub.encode.protobuf.message import Messages, Room
+from apiserver_stub.encode.protobuf.message import Budget, Messages
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
     MAGIC,
@@ -42,7 +42,7 @@ _CHUNK = 512 * 1024
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
-    """The object in `body` as JSON would spell it, of the type the envelope names, or of this one when it is silent.
+    """Decode the object in `body` into a JSON tree, of the type its envelope names, or of this one if it names none.
 
     Raises `BadRequest` or `RequestEntityTooLarge`.
     """
@@ -59,12 +59,12 @@ def decode(body: bytes, api_version: str, kind: str) -> Tree:
 
 
 def raw(data: bytes, api_version: str, kind: str) -> bytes:
-    """The message, as field 2, of an object that is valid JSON of a type that is known."""
+    """Encode an object (JSON) of a known type as a message, with the tag of field 2."""
     return object_writer(api_version, kind)(orjson.loads(data))
 
 
 def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[bytes]) -> Iterator[bytes]:
-    """A list of objects as a body, in chunks; each object is copied once, into its chunk."""
+    """Yield a list of encoded objects as a body, in chunks; each object is copied once, into its chunk."""
     ends = list(accumulate(map(len, raws)))
     about = sized(1, writers()["meta.v1.ListMeta"].message)(metadata)
     size = len(about) + (ends[-1] if ends else 0)
@@ -79,21 +79,23 @@ def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[
 
 
 def frame(event_type: str, object_: bytes) -> bytes:
-    """An event of a watch around an enveloped object: its size in four bytes, and a message without an envelope."""
+    """Return an event of a watch around an enveloped object: its size in four bytes, and a message without an
+    envelope.
+    """
     event = _EVENT_TYPE(event_type) + _EVENT_OBJECT(object_)
     return len(event).to_bytes(4, "big") + event
 
 
 def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    room = Room()
-    envelope = _messages()["runtime.Unknown"].read(data, room)
+    budget = Budget()
+    envelope = _messages()["runtime.Unknown"].read(data, budget)
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")
     found = {"apiVersion": api_version, "kind": kind, **envelope.get("typeMeta", {})}
     name = table().message_of(found["apiVersion"], found["kind"])
     if name is None:
         raise ValueError(f'there is no kind "{found["kind"]}" in version "{found["apiVersion"]}"')
-    _messages()[name].fill(found, envelope.get("raw", b""), room)
+    _messages()[name].fill(found, envelope.get("raw", b""), budget)
     return found
 
 

@@ -1,21 +1,23 @@
-"""Messages as a table describes them (`api/protobuf/table.py` has its terms), read into JSON values."""
+"""Readers of protobuf messages, made from a table that describes them (`controller_manager/api/protobuf`)."""
 
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.encode.json import MOST_VALUES, Tree
-from apiserver_stub.encode.protobuf.forms import FORMS
+from apiserver_stub.encode.json import MOST_VALUES, Tree, decode
 from controller_manager.api.errors import RequestEntityTooLarge
 from controller_manager.api.protobuf.wire import BYTES, SCALARS, VARINT, fields, varints
+from controller_manager.api.timestamps import format_micro, format_time
 
 _DEEPEST = 100
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
-class Room:
-    """How many fields may still come in all messages of one body, and how deep in them the reader is."""
+class Budget:
+    """The bounds of one body: how many fields may still come, and how deep in its messages the reader is."""
 
     __slots__ = ("depth", "fields")
 
@@ -24,20 +26,20 @@ class Room:
         self.fields = MOST_VALUES
 
     def take(self, count: int) -> None:
-        """So many more have come. Raises `RequestEntityTooLarge`."""
+        """Count so many fields more. Raises `RequestEntityTooLarge`."""
         self.fields -= count
         if self.fields < 0:
             raise RequestEntityTooLarge(f"the object has more than {MOST_VALUES} fields")
 
 
-Read = Callable[[Any, Room], Any]
-"""The JSON value of what was on the wire."""
-_Put = Callable[[Tree, Any, Room], None]
-"""Lays a field into an object."""
+Read = Callable[[Any, Budget], Any]
+"""Returns the JSON value of what was on the wire."""
+_Put = Callable[[Tree, Any, Budget], None]
+"""Puts a field into an object."""
 
 
 class Messages:
-    """Every message there is, made when first asked for."""
+    """The readers of all messages, each made when first asked for."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
         self._fields = fields
@@ -51,48 +53,50 @@ class Messages:
 
 
 class Message:
-    """One message: by tag, what becomes of its fields. A tag tells the number of a field and how it is written."""
+    """The reader of one message: by tag, what puts its fields into an object. A tag is a field's number and
+    wire type.
+    """
 
     def __init__(self, name: str, described: Mapping[str, list[str]], messages: Messages) -> None:
         self._described = described
         self._messages = messages
-        self.form = FORMS.get(name)
+        self.convert = _CONVERTERS.get(name)
 
-    def read(self, data: bytes, room: Room) -> Any:
-        """The JSON value the message stands for. Raises as `fill`."""
+    def read(self, data: bytes, budget: Budget) -> Any:
+        """Return the JSON value of a message. Raises as `fill`."""
         tree: Tree = {}
-        self.fill(tree, data, room)
-        return self.form(tree) if self.form else tree
+        self.fill(tree, data, budget)
+        return self.convert(tree) if self.convert else tree
 
-    def fill(self, tree: Tree, data: bytes, room: Room) -> None:
-        """Lay the fields into an object; those nobody knows are passed over.
+    def fill(self, tree: Tree, data: bytes, budget: Budget) -> None:
+        """Put the fields of a message into an object; unknown fields are skipped.
 
         Raises `ValueError`, or `RequestEntityTooLarge` when there are more than room is for.
         """
-        room.depth += 1
-        if room.depth > _DEEPEST:
+        budget.depth += 1
+        if budget.depth > _DEEPEST:
             raise ValueError(f"messages are nested more than {_DEEPEST} levels deep")
         puts = self._puts
         for tag, value in fields(data):
-            room.fields -= 1
+            budget.fields -= 1
             put = puts.get(tag)
             if put is not None:
-                put(tree, value, room)
+                put(tree, value, budget)
             elif str(tag >> 3) in self._described:
                 raise ValueError(f"the field {self._described[str(tag >> 3)][0]} is written as another type")
-            if room.fields < 0:
-                room.take(0)
-        room.depth -= 1
+            if budget.fields < 0:
+                budget.take(0)
+        budget.depth -= 1
 
     @cached_property
     def _puts(self) -> Mapping[int, _Put]:
         found: dict[int, _Put] = {}
         for number, field in self._described.items():
-            found.update({int(number) << 3 | written: put for written, put in self._ways(*field)})
+            found.update({int(number) << 3 | written: put for written, put in self._fields_on_wire(*field)})
         return found
 
-    def _ways(self, name: str, kind: str, label: str = "") -> Iterator[tuple[int, _Put]]:
-        """The wire types a field may have, and how it is laid into an object."""
+    def _fields_on_wire(self, name: str, kind: str, label: str = "") -> Iterator[tuple[int, _Put]]:
+        """Yield the wire types a field may have, and what puts it into an object."""
         if kind in SCALARS:
             written, read = SCALARS[kind]
             yield written, _LABELS[label](name, read)
@@ -103,12 +107,12 @@ class Message:
         if label in ("list", "map"):
             yield BYTES, _LABELS[label](name, message.read)
         else:
-            yield BYTES, _explicit(name, message.read) if message.form else _object(name, message)
+            yield BYTES, _explicit(name, message.read) if message.convert else _object(name, message)
 
 
 def _plain(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, room: Room) -> None:
-        found = read(value, room)
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
+        found = read(value, budget)
         if found:
             tree[name] = found
 
@@ -116,8 +120,8 @@ def _plain(name: str, read: Read) -> _Put:
 
 
 def _explicit(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, room: Room) -> None:
-        found = read(value, room)
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
+        found = read(value, budget)
         if found is not None:
             tree[name] = found
 
@@ -125,33 +129,33 @@ def _explicit(name: str, read: Read) -> _Put:
 
 
 def _list(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, room: Room) -> None:
-        tree.setdefault(name, []).append(read(value, room))
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
+        tree.setdefault(name, []).append(read(value, budget))
 
     return put
 
 
 def _packed(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, room: Room) -> None:
-        room.take(len(value))
-        tree.setdefault(name, []).extend(read(number, room) for number in varints(value))
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
+        budget.take(len(value))
+        tree.setdefault(name, []).extend(read(number, budget) for number in varints(value))
 
     return put
 
 
 def _map(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, room: Room) -> None:
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
         entry: dict[int, Any] = dict(fields(value))
-        tree.setdefault(name, {})[entry.get(_KEY, b"").decode()] = read(entry.get(_VALUE, b""), room)
+        tree.setdefault(name, {})[entry.get(_KEY, b"").decode()] = read(entry.get(_VALUE, b""), budget)
 
     return put
 
 
 def _object(name: str, message: Message) -> _Put:
-    """Parts of one message that come apart are one object; one without a name is part of the object around it."""
+    """Return what reads an embedded message: repeated ones are merged; one without a name is inlined."""
 
-    def put(tree: Tree, value: Any, room: Room) -> None:
-        message.fill(tree.setdefault(name, {}) if name else tree, value, room)
+    def put(tree: Tree, value: Any, budget: Budget) -> None:
+        message.fill(tree.setdefault(name, {}) if name else tree, value, budget)
 
     return put
 
@@ -159,3 +163,60 @@ def _object(name: str, message: Message) -> _Put:
 _LABELS: Mapping[str, Callable[[str, Read], _Put]] = MappingProxyType(
     {"": _plain, "pointer": _explicit, "required": _explicit, "list": _list, "map": _map}
 )
+
+
+def _time(fields: Tree) -> str | None:
+    return format_time(_moment(fields)) if fields else None
+
+
+def _micro_time(fields: Tree) -> str | None:
+    return format_micro(_moment(fields)) if fields else None
+
+
+def _moment(fields: Tree) -> datetime:
+    try:
+        return _EPOCH + timedelta(seconds=fields.get("seconds", 0), microseconds=fields.get("nanos", 0) // 1000)
+    except OverflowError:
+        raise ValueError("a time is beyond the calendar") from None
+
+
+def _quantity(fields: Tree) -> str:
+    return str(fields.get("text", "0"))
+
+
+def _int_or_string(fields: Tree) -> int | str:
+    found: int | str = fields.get("text", "") if fields.get("type") else fields.get("number", 0)
+    return found
+
+
+def _json(fields: Tree) -> Any:
+    raw = fields.get("raw")
+    return decode(raw) if raw else None
+
+
+def _schema_or_several(fields: Tree) -> Any:
+    return fields.get("several") or fields.get("schema")
+
+
+def _schema_or_bool(fields: Tree) -> Any:
+    return fields.get("schema", fields.get("allows", False))
+
+
+def _items(fields: Tree) -> Any:
+    return fields.get("items", [])
+
+
+_CONVERTERS: Mapping[str, Callable[[Tree], Any]] = MappingProxyType({
+    "api.resource.Quantity": _quantity,
+    "apiextensions.v1.JSON": _json,
+    "apiextensions.v1.JSONSchemaPropsOrArray": _schema_or_several,
+    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_bool,
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": _schema_or_several,
+    "meta.v1.ExtraValue": _items,
+    "meta.v1.FieldsV1": _json,
+    "meta.v1.MicroTime": _micro_time,
+    "meta.v1.Time": _time,
+    "runtime.RawExtension": _json,
+    "util.intstr.IntOrString": _int_or_string,
+})  # fmt: skip
+"""By message that is no object in JSON: its value from its fields, None for no value."""
