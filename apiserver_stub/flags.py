@@ -150,7 +150,7 @@ class StorageOptions(Options):
         minimum=1 << 20,
     )
     representation_cache_size: Quantity = flag(
-        "128Mi",
+        "256Mi",
         "How many bytes of objects in protobuf, of rows of tables and of events of watches are kept once they are "
         "encoded, for all clients; 0 encodes them anew for each.",
         minimum=0,

@@ -117,7 +117,7 @@ async def test_the_history_of_all_kinds_together_is_as_large_as_the_flag_says(si
     await api.stop()
 
 
-@pytest.mark.parametrize(("size", "kept"), [("128Mi", True), ("0", False)])
+@pytest.mark.parametrize(("size", "kept"), [("256Mi", True), ("0", False)])
 async def test_what_is_encoded_is_kept_as_far_as_the_flag_says(size: str, kept: bool) -> None:
     api = make(f"--representation-cache-size={size}")
     await api.start()

@@ -101,7 +101,7 @@ async def test_what_is_no_more_current_is_not_kept(store: Store) -> None:
 
 
 async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(store: Store) -> None:
-    rows = Rows(store, 40_000)
+    rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     assert [rows.list("pods") for _ in range(3)] == [0, 30, 30]
     await rows.fill("secrets", 100)
@@ -112,7 +112,7 @@ async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(sto
 
 
 async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: Store) -> None:
-    rows = Rows(store, 40_000)
+    rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     await rows.fill("nodes", 10)
     rows.list("pods"), rows.list("nodes")
@@ -122,7 +122,7 @@ async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: Store)
 
 
 async def test_what_nobody_asks_for_any_more_makes_room(store: Store) -> None:
-    rows = Rows(store, 40_000)
+    rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     rows.list("pods", "table"), rows.list("pods")
     await asyncio.sleep(200)
@@ -134,7 +134,7 @@ async def test_what_nobody_asks_for_any_more_makes_room(store: Store) -> None:
 
 
 async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: Store) -> None:
-    rows = Rows(store, 40_000)
+    rows = Rows(store, 32_000)
     await rows.fill("pods", 20)
     await rows.fill("secrets", 2)
     rows.list("pods")
@@ -143,7 +143,7 @@ async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: Sto
 
 
 async def test_the_oldest_events_go_first(store: Store) -> None:
-    cache = RepresentationCache(store, 40_000)
+    cache = RepresentationCache(store, 160_000)
     rows = [Row("pods", str(number), number, b"{}") for number in range(20)]
     for row in rows:
         cache.keep_event(row, "ADDED", "json", form(row, "json"))
@@ -152,7 +152,7 @@ async def test_the_oldest_events_go_first(store: Store) -> None:
 
 
 async def test_an_event_takes_as_much_as_the_row_it_keeps_alive(store: Store) -> None:
-    cache = RepresentationCache(store, 40_000)
+    cache = RepresentationCache(store, 160_000)
     for number in range(20):
         cache.keep_event(Row("pods", str(number), number, b"x" * 3000), "ADDED", "metadata", b"{}")
     assert 3000 * 3 <= sum(cache.sizes) <= 10_000

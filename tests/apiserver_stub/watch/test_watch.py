@@ -94,7 +94,7 @@ async def ready() -> None:
 async def cluster() -> AsyncIterator[Cluster]:
     store = Store(EmbeddedStorage(MemoryBackend()), Retention(changes=100))
     await store.start()
-    representations = RepresentationCache(store, size=64 << 20)
+    representations = RepresentationCache(store, size=256 << 20)
     made = Cluster(store, representations, Hub(store, representations))
     yield made
     made.hub.close()
