@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from apiserver_stub.address_objects import SERVICES, AddressObjects
-from apiserver_stub.addresses import reachable_address
 from apiserver_stub.admission import Admission, plugins
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.quotas import QUOTAS
@@ -42,6 +41,7 @@ from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
 from apiserver_stub.pages import process_routes
+from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts

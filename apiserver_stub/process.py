@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 from apiserver_stub.authn.certificate import ClientCertificates
 from apiserver_stub.build import ApiServer, build
-from apiserver_stub.certificates import ServerCertificates, close_folders
 from apiserver_stub.component_statuses import Ask
 from apiserver_stub.flags import ServingOptions
+from apiserver_stub.pki.certificates import ServerCertificates, close_folders
 from apiserver_stub.server import on_behalf
 from apiserver_stub.store.errors import Unusable
 from controller_manager.base.errors import CannotStart

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from apiserver_stub.credentials import Authorities, Identity
+from apiserver_stub.pki.authorities import Authorities, Identity
 from benchmarks.harness import TOKEN, Result, api_server, connect, dechunk, process
 from benchmarks.load import per_second, request
 from controller_manager.api.platform import MANAGER_USER

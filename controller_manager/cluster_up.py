@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from apiserver_stub.certificates import MARKS
-from apiserver_stub.credentials import Authorities, Identity
+from apiserver_stub.pki.authorities import Authorities, Identity
+from apiserver_stub.pki.certificates import MARKS
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.base.clock import monotonic
 from controller_manager.base.listeners import listener_on

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from apiserver_stub.credentials import Authorities
+from apiserver_stub.pki.authorities import Authorities
 from controller_manager.base.clock import utc_now
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import kubeconfig

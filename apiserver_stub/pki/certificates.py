@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
-from apiserver_stub.addresses import reachable_address, server_hosts, server_url
-from apiserver_stub.credentials import ADMIN, YEAR, Authorities
 from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, StorageOptions
+from apiserver_stub.pki.addresses import reachable_address, server_hosts, server_url
+from apiserver_stub.pki.authorities import ADMIN, YEAR, Authorities
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import Logger
 from controller_manager.options import Parsed
