@@ -8,9 +8,8 @@ from ipaddress import ip_address
 import msgspec
 
 from apiserver_stub.bootstrap.objects import Handle, Objects, Tree
-from apiserver_stub.store.errors import Corrupt
-from apiserver_stub.store.row import Row
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Corrupt, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
@@ -43,7 +42,7 @@ _STORED = msgspec.json.Decoder(_Service)
 class AddressObjects:
     """Writes them through the server, whose requests `handle` answers."""
 
-    def __init__(self, store: Store, handle: Handle) -> None:
+    def __init__(self, store: WatchCache, handle: Handle) -> None:
         self._store = store
         self._objects = Objects(handle)
 

@@ -45,20 +45,20 @@ from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
-from apiserver_stub.store.backend import Backend
-from apiserver_stub.store.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.store.history import Retention
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.metrics import StoreMetrics
-from apiserver_stub.store.row import decode_error_of
-from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.storage import Storage
-from apiserver_stub.store.store import Store
+from apiserver_stub.storage.backend import Backend
+from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
+from apiserver_stub.storage.interface import Storage
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.metrics import StorageMetrics
+from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.amend import amend
 from apiserver_stub.verbs.create import read_new
-from apiserver_stub.watch.hub import Hub
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.hub import Hub
+from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
@@ -96,7 +96,7 @@ class ApiServer:
     def __init__(
         self,
         server: Server,
-        store: Store,
+        store: WatchCache,
         hub: Hub,
         kinds: Kinds,
         progress: StartProgress,
@@ -184,7 +184,7 @@ def build(
     authorizer = AuthorizerChain([PrivilegedGroups([ADMIN_GROUP]), *modes])
     kinds = built_in()
     store = _store(options[StorageOptions], kinds, storage, runtime.log("store"))
-    StoreMetrics(store.storage, runtime.registry)
+    StorageMetrics(store.storage, runtime.registry)
     tokens = _tokens(access.token_auth_file, accounts, store)
     certificates = certificates or ClientCertificates()
     offload = Offload()
@@ -244,24 +244,24 @@ def build(
     return ApiServer(server, store, hub, kinds, progress, options, offload, addresses)
 
 
-def _measure_store(store: Store, kinds: Kinds, registry: Registry) -> None:
+def _measure_store(store: WatchCache, kinds: Kinds, registry: Registry) -> None:
     def counts() -> Mapping[str, int]:
         return {kind.storage: store.count(kind.storage) for kind in kinds.all() if kind.persisted}
 
     StoredObjects(counts, registry)
 
 
-def _health_of(store: Store) -> Ask:
+def _health_of(store: WatchCache) -> Ask:
     async def ask() -> str:
         return store.storage.trouble
 
     return ask
 
 
-def _store(options: StorageOptions, kinds: Kinds, storage: Storage | None, log: Logger) -> Store:
+def _store(options: StorageOptions, kinds: Kinds, storage: Storage | None, log: Logger) -> WatchCache:
     ttls = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
-    return Store(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)
+    return WatchCache(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)
 
 
 def embedded_storage(
@@ -279,7 +279,7 @@ def _allows(authorizer: Authorizer) -> Allows:
     return allows
 
 
-def _tokens(file: str, accounts: ServiceAccounts, store: Store) -> TokenAuthenticatorChain:
+def _tokens(file: str, accounts: ServiceAccounts, store: WatchCache) -> TokenAuthenticatorChain:
     given = StaticTokens(read_token_file(Path(file)) if file else {}, accounts.audiences)
     return TokenAuthenticatorChain([given.find, accounts.tokens(store.get).find], accounts.audiences)
 

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.store.row import Row
-from apiserver_stub.watch.event_encoder import EventEncoder
+from apiserver_stub.watch_cache.event_encoder import EventEncoder
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User as User  # under this name too
 

@@ -12,7 +12,7 @@ from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.pod_resources import total
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.api.quantity import Quantity, parse
@@ -28,7 +28,7 @@ Amounts = Mapping[str, str]
 class LimitRanges:
     """Plugin of new pods, of pods that are resized, and of claims; reads ranges from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WatchCache) -> None:
         self._store = store
 
     async def admit(self, attributes: Attributes) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import Cause, forbidden, not_found
 from controller_manager.api.platform import SYSTEM_NAMESPACE
 

@@ -13,7 +13,7 @@ from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.admission.tolerations import default_toleration_seconds
 from apiserver_stub.kinds.certificate_request import REQUESTS
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.platform import GROUP_DOMAIN
 
 _CREATE: tuple[Operation, ...] = ("create",)
@@ -27,7 +27,7 @@ _REQUESTS = (REQUESTS,)
 
 
 def built_in(
-    store: Store, addresses: ServiceAddresses, allows: Allows, update_quota: Update, *, scale_to_zero: bool = False
+    store: WatchCache, addresses: ServiceAddresses, allows: Allows, update_quota: Update, *, scale_to_zero: bool = False
 ) -> Admission:
     """The plugins that every server has."""
     namespaces, limits, priorities = NamespaceLifecycle(store.get), LimitRanges(store), Priorities(store)

@@ -17,7 +17,7 @@ import msgspec
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.model import Model, ObjectMeta
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -58,7 +58,7 @@ def prioritized(spec: Tree, of: PriorityClass) -> Tree:
 class Priorities:
     """Plugin of pods (mutating) and of priority classes (validating); reads classes from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WatchCache) -> None:
         self._store = store
         self._default: tuple[int, PriorityClass | None] = (-1, None)
 

@@ -21,7 +21,7 @@ from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.quota_usage import Usage, in_scope, is_counted, is_terminating, unsaid, usage
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import NotFound, forbidden
 from controller_manager.api.quantity import Quantity, add, parse
 
@@ -37,7 +37,7 @@ the function raises.
 class ResourceQuotas:
     """A validating plugin of what is created and of what may grow: the last one, since it writes quotas."""
 
-    def __init__(self, store: Store, update: Update) -> None:
+    def __init__(self, store: WatchCache, update: Update) -> None:
         self._store = store
         self._update = update
 

@@ -12,7 +12,7 @@ import orjson
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.quantity import parse
@@ -23,7 +23,7 @@ _CLASSES = f"runtimeclasses.node.{GROUP_DOMAIN}"
 class RuntimeClasses:
     """A mutating plugin that reads classes from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WatchCache) -> None:
         self._store = store
 
     async def admit(self, attributes: Attributes) -> None:

@@ -19,7 +19,7 @@ import orjson
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base.random import random_source
@@ -35,7 +35,7 @@ _CONTAINERS = ("initContainers", "containers")
 class PodAccounts:
     """A mutating plugin that reads accounts from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: WatchCache) -> None:
         self._store = store
 
     async def admit(self, attributes: Attributes) -> None:

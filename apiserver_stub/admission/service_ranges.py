@@ -6,9 +6,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 
 import msgspec
 
-from apiserver_stub.store.errors import Corrupt
-from apiserver_stub.store.row import Change, Row
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
 
@@ -47,7 +46,7 @@ class ServiceRanges:
     by the name of their object; it is the same mapping all the time.
     """
 
-    def __init__(self, store: Store, first: Sequence[Network]) -> None:
+    def __init__(self, store: WatchCache, first: Sequence[Network]) -> None:
         self._store = store
         self._first = tuple(first)
         self._further: dict[str, tuple[Network, ...]] = {}

@@ -23,9 +23,8 @@ from apiserver_stub.kinds.service_spec import (
     needs_node_ports,
 )
 from apiserver_stub.kinds.trees import dicts
-from apiserver_stub.store.errors import Corrupt
-from apiserver_stub.store.row import Change, Row
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.errors import Cause, Details, InternalError, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
@@ -58,7 +57,7 @@ class _Service(Model):
 class ServiceAddresses:
     """A plugin of the allocation phase. What is taken is read from the store once and followed from there on."""
 
-    def __init__(self, store: Store, networks: Sequence[Network], node_ports: range) -> None:
+    def __init__(self, store: WatchCache, networks: Sequence[Network], node_ports: range) -> None:
         kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
         self._store = store
         self._ledger = Allocator(lambda key: store.is_pending(_SERVICES, key), kept)

@@ -6,7 +6,7 @@ from typing import Any
 
 from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Row
 
 Show = Callable[[Row, bytes], bytes]
 _INSIDE = slice(1, None)

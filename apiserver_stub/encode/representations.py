@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from apiserver_stub.store.row import Change, Row
-from apiserver_stub.store.store import Store
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.base.clock import monotonic
 from controller_manager.base.metrics import Family, Shown
 
@@ -39,7 +39,7 @@ class RepresentationCache:
     sixteenth of the room, and the oldest of them go first. Used in the event loop only.
     """
 
-    def __init__(self, store: Store, size: int = DEFAULT_SIZE) -> None:
+    def __init__(self, store: WatchCache, size: int = DEFAULT_SIZE) -> None:
         self._store = store
         self._event_limit = size // _EVENT_SHARE
         self._row_limit = size - self._event_limit

@@ -7,7 +7,7 @@ from apiserver_stub.encode import cbor, json, protobuf, yaml
 from apiserver_stub.encode.listing import Listing
 from apiserver_stub.encode.protobuf.rows import RowEncoder, row_encoder
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.watch import event_encoder
+from apiserver_stub.watch_cache import event_encoder
 
 
 @dataclass(frozen=True, slots=True, eq=False)

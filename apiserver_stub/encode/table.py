@@ -15,8 +15,8 @@ from apiserver_stub.encode.json import Tree, encode
 from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import Since, between
-from apiserver_stub.store.row import Row
-from apiserver_stub.watch.event_encoder import INITIAL_EVENTS_END
+from apiserver_stub.watch_cache.event_encoder import INITIAL_EVENTS_END
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.platform import GROUP_DOMAIN
 

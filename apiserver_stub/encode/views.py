@@ -12,8 +12,8 @@ from apiserver_stub.encode.listing import Listing, Show, type_prefix
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.table import Tabulator, metadata_of
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.store.row import Row
-from apiserver_stub.watch.event_encoder import EventEncoder
+from apiserver_stub.watch_cache.event_encoder import EventEncoder
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.base.clock import utc_now
 
 

@@ -12,14 +12,14 @@ from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Offload
 from apiserver_stub.patch.managed_fields import Entries
-from apiserver_stub.store.errors import RevisionConflict
-from apiserver_stub.store.row import CorruptRow, Row
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.errors import RevisionConflict
+from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs.decode import Warnings, read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now, put_managed_fields
 from apiserver_stub.verbs.request_options import check_write
 from apiserver_stub.verbs.scope import RequestScope, attributes_of
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of
+from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import AlreadyExists, BadRequest, already_exists, invalid
 from controller_manager.base.random import random_source
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from apiserver_stub.call import APIRequest, Items, Reply
-from apiserver_stub.store.row import CorruptRow, Row
 from apiserver_stub.verbs.delete import remove, warnings
 from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, read_options, refused
 from apiserver_stub.verbs.list import ListPage, Reading, read_page
@@ -13,6 +12,7 @@ from apiserver_stub.verbs.list_semantics import list_semantics
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import all_from_storage, success
+from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api.errors import ApiError, Cause, NotFound
 from controller_manager.base.tasks import all_of
 

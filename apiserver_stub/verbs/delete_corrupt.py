@@ -1,12 +1,12 @@
 """An object removed that cannot even be read (API concepts, States and transitions, the corrupt resource)."""
 
 from apiserver_stub.call import APIRequest, Tree
-from apiserver_stub.store.errors import RevisionConflict
-from apiserver_stub.store.row import CorruptRow
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.errors import RevisionConflict
+from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs.delete_options import IGNORE
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import for_storage, key_of, object_not_found, stale
+from apiserver_stub.watch_cache.row import CorruptRow
 from controller_manager.api.errors import Cause, invalid
 
 

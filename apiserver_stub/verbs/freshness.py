@@ -2,7 +2,7 @@
 
 import asyncio
 
-from apiserver_stub.store.errors import TooNew
+from apiserver_stub.storage.errors import TooNew
 from apiserver_stub.verbs.scope import RequestScope
 
 

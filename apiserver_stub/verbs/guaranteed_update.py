@@ -9,8 +9,8 @@ from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run
-from apiserver_stub.store.errors import RevisionConflict
-from apiserver_stub.store.write import Write as StoreWrite
+from apiserver_stub.storage.errors import RevisionConflict
+from apiserver_stub.storage.interface import Write as StoreWrite
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, object_not_found, read, stale

@@ -7,15 +7,15 @@ from itertools import islice
 from typing import NamedTuple
 
 from apiserver_stub.call import APIRequest, Items, Reply
-from apiserver_stub.store.errors import TooOld
-from apiserver_stub.store.index import Snapshot
-from apiserver_stub.store.row import Row
+from apiserver_stub.storage.errors import TooOld
 from apiserver_stub.verbs import continue_token
 from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.list_semantics import ListSemantics, VersionMatch, list_semantics
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import Selection, select
 from apiserver_stub.verbs.storage import all_from_storage
+from apiserver_stub.watch_cache.collection import Snapshot
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import Expired
 
 _BREATH = 2000  # conditions looked at, or pages of 4 KB, before others may run

@@ -9,9 +9,9 @@ from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.offload import Offload, Run
-from apiserver_stub.store.store import Store
 from apiserver_stub.verbs.query import is_dry_run
-from apiserver_stub.watch.hub import Hub
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request
 
 
@@ -47,7 +47,7 @@ _NO_FOLLOWERS: Mapping[str, Follower] = MappingProxyType({})
 class RequestScope:
     """Where objects are, who hears of changes, which kinds there are, who admits; what is too much, and what is on."""
 
-    store: Store
+    store: WatchCache
     hub: Hub
     kinds: Kinds
     admission: Admission

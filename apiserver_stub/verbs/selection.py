@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 
 from apiserver_stub.call import APIRequest
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
-from apiserver_stub.store.errors import Corrupt
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Corrupt, Row
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.selectors import FieldSelector, LabelSelector, Term
 

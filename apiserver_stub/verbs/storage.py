@@ -11,8 +11,7 @@ from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Offload, at_once
 from apiserver_stub.patch.managed_fields import is_expendable
-from apiserver_stub.store.errors import Corrupt
-from apiserver_stub.store.row import CorruptRow, Row
+from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row
 from controller_manager.api.errors import (
     Cause,
     Conflict,

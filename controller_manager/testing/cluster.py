@@ -9,8 +9,8 @@ from typing import Self
 
 from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Change
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app import catalog

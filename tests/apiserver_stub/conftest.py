@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiserver_stub.store.backend import Done
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.storage import Record
+from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.memory import MemoryBackend
 
 
 class Disk(MemoryBackend):

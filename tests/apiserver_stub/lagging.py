@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from apiserver_stub.store.storage import Deliver, Listing, Record, Storage, Write
+from apiserver_stub.storage.interface import Deliver, Listing, Record, Storage, Write
 
 
 class LaggingStorage:

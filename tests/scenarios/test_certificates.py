@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.interface import Write
 from controller_manager.api.certificates import (
     API_CLIENT,
     APPROVED,

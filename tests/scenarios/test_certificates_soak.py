@@ -22,7 +22,7 @@ import pytest
 from cryptography import x509
 from msgspec.structs import replace
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.certificates import (
     API_CLIENT,
     APPROVED,

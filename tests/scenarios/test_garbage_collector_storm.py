@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.core import CONFIG_MAPS, ConfigMap
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject

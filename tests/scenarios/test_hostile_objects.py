@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtensionOID
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS
 from controller_manager.api.certificates import (
     API_CLIENT,

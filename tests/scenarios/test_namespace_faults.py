@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, ConfigMap, Namespace, Pod
 from controller_manager.api.model import ObjectMeta

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.store.row import Change, as_of
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
 from controller_manager.api.model import ObjectMeta, PartialObject

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from apiserver_stub.store.row import Change
+from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.core import PODS, Pod
 from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node

@@ -9,7 +9,7 @@ from apiserver_stub.encode.json import Tree
 from apiserver_stub.encode.protobuf import envelope, frame, object_writer
 from apiserver_stub.encode.representations import CachedRows
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.platform import GROUP_DOMAIN
 
 _PARTIAL = f"meta.{GROUP_DOMAIN}/v1", "PartialObjectMetadata"

@@ -21,10 +21,10 @@ from apiserver_stub.kinds.token_request import (
     problems,
     read_spec,
 )
-from apiserver_stub.store.row import Row
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import key_of, object_not_found
 from apiserver_stub.verbs.subresources.read_body import read_body
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now

@@ -9,10 +9,10 @@ import pytest
 from apiserver_stub.admission import Admission, built_in
 from apiserver_stub.admission.allocator import Allocator
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.store import Store
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]
 
@@ -27,7 +27,7 @@ async def admission() -> AsyncIterator[Admission]:
     async def update(*_: Any) -> None:
         raise AssertionError("there are no quotas")
 
-    store = Store(EmbeddedStorage(MemoryBackend()))
+    store = WatchCache(EmbeddedStorage(MemoryBackend()))
     await store.start()
     await store.commit(Write("namespaces", "default", 0, b'{"metadata":{"resourceVersion":"","name":"default"}}'))
     addresses = ServiceAddresses(store, [ip_network("10.0.0.0/24")], range(30000, 32768))

@@ -10,7 +10,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import strategies as st
 
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.protobuf.table import table
 
 SCALARS = {"string": 9, "bool": 8, "int": 3, "double": 1, "bytes": 12, "raw": 12}

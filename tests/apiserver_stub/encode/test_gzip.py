@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from apiserver_stub.encode import gzip
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.store import Store
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.wire import Request, Response
 
-CACHE = RepresentationCache(Store(EmbeddedStorage(MemoryBackend())))
+CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
 LARGE = b"0123456789abcdef" * 8193  # one more than is not worth it
 
 

@@ -18,11 +18,11 @@ from apiserver_stub.encode import cbor, protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Row
-from apiserver_stub.store.store import Store
-from apiserver_stub.watch.event_encoder import EventEncoder, bookmark
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import (
     BadRequest,
     Details,
@@ -40,7 +40,7 @@ AS_TABLE = f"application/json;as=Table;{OF_META}"
 AS_PARTIAL = f"application/json;as=PartialObjectMetadata;{OF_META}"
 PROTOBUF, CBOR, YAML, JSON = protobuf.MEDIA_TYPE, "application/cbor", "application/yaml", "application/json"
 KINDS = built_in()
-CACHE = RepresentationCache(Store(EmbeddedStorage(MemoryBackend())))
+CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
 FORMS, WITH_CBOR = ContentNegotiator(CACHE), ContentNegotiator(CACHE, cbor=True)
 
 

@@ -12,7 +12,7 @@ from apiserver_stub.encode.protobuf import collection, decode, envelope, frame, 
 from apiserver_stub.encode.protobuf.rows import RowEncoder, row_encoder
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.store.row import Row
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.protobuf.wire import fields
 
 CRD = "apiextensions.k8s.io/v1", "CustomResourceDefinition"

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.history import Retention
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Row
-from apiserver_stub.store.store import Store
-from apiserver_stub.store.write import Write
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.row import Row
 from controller_manager.testing import virtual
 
 pytestmark = pytest.mark.virtual
@@ -25,7 +25,7 @@ FORM = 872  # bytes of an encoded row, which takes 1000 with its entry
 class Rows:
     """A store, and clients that list all rows of a resource through a cache."""
 
-    def __init__(self, store: Store, size: int) -> None:
+    def __init__(self, store: WatchCache, size: int) -> None:
         self.store = store
         self.cache = RepresentationCache(store, size)
 
@@ -60,14 +60,14 @@ def form(row: Row, name: str, size: int = FORM) -> bytes:
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[Store]:
-    store = Store(EmbeddedStorage(MemoryBackend()), Retention())
+async def store() -> AsyncIterator[WatchCache]:
+    store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     yield store
     await store.close()
 
 
-async def test_rows_are_encoded_once_in_each_representation(store: Store) -> None:
+async def test_rows_are_encoded_once_in_each_representation(store: WatchCache) -> None:
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 10)
     assert [rows.list("pods"), rows.list("pods", "table")] == [0, 0]
@@ -75,7 +75,7 @@ async def test_rows_are_encoded_once_in_each_representation(store: Store) -> Non
     assert sum(rows.cache.sizes) == 20_000
 
 
-async def test_what_is_superseded_or_deleted_takes_no_room(store: Store) -> None:
+async def test_what_is_superseded_or_deleted_takes_no_room(store: WatchCache) -> None:
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 3)
     rows.list("pods"), rows.list("pods", "table")
@@ -89,7 +89,7 @@ async def test_what_is_superseded_or_deleted_takes_no_room(store: Store) -> None
     assert sum(rows.cache.sizes) == 0
 
 
-async def test_what_is_no_more_current_is_not_kept(store: Store) -> None:
+async def test_what_is_no_more_current_is_not_kept(store: WatchCache) -> None:
     """A list of the past, or one that was overtaken while it was encoded."""
     rows = Rows(store, 1 << 20)
     await rows.fill("pods", 2)
@@ -100,7 +100,7 @@ async def test_what_is_no_more_current_is_not_kept(store: Store) -> None:
     assert sum(rows.cache.sizes) == 1000
 
 
-async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(store: Store) -> None:
+async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     assert [rows.list("pods") for _ in range(3)] == [0, 30, 30]
@@ -111,7 +111,7 @@ async def test_lists_larger_than_the_cache_find_as_much_as_there_is_room_for(sto
     assert 13 <= rows.list("secrets") <= 16
 
 
-async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: Store) -> None:
+async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     await rows.fill("nodes", 10)
@@ -121,7 +121,7 @@ async def test_a_small_list_finds_all_of_itself_beside_a_large_one(store: Store)
         assert rows.list("nodes") == 10
 
 
-async def test_what_nobody_asks_for_any_more_makes_room(store: Store) -> None:
+async def test_what_nobody_asks_for_any_more_makes_room(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 100)
     rows.list("pods", "table"), rows.list("pods")
@@ -133,7 +133,7 @@ async def test_what_nobody_asks_for_any_more_makes_room(store: Store) -> None:
     assert rows.list("pods", "table") == 0
 
 
-async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: Store) -> None:
+async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: WatchCache) -> None:
     rows = Rows(store, 32_000)
     await rows.fill("pods", 20)
     await rows.fill("secrets", 2)
@@ -142,7 +142,7 @@ async def test_a_form_larger_than_the_cache_displaces_nothing_smaller(store: Sto
     assert rows.list("pods") == 20
 
 
-async def test_the_oldest_events_go_first(store: Store) -> None:
+async def test_the_oldest_events_go_first(store: WatchCache) -> None:
     cache = RepresentationCache(store, 160_000)
     rows = [Row("pods", str(number), number, b"{}") for number in range(20)]
     for row in rows:
@@ -151,7 +151,7 @@ async def test_the_oldest_events_go_first(store: Store) -> None:
     assert cache.find_event(rows[-1], "MODIFIED", "json") is cache.find_event(rows[-1], "ADDED", "yaml") is None
 
 
-async def test_an_event_takes_as_much_as_the_row_it_keeps_alive(store: Store) -> None:
+async def test_an_event_takes_as_much_as_the_row_it_keeps_alive(store: WatchCache) -> None:
     cache = RepresentationCache(store, 160_000)
     for number in range(20):
         cache.keep_event(Row("pods", str(number), number, b"x" * 3000), "ADDED", "metadata", b"{}")
@@ -177,7 +177,7 @@ def test_the_cache_is_right_and_within_its_bounds_after_any_steps(steps: list[An
 
 
 async def _check(steps: list[Any], size: int) -> None:
-    store = Store(EmbeddedStorage(MemoryBackend()), Retention())
+    store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention())
     await store.start()
     rows = Rows(store, size)
     lengths = {"json": 10, "table": 300, "protobuf": 1500}

@@ -11,11 +11,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.errors import RevisionConflict, TooNew, TooOld
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.sqlite import SqliteBackend
-from apiserver_stub.store.storage import Record, Storage, Write
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.errors import RevisionConflict, TooNew, TooOld
+from apiserver_stub.storage.interface import Record, Storage, Write
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 
 KINDS = ("memory", "sqlite")

@@ -19,12 +19,12 @@ from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import Kinds, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.history import Retention
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.store import Store
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.verbs import RequestScope, Verbs
-from apiserver_stub.watch.hub import Hub
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request, Response
 
 Tree = dict[str, Any]
@@ -47,7 +47,7 @@ class Answer:
 class Api:
     """Asks the verbs directly; refusals are raised."""
 
-    def __init__(self, store: Store, kinds: Kinds, allocation: Sequence[Rule]) -> None:
+    def __init__(self, store: WatchCache, kinds: Kinds, allocation: Sequence[Rule]) -> None:
         self.store = store
         self.representations = RepresentationCache(store)
         self.hub = Hub(store, self.representations)
@@ -122,20 +122,20 @@ def kinds() -> Kinds:
 
 
 @pytest.fixture
-def allocation() -> Callable[[Store], Sequence[Rule]]:
+def allocation() -> Callable[[WatchCache], Sequence[Rule]]:
     """The last phase of admission on a store."""
     return allocation_of([ip_network("10.0.0.0/24")], range(30000, 32768))
 
 
-def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[Store], Sequence[Rule]]:
+def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache], Sequence[Rule]]:
     """Addresses and ports for services, given on a store."""
     both: Any = ("create", "update")
     return lambda store: [Rule(ServiceAddresses(store, networks, ports).allocate, both, ("services",))]
 
 
 @pytest.fixture
-async def api(kinds: Kinds, allocation: Callable[[Store], Sequence[Rule]]) -> AsyncIterator[Api]:
-    store = Store(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
+async def api(kinds: Kinds, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
+    store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
     api = Api(store, kinds, allocation(store))
     await api.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

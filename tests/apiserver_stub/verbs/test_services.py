@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.store.backend import Done
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.storage import Record
-from apiserver_stub.store.store import Store
+from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api import errors
 from controller_manager.api.core import SERVICES as KIND
 from controller_manager.base.tasks import all_of
@@ -232,7 +232,7 @@ class FailingBackend(MemoryBackend):
 
 async def test_a_group_of_writes_that_fails_gives_back_what_it_was_promised(api, allocation) -> None:
     backend = FailingBackend()
-    store = Store(EmbeddedStorage(backend))
+    store = WatchCache(EmbeddedStorage(backend))
     await store.start()
     other = type(api)(store, api.kinds, allocation(store))
     await other.post("/api/v1/namespaces", {"metadata": {"name": "default"}})

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from apiserver_stub.store.cache import WatchCache
-from apiserver_stub.store.embedded import EmbeddedStorage
-from apiserver_stub.store.errors import RevisionConflict, TooOld
-from apiserver_stub.store.history import Retention
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.row import Change, Row
-from apiserver_stub.store.storage import Listing, Write
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.errors import RevisionConflict, TooOld
+from apiserver_stub.storage.interface import Listing, Write
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.row import Change, Row
 from tests.apiserver_stub.lagging import LaggingStorage
 
 pytestmark = pytest.mark.virtual

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.store.backend import Done
-from apiserver_stub.store.cache import WriteLimits
-from apiserver_stub.store.memory import MemoryBackend
-from apiserver_stub.store.pipeline import GroupLimits
-from apiserver_stub.store.storage import Record
+from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.pipeline import GroupLimits
+from apiserver_stub.watch_cache.cache import WriteLimits
 
 NAMESPACE = "/api/v1/namespaces/n"
 CONFIGS = f"{NAMESPACE}/configmaps"

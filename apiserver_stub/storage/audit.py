@@ -1,0 +1,115 @@
+"""Reading a store's log without changing anything, and noting whether it is whole."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from apiserver_stub.storage import schema
+from apiserver_stub.storage.checksum import Damage, Tally, damage
+from apiserver_stub.storage.integrity import Observed
+from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.schema import State
+
+_FLAW = "the bytes are not those that were written"
+
+
+def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
+    """A record of the columns of `schema.records_query`; a damaged one says so."""
+    *columns, expected = row
+    revision, resource, key, data, deleted, at, ttl = columns
+    record = Record(revision, resource, key, data, bool(deleted), at, ttl)
+    found = damage(record, expected)
+    return (record if found is Damage.NONE else record._replace(decode_error=_FLAW)), found
+
+
+class Audit:
+    """One reading of the database `path`, on one thread: `open`, then `read` until nothing comes, then `close`.
+
+    `seen` is what is found, `state` what the store says of itself, `written` tells all sound records, `damaged` are the
+    revisions of those that cannot be believed. With `salvage` what cannot be read ends it, instead of failing.
+    """
+
+    def __init__(self, path: Path, salvage: bool = False) -> None:
+        self._path = path
+        self._salvage = salvage
+        self._connection: sqlite3.Connection | None = None
+        self._records: sqlite3.Cursor | None = None
+        self.seen = Observed()
+        self.state: State | None = None
+        self.outdated = False
+        """The database is of a version without checksums."""
+        self.written = Tally()
+        self.damaged: list[int] = []
+        self.sums: list[int] = []
+        """The checksums that the records read last were given when they were written."""
+
+    def open(self) -> None:
+        """Look at the files. Raises `Unusable` if this is no store, `sqlite3.Error` if it cannot be read."""
+        self.close()
+        seen = self.seen
+        log = self._path.with_name(f"{self._path.name}-wal")
+        seen.orphan = log.exists() and log.stat().st_size > 0
+        if not self._path.exists() or not self._path.stat().st_size:
+            return
+        self._connection = schema.reader(self._path)
+        if not schema.is_store(self._connection, self._path):
+            self.close()
+            return
+        self.outdated = schema.version(self._connection) == schema.UNSEALED
+        if self.outdated:
+            self.close()
+            return
+        seen.exists = True
+        self._connection.execute("BEGIN")  # all that is read is of one state, though a server may go on writing
+        self.state = schema.read_state(self._connection)
+        seen.stateless = self.state is None
+        if self.state is not None:
+            seen.store, seen.epoch = bytes.fromhex(self.state.store), self.state.epoch
+            seen.removed, seen.revision = self.state.removed, self.state.revision
+        self._records = self._connection.execute(schema.records_query(self._connection))
+
+    def read(self, count: int) -> list[Record]:
+        """About `count` more records that can be believed, in the order of revisions; none if that was all."""
+        found: list[Record] = []
+        self.sums = []
+        while self._records is not None and not found:
+            rows = self._fetch(self._records, count)
+            if not rows:
+                break
+            found = [record for row in rows if (record := self._judged(row)) is not None]
+        return found
+
+    def _fetch(self, records: sqlite3.Cursor, count: int) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = []
+        try:
+            for row in records:
+                rows.append(row)
+                if len(rows) == count:
+                    break
+        except sqlite3.DatabaseError as error:
+            if not self._salvage:
+                raise
+            self.seen.damaged.append(f"what follows in the file ({error})")
+            self._records = None
+        return rows
+
+    def close(self) -> None:
+        """Let go of the database."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._records = None
+
+    def _judged(self, row: tuple[Any, ...]) -> Record | None:
+        record, found = judged(row)
+        revision = record.revision
+        if found is Damage.RECORD:
+            self.damaged.append(revision)
+            self.seen.damaged.append(f"revision {revision} ({record.resource!r} {record.key!r})")
+            return None
+        self.seen.revision = max(self.seen.revision, revision)
+        self.sums.append(row[-1])
+        one = (row[-1],)
+        self.written = self.written.plus(one)
+        if self.seen.said is None or revision <= self.seen.said.revision:
+            self.seen.present = self.seen.present.plus(one)
+        return record

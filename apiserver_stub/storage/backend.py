@@ -1,0 +1,55 @@
+"""What the embedded storage asks of the place where its log is kept; it never looks into the data."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol
+
+from apiserver_stub.storage.interface import Record
+
+# Called on the loop when the work is done, with the failure if it failed.
+Done = Callable[[BaseException | None], None]
+
+
+class Backend(Protocol):
+    """A durable, ordered log of records.
+
+    Use it in this order: `open`, `replay` to its end, `begin`, then the others. At most one `append` and one `compact`
+    are under way at a time. `append` is all or nothing; if it fails, the records will never be there, unless the
+    failure is `Unknown`. `keeps_stamped` is set by one that keeps the very bytes that readers share: it is given them
+    with their revision, and others without.
+    """
+
+    keeps_stamped: bool
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the log, although it can be written; empty if nothing."""
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many checkpoints succeeded, and how many failed."""
+
+    async def open(self) -> int:
+        """Make ready; returns the revision up to which the log was compacted. Raises `Unusable`."""
+
+    def replay(self) -> AsyncIterator[Sequence[Record]]:
+        """Every record in the order of revisions, in portions. Raises `Unusable`."""
+
+    async def begin(self) -> int:
+        """Judge whether everything is there that was acknowledged, and accept records from here on; returns the
+        revision behind which history begins at the earliest. Raises `Unusable`.
+        """
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        """Make `records` durable, then call `done`, with `Unknown` if nobody can tell whether they are."""
+
+    def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
+        """The records of some revisions, in their order, without those that were removed."""
+
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
+        """Note up to which revision the log is compacted and remove the records of `revisions`, both or neither, then
+        call `done`.
+        """
+
+    async def close(self) -> None:
+        """Finish what is under way and let go of the log."""

@@ -1,0 +1,271 @@
+"""A storage within the process: an append-only log, and in memory nothing but the revision of each row."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from apiserver_stub.storage.backend import Backend
+from apiserver_stub.storage.clock import SteadyClock, Written
+from apiserver_stub.storage.errors import RevisionConflict, TooNew, TooOld, Unknown, Unusable
+from apiserver_stub.storage.expiry import Expiry, TTLIndex
+from apiserver_stub.storage.garbage import GarbageCollection
+from apiserver_stub.storage.interface import Deliver, Listing, Record, Write
+from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pipeline
+from apiserver_stub.storage.revisions import RevisionIndex
+from apiserver_stub.storage.stamp import as_of, stamped
+from controller_manager.api.errors import ServiceUnavailable, Timeout
+from controller_manager.base.log import Logger, get_logger
+
+_PORTION = 1000  # records that are read in one go
+
+# What is wrong with the bytes of a record; empty for a sound one.
+Inspect = Callable[[bytes], str]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageRules:
+    """What the storage is told about data it does not look into: how to find out, when it reads the log, that an object
+    cannot be read; and how long (seconds, 0: for ever) rows of a resource live that were written before writes said so.
+    """
+
+    inspect: Inspect = lambda _: ""
+    ttls: Mapping[str, float] = field(default_factory=dict)
+
+
+class EmbeddedStorage:
+    """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        rules: StorageRules | None = None,
+        limits: GroupLimits | None = None,
+        log: Logger | None = None,
+    ) -> None:
+        self.backend = backend
+        """Where the log is."""
+        self._rules = rules or StorageRules()
+        self._log = log or get_logger("store")
+        self._users = 0
+        self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
+        """How many transactions failed, by what is known of them."""
+        self._failure = ""  # of the last group; empty once one could be written
+        self._pipeline = Pipeline(self._admit, self._write, limits or GroupLimits())
+        self._rows = RevisionIndex()
+        self._revision = self._allotted = 1
+        self._watchers: dict[Deliver, None] = {}
+        # What the log's replay read, for the one who lists and watches then.
+        self._replayed: dict[int, Record] = {}
+        self._garbage = GarbageCollection(backend, self._log)
+        self._ages = TTLIndex()
+        self._expiring = 0  # removals under way
+        self._expiry = Expiry(self._ages, self._expire, self.now)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last group could not be written, or what else is wrong with the log; empty if all is well."""
+        return self._failure or self.backend.trouble
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many checkpoints succeeded, and how many failed."""
+        return self.backend.checkpoint_counts
+
+    def now(self) -> float:
+        """The time, in seconds since the epoch, by which age is judged."""
+        return self._clock.now()
+
+    async def open(self) -> None:
+        """Read the log, for the first user. Raises `Unusable`."""
+        if not self._users:
+            self._clock = SteadyClock()
+            try:
+                await self._replay()
+            except Unusable:
+                await self.backend.close()
+                raise
+            self._expiry.wake()
+        self._users += 1
+
+    async def close(self) -> None:
+        """With the last user, refuse new writes, finish those submitted, and let go of the log."""
+        self._users -= 1
+        if not self._users:
+            self._expiry.close()
+            await self._pipeline.drain()
+            await self._garbage.close()
+            await self.backend.close()
+
+    async def current_revision(self) -> int:
+        """The newest durable one."""
+        return self._revision
+
+    async def oldest_revision(self) -> int:
+        """That up to which the log is compacted."""
+        return self._rows.compacted
+
+    async def get(self, resource: str, key: str) -> Record | None:
+        """The current row of `key`."""
+        revision = self._rows.current(resource, key)
+        found = await self._fetch([revision]) if revision else []
+        return found[0] if found else None
+
+    async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
+        """All rows of a resource, or of all, at a revision."""
+        at = self._revision if at is None else at
+        if at > self._revision:
+            raise TooNew(at, self._revision)
+        self._check_history(at)
+        found: list[Record] = []
+        async for records in self._read(self._rows.at(at, resource)):
+            found += [record for record in records if resource in (None, record.resource)]
+        self._check_history(at)
+        return Listing(sorted(found, key=_name), at)
+
+    def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
+        """Make all writes or none."""
+        return self._pipeline.submit(writes)
+
+    async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
+        """Tell everything behind a revision, and go on as it happens."""
+        while after < self._revision:
+            through = self._revision
+            self._check_history(after)
+            async for records in self._read(self._rows.after(after)):
+                self._check_history(after)
+                after = records[-1].revision
+                deliver(records, after)
+            self._check_history(after)
+            after = through
+        self._replayed = {}
+        deliver((), after)
+        self._watchers[deliver] = None
+        return partial(self._watchers.pop, deliver, None)
+
+    def compact(self, revision: int) -> "asyncio.Future[None]":
+        """Remove what was superseded up to a revision from the log."""
+        return self._garbage.collect(self._rows.compact(min(revision, self._revision)), self._rows.compacted)
+
+    async def _replay(self) -> None:
+        compacted = await self.backend.open()
+        written, rows = Written(self.now()), self._rows
+        newest = 1
+        async for records in self.backend.replay():
+            for record in written.of(records):
+                found = self._replayed[record.revision] = self._as_read(record)
+                rows.add(found)
+                self._ages.note(found._replace(deleted=True) if found.decode_error else found)
+                newest = found.revision
+        compacted = max(compacted, await self.backend.begin())
+        self._revision = self._allotted = max(newest, compacted)
+        garbage = rows.compact(compacted)
+        for revision in garbage:
+            self._replayed.pop(revision, None)
+        self._garbage.collect(garbage, compacted)
+
+    def _as_read(self, record: Record) -> Record:
+        """A record of the log as it is told."""
+        decode_error = record.decode_error or self._rules.inspect(record.data)
+        ttl = record.ttl or self._rules.ttls.get(record.resource, 0.0)
+        return record._replace(data=stamped(record.data, record.revision), decode_error=decode_error, ttl=ttl)
+
+    async def _read(self, revisions: Sequence[int]) -> AsyncIterator[Sequence[Record]]:
+        for at in range(0, len(revisions), _PORTION):
+            if records := await self._fetch(revisions[at : at + _PORTION]):
+                yield records
+
+    async def _fetch(self, revisions: Sequence[int]) -> Sequence[Record]:
+        replayed = self._replayed
+        if replayed and all(revision in replayed for revision in revisions):
+            return [replayed[revision] for revision in revisions]
+        return [self._as_read(record) for record in await self.backend.fetch(revisions)]
+
+    def _check_history(self, revision: int) -> None:
+        if revision < self._rows.compacted:
+            raise TooOld(revision, self._rows.compacted)
+
+    def _admit(self, transaction: PendingTransaction) -> bool:
+        """Compare, and give a transaction the next revisions."""
+        for write in transaction.writes:
+            current = self._rows.current(write.resource, write.key)
+            if current != write.expected or (write.deleted and not current):
+                if not transaction.done.done():
+                    transaction.done.set_exception(RevisionConflict(write.resource, write.key, current, self._revision))
+                return False
+        transaction.records = [self._record(write) for write in transaction.writes]
+        return True
+
+    def _record(self, write: Write) -> Record:
+        self._allotted = revision = self._allotted + 1
+        data = stamped(write.data, revision)
+        return Record(revision, write.resource, write.key, data, write.deleted, self.now(), write.ttl)
+
+    def _write(self, group: Sequence[PendingTransaction]) -> None:
+        told = kept = [record for transaction in group for record in transaction.records]
+        if not self.backend.keeps_stamped:
+            writes = (write for transaction in group for write in transaction.writes)
+            kept = [record._replace(data=write.data) for record, write in zip(told, writes, strict=True)]
+        self.backend.append(kept, partial(self._settle, group, told))
+
+    def _settle(
+        self, group: Sequence[PendingTransaction], told: Sequence[Record], failure: BaseException | None
+    ) -> None:
+        try:
+            if failure is None:
+                self._publish(group, told)
+            else:
+                self._refuse(group, failure)
+        finally:
+            self._pipeline.written()
+
+    def _publish(self, group: Sequence[PendingTransaction], records: Sequence[Record]) -> None:
+        self._failure = ""
+        for record in records:
+            self._rows.add(record)
+            self._ages.note(record)
+        self._revision = records[-1].revision
+        self._expiry.wake()
+        try:
+            for deliver in tuple(self._watchers):
+                deliver(records, self._revision)
+        finally:
+            for transaction in group:
+                if not transaction.done.done():
+                    transaction.done.set_result(transaction.records[-1].revision)
+
+    def _refuse(self, group: Sequence[PendingTransaction], failure: BaseException) -> None:
+        self._failure = str(failure)
+        known = not isinstance(failure, Unknown)
+        self.failures["refused" if known else "unknown"] += len(group)
+        self._log.error("a group of writes failed", writes=len(group), known=known, error=failure)
+        for transaction in group:
+            if not transaction.done.done():
+                transaction.done.set_exception(
+                    ServiceUnavailable(f"the store cannot write: {failure}")
+                    if known
+                    else Timeout(f"it is unknown whether the write was made: {failure}")
+                )
+
+    def _expire(self, rows: Iterable[tuple[str, str, int]]) -> None:
+        """Remove those of the rows that are still as they were, once those before are settled."""
+        if self._expiring:
+            return
+        revisions = [revision for _, _, revision in rows]
+        self._expiring = 1
+        self.backend.fetch(revisions).add_done_callback(self._remove_expired)
+
+    def _remove_expired(self, found: "asyncio.Future[Sequence[Record]]") -> None:
+        records = found.result() if found.exception() is None else ()  # it will be tried again
+        self._expiring = len(records)
+        for record in records:
+            write = Write(record.resource, record.key, record.revision, as_of(record.data, ""), deleted=True)
+            self.txn([write]).add_done_callback(self._expired)
+
+    def _expired(self, done: "asyncio.Future[int]") -> None:
+        done.exception()  # somebody was faster, or it will be tried again
+        self._expiring -= 1
+
+
+def _name(record: Record) -> tuple[str, str]:
+    return record.resource, record.key

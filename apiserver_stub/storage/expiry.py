@@ -1,0 +1,86 @@
+"""Rows that live for a limited time: which of them have outlived their last write, and when to look again."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from apiserver_stub.storage.interface import Record
+
+_BATCH = 256  # rows removed in one go; other work gets its turn in between
+_BREATH = 0.02  # seconds between two batches
+_PAUSE = 1.0  # seconds between two looks when nothing is overdue
+
+# Removes rows (resource, key, revision) soon, unless they change before that or the storage is busy.
+Remove = Callable[[Sequence[tuple[str, str, int]]], None]
+
+
+class TTLIndex:
+    """The rows of each lifetime (in seconds), the longest unwritten first; pure."""
+
+    __slots__ = ("_rows", "_ttls")
+
+    def __init__(self) -> None:
+        self._ttls: dict[tuple[str, str], float] = {}
+        self._rows: dict[float, OrderedDict[tuple[str, str], tuple[float, int]]] = {}
+
+    def note(self, record: Record) -> None:
+        """Take in a durable record; records come in the order of their revisions, and so of the times they tell."""
+        row = record.resource, record.key
+        known = self._ttls.pop(row, None)
+        if known is not None:
+            rows = self._rows[known]
+            del rows[row]
+            if not rows:
+                del self._rows[known]
+        if record.ttl > 0 and not record.deleted:
+            self._ttls[row] = record.ttl
+            self._rows.setdefault(record.ttl, OrderedDict())[row] = record.at, record.revision
+
+    def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
+        """Resource, key and revision of at most `limit` rows of each lifetime whose time is over."""
+        for ttl, rows in self._rows.items():
+            for (resource, key), (at, revision) in islice(rows.items(), limit):
+                if at > now - ttl:
+                    break
+                yield resource, key, revision
+
+    def next(self) -> float | None:
+        """The time at which the next row is due; None while there is none."""
+        return min((next(iter(rows.values()))[0] + ttl for ttl, rows in self._rows.items()), default=None)
+
+
+class Expiry:
+    """Removes rows within seconds after their time is over. What could not be removed is tried again."""
+
+    def __init__(self, ages: TTLIndex, remove: Remove, clock: Callable[[], float]) -> None:
+        self._ages = ages
+        self._clock = clock
+        self._remove = remove
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def wake(self) -> None:
+        """There may be something to wait for; a storage without such rows has no timer."""
+        due = None if self._timer is not None or self._closed else self._ages.next()
+        if due is not None:
+            self._rest(max(due - self._clock(), _PAUSE))
+
+    def close(self) -> None:
+        """Remove no more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _rest(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._round)
+
+    def _round(self) -> None:
+        self._timer = None
+        due = list(self._ages.due(self._clock(), _BATCH))
+        if due:
+            self._remove(due)
+        if len(due) >= _BATCH:
+            self._rest(_BREATH)
+        else:
+            self.wake()

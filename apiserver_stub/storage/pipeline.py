@@ -1,0 +1,124 @@
+"""Group commit: what is submitted while one group is being written makes up the next."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from apiserver_stub.storage.interface import Record, Write
+from controller_manager.api.errors import ServiceUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """Bounds of a group, in records and bytes; a single transaction may be larger."""
+
+    records: int = 128
+    size: int = 4 << 20
+
+
+class PendingTransaction:
+    """Writes on their way, all or none, and who waits for them: `done` gets their newest revision. `records` are what
+    becomes of them once they are in a group.
+    """
+
+    __slots__ = ("done", "records", "writes")
+
+    def __init__(self, writes: Sequence[Write], done: "asyncio.Future[int]") -> None:
+        self.writes = writes
+        self.done = done
+        self.records: Sequence[Record] = ()
+
+
+# Gives a transaction its records; False if it was refused.
+Admit = Callable[[PendingTransaction], bool]
+# Writes a group, and calls `Pipeline.written` when that is done.
+WriteGroup = Callable[[Sequence[PendingTransaction]], None]
+
+
+class Pipeline:
+    """A queue of transactions; one group is under way at a time, and each transaction is admitted when its group
+    begins: what came before it is settled then, or goes with it.
+    """
+
+    def __init__(self, admit: Admit, write: WriteGroup, limits: GroupLimits) -> None:
+        self._admit = admit
+        self._write = write
+        self._limits = limits
+        self._queue: deque[PendingTransaction] = deque()
+        self._group: Sequence[PendingTransaction] = ()
+        self._scheduled = False
+        self._idle: list[asyncio.Future[None]] = []
+        self._closed = False
+
+    def submit(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
+        """Queue a transaction; its revision will be greater than that of any submitted before."""
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            done.set_exception(ServiceUnavailable("the store is closed"))
+            return done
+        self._queue.append(PendingTransaction(writes, done))
+        if not self._group:
+            self._schedule()
+        return done
+
+    def written(self) -> None:
+        """The group under way is settled."""
+        self._group = ()
+        if self._queue:
+            self._schedule()
+        else:
+            wake(self._idle)
+
+    async def drain(self) -> None:
+        """Accept no more, and wait until everything submitted is settled."""
+        self._closed = True
+        while self._queue or self._group:
+            await turn(self._idle)
+
+    def _schedule(self) -> None:
+        """Begin a group after everything that is ready to run has had the chance to join it."""
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin)
+
+    def _begin(self) -> None:
+        self._scheduled = False
+        group = self._group = self._next_group()
+        if group:
+            self._write(group)
+        else:
+            wake(self._idle)
+
+    def _next_group(self) -> list[PendingTransaction]:
+        """As much of the queue as one group may be: no row comes twice in it."""
+        group: list[PendingTransaction] = []
+        rows: set[tuple[str, str]] = set()
+        count = size = 0
+        while self._queue and count < self._limits.records and size < self._limits.size:
+            writes = self._queue[0].writes
+            names = [(write.resource, write.key) for write in writes]
+            if not rows.isdisjoint(names):
+                break
+            transaction = self._queue.popleft()
+            if self._admit(transaction):
+                group.append(transaction)
+                rows.update(names)
+                count += len(writes)
+                size += sum(len(write.data) for write in writes)
+        return group
+
+
+async def turn(waiters: "list[asyncio.Future[None]]") -> None:
+    """Wait for the next `wake(waiters)`."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters.append(waiter)
+    await waiter
+
+
+def wake(waiters: "list[asyncio.Future[None]]") -> None:
+    """Let everyone who waits go on."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+    waiters.clear()

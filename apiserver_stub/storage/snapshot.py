@@ -1,0 +1,173 @@
+"""Snapshots of a store: one file that can be checked and made a store again, taken whether a server writes or not."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from apiserver_stub.storage import schema
+from apiserver_stub.storage.audit import Audit
+from apiserver_stub.storage.errors import Unusable
+from apiserver_stub.storage.integrity import losses
+from apiserver_stub.storage.witness import Acknowledged, Witness, parse, witness_path
+
+Tell = Callable[[str], None]  # how far it has come, for somebody who waits
+
+_PORTION = 5000  # records looked at, and
+_PAGES = 1000  # pages copied, before it is told how far it has come
+
+
+class Content(NamedTuple):
+    """What was found in a store or a snapshot: its newest revision, its records, resources and damaged objects."""
+
+    revision: int
+    records: int
+    resources: int
+    damaged: tuple[str, ...]
+
+
+def take(store: Path, to: Path, tell: Tell) -> Content:
+    """Copy the store to the new file `to`, as it is at one moment. Raises `Unusable`, and leaves nothing then."""
+    _absent(to, "is there already; a snapshot never takes the place of another file")
+    said = _said(store)
+    if said is None:
+        raise Unusable(f"the witness of {store} is missing: what it should hold is unknown")
+    with _part_of(to) as part:
+        with _explained(store), closing(_reader(store)) as source, closing(sqlite3.connect(part)) as target:
+            source.execute("BEGIN")
+            source.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()  # the moment
+
+            def progress(_: int, left: int, pages: int) -> None:
+                tell(f"{100 * (pages - left) // max(pages, 1)} % of {pages * schema.PAGE_SIZE >> 20} MiB copied")
+
+            source.backup(target, pages=_PAGES, progress=progress)
+            target.execute("PRAGMA journal_mode = DELETE")
+        audit, content = _audit(part, said, tell, named=store)
+        assert audit.state is not None
+        with _explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
+            schema.write_state(target, msgspec.structs.replace(audit.state, written=audit.written))
+    return content
+
+
+def check(path: Path, tell: Tell) -> Content:
+    """Read a store or a snapshot whole. Raises `Unusable` with a sentence about what is lost."""
+    beside = witness_path(path)
+    said = _said(path) if beside.exists() else None
+    with _explained(path), closing(_reader(path)) as connection:
+        (first,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    if first != "ok":
+        raise Unusable(f"{path} is damaged: {first}")
+    audit, content = _audit(path, said, tell, named=path)
+    if audit.state is None or (said is None and audit.state.written is None):
+        raise Unusable(f"{path} is no snapshot, and there is no witness beside it: what it should hold is unknown")
+    return content
+
+
+def restore(snapshot: Path, store: Path, jump: int, tell: Tell) -> int:
+    """Make a snapshot a store; its revisions go on `jump` later, and history begins there: what clients remember of the
+    time after the snapshot is too old for them to go on with. Returns that revision. Raises `Unusable`.
+    """
+    for file in (store, witness_path(store), store.with_name(f"{store.name}-wal")):
+        _absent(file, "is there already; restore into a folder without a store")
+    audit, content = _audit(snapshot, None, tell, named=snapshot)
+    if audit.state is None or audit.state.written is None:
+        raise Unusable(f"{snapshot} is no snapshot; 'apiserver-stub snapshot' makes one of a store")
+    store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    floor = max(content.revision, audit.state.floor) + jump
+    state = msgspec.structs.replace(audit.state, written=None, floor=floor, epoch=max(audit.state.epoch, 1))
+    with _part_of(store) as part:
+        tell("copying")
+        shutil.copyfile(snapshot, part)
+        with _explained(part), closing(sqlite3.connect(part, isolation_level=None)) as target:
+            schema.write_state(target, state)
+        witness = Witness(store)
+        written = audit.written.joined(state.removed)
+        witness.note(Acknowledged(bytes.fromhex(state.store), state.epoch, floor, written, closed=True))
+        witness.sync()
+        witness.close()
+    return floor
+
+
+def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tuple[Audit, Content]:
+    """Read all records; raises `Unusable` if some are not there or cannot be believed."""
+    audit = Audit(path)
+    audit.seen.said = said
+    resources: set[str] = set()
+    damaged: list[str] = []
+    with _explained(path):
+        audit.open()
+        if audit.outdated:
+            raise Unusable(f"the store {named} is of an earlier version; start the server once to bring it up")
+        while records := audit.read(_PORTION):
+            resources.update(record.resource for record in records)
+            damaged += [f"{record.resource} {record.key}" for record in records if record.decode_error]
+            tell(f"{audit.written.records} records read")
+        audit.close()
+    found = losses(audit.seen) if said is not None else _losses(audit)
+    if found:
+        raise Unusable(f"{named} has lost records: {'; '.join(found)}")
+    return audit, Content(audit.seen.revision, audit.written.records, len(resources), tuple(damaged))
+
+
+def _losses(audit: Audit) -> list[str]:
+    """What is wrong with a file that has no witness; a snapshot knows what it should hold."""
+    if not audit.seen.exists:
+        return ["it holds no store"]
+    if audit.state is None:
+        return ["what it says of itself is damaged"]
+    if audit.damaged:
+        return [f"damaged: {', '.join(audit.seen.damaged[:3])}"]
+    expected = audit.state.written
+    if expected is not None and expected != audit.written:
+        return [f"it holds {audit.written.records} records of {expected.records}, or others"]
+    return []
+
+
+def _said(store: Path) -> Acknowledged | None:
+    if not store.exists():
+        raise Unusable(f"there is no store {store}")
+    beside = witness_path(store)
+    said, unreadable = parse(beside.read_bytes()) if beside.exists() else (None, False)
+    if unreadable:
+        raise Unusable(f"{beside}, which says how far writes were acknowledged, is damaged")
+    return said
+
+
+def _reader(path: Path) -> sqlite3.Connection:
+    if not path.exists():
+        raise Unusable(f"there is no file {path}")
+    return schema.reader(path)
+
+
+def _absent(path: Path, why: str) -> None:
+    if path.exists():
+        raise Unusable(f"{path} {why}")
+
+
+@contextmanager
+def _part_of(path: Path) -> Iterator[Path]:
+    """A file to make, which takes its name, durably, once it is whole."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+        yield part
+        for name in (part, path.parent):
+            descriptor = os.open(name, os.O_RDONLY)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        part.rename(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Unusable(f"{path} is damaged, in use or no store at all: {error}") from error

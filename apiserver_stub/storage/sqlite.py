@@ -1,0 +1,402 @@
+"""The log in one SQLite file: a single writer thread, one statement and one sync per group, no index to maintain."""
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar, TypeVarTuple, Unpack
+
+import msgspec
+
+from apiserver_stub.storage import schema
+from apiserver_stub.storage.audit import Audit, judged
+from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.checkpoints import Checkpoints, Folded
+from apiserver_stub.storage.checksum import Tally, checksum
+from apiserver_stub.storage.errors import Unknown, Unusable
+from apiserver_stub.storage.integrity import JUMP, in_doubt, losses
+from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.rebuild import rebuild
+from apiserver_stub.storage.schema import State
+from apiserver_stub.storage.witness import Acknowledged, Witness, boot_id
+from controller_manager.base.log import Logger, get_logger
+from controller_manager.base.random import random_source
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+_PORTION = 1000
+_GROUPS = 256  # statements kept prepared: one per size of a group
+_SYNC = 1.0  # seconds after which the disk knows what was acknowledged
+_THESE = "WHERE revision IN (SELECT value FROM json_each(?))"
+_REMOVE = f"DELETE FROM log {_THESE}"  # noqa: S608 - all written here
+_SUMS = "count(*), total(checksum >> 31), total(checksum & 0x7fffffff), total(length(data))"
+_REMOVED = f"SELECT {_SUMS} FROM log {_THESE}"  # noqa: S608
+_UNDO = "DELETE FROM log WHERE revision > ?"
+# Failures after which nothing of a transaction can be in the log: its last piece was never handed to the system.
+_CLEAN = frozenset({
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_READONLY,
+})  # fmt: skip
+
+
+class SqliteBackend:
+    """A log in the file `path`, which one server at a time may use, and others may read meanwhile.
+
+    Everything that touches the file runs on one thread, in the order it was asked for. A group is written by one
+    statement: each statement gives up the interpreter once, and a busy loop makes every return to it wait.
+    """
+
+    keeps_stamped = False
+
+    def __init__(self, path: Path, accept_data_loss: bool = False, log: Logger | None = None) -> None:
+        self._path = path
+        self._accept_data_loss = accept_data_loss
+        self._log = log or get_logger("store")
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store")
+        self._connection: sqlite3.Connection | None = None
+        self._witness: Witness | None = None
+        self._said = Acknowledged(b"")
+        self._state = State("")
+        self._audit = Audit(path, accept_data_loss)
+        self._doubt = False  # whether the log may hold records beyond those that were acknowledged
+        self._sync: asyncio.TimerHandle | None = None
+        self._begun = self._closed = False
+        self.checkpoints = Checkpoints(self._fold, self._log)
+        """How the folding of the write-ahead log into the file goes."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the write-ahead log cannot be folded into the file; empty if it can."""
+        return self.checkpoints.trouble
+
+    @property
+    def checkpoint_counts(self) -> tuple[int, int]:
+        """How many succeeded, and how many failed."""
+        return self.checkpoints.succeeded, self.checkpoints.failed
+
+    async def open(self) -> int:
+        """Create or check the file and take it for this process."""
+        return await self._run(self._explained, self._open)
+
+    async def replay(self) -> AsyncIterator[Sequence[Record]]:
+        """The log, read in portions; nothing is changed yet."""
+        while records := await self._run(self._explained, partial(self._audit.read, _PORTION)):
+            yield records
+
+    async def begin(self) -> int:
+        """Judge what was read, and begin to write."""
+        await self._run(self._explained, self._begin)
+        return self._state.floor
+
+    def append(self, records: Sequence[Record], done: Done) -> None:
+        """Write `records` in one transaction, synced to the disk."""
+        sums = [checksum(record) for record in records]
+        rows = ((*record[:6], one, record.ttl) for record, one in zip(records, sums, strict=True))
+        values = tuple(chain.from_iterable(rows))
+        written = partial(self._written, records, sums, done)
+        self._run(self._insert, values, len(records)).add_done_callback(written)
+
+    def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
+        """Records by their revisions."""
+        return self._run(self._select, revisions)
+
+    def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
+        """Remove records in one transaction."""
+        self._run(self._remove, compacted, revisions).add_done_callback(partial(self._removed, done))
+
+    async def close(self) -> None:
+        """Fold the write-ahead log into the file and close it, once."""
+        if not self._closed:
+            self._closed = True
+            self.checkpoints.close()
+            if self._sync is not None:
+                self._sync.cancel()
+            await self._run(self._close)
+            self._thread.shutdown(wait=False)
+
+    def _run(self, work: Callable[[Unpack[Ts]], T], *args: *Ts) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._thread, work, *args)
+
+    def _written(
+        self, records: Sequence[Record], sums: Sequence[int], done: Done, work: "asyncio.Future[None]"
+    ) -> None:
+        """Note a group before its writers are answered."""
+        failure = work.exception()
+        if failure is None:
+            failure = self._acknowledge(records[-1].revision, sums)
+        done(failure)
+        if failure is not None or self._closed:
+            return
+        if self._sync is None:
+            self._sync = asyncio.get_running_loop().call_later(_SYNC, self._sync_soon)
+        self.checkpoints.grown(sum(len(record.data) for record in records))
+
+    def _removed(self, done: Done, work: "asyncio.Future[int]") -> None:
+        failure = work.exception()
+        done(failure)
+        if failure is None and not self._closed:
+            self.checkpoints.grown(work.result())
+
+    def _acknowledge(self, revision: int, sums: Sequence[int]) -> BaseException | None:
+        said = self._said._replace(revision=revision, written=self._said.written.plus(sums))
+        try:
+            self._beside.note(said)
+        except OSError as error:
+            self._doubt = True
+            return Unknown(f"the witness beside the store cannot be written: {error.strerror}")
+        self._said = said
+        return None
+
+    def _fold(self) -> "asyncio.Future[Folded]":
+        """Fold the write-ahead log into the file; once another has begun, the witness says so."""
+        work = self._run(self._checkpoint)
+        work.add_done_callback(self._folded)
+        return work
+
+    def _folded(self, work: "asyncio.Future[Folded]") -> None:
+        if work.exception() is None and work.result().epoch and not self._closed:
+            self._said = self._said._replace(epoch=work.result().epoch)
+            self._beside.note(self._said)
+            self._sync_soon()
+
+    def _sync_soon(self) -> None:
+        if self._sync is not None:
+            self._sync.cancel()
+            self._sync = None
+        if not self._closed:
+            self._run(self._beside.sync).add_done_callback(self._synced)
+
+    def _synced(self, work: "asyncio.Future[None]") -> None:
+        if failure := work.exception():
+            self._log.error("the witness beside the store could not be synced", error=failure)
+
+    @property
+    def _opened(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise Unusable(f"the store {self._path} is not open")
+        return self._connection
+
+    @property
+    def _beside(self) -> Witness:
+        assert self._witness is not None
+        return self._witness
+
+    # From here on everything runs on the writer thread.
+
+    def _explained(self, work: Callable[[], T]) -> T:
+        """What `work` returns, or one sentence about what is wrong with the file."""
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise Unusable(f"the store {self._path} is in use by another process") from error
+            raise Unusable(f"the store {self._path} cannot be opened: {error}") from error
+        except sqlite3.DatabaseError as error:
+            way = "restore a snapshot, or use --accept-data-loss and, if that does not help, move it away"
+            raise Unusable(f"the store {self._path} is damaged or no store at all: {error}; {way}") from error
+        except OSError as error:
+            raise Unusable(f"the store {self._path} cannot be created: {error.strerror}") from error
+
+    def _open(self) -> int:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._path.is_dir():
+            raise IsADirectoryError(None, "Is a directory")
+        self._witness = Witness(self._path)
+        seen = self._audit.seen
+        seen.said, seen.unreadable = self._witness.read()
+        seen.boot = boot_id()
+        self._audit.open()
+        if self._audit.outdated:
+            self._bring_up()
+            self._audit.open()
+        self._state = self._audit.state or State("")
+        return self._state.revision
+
+    def _bring_up(self) -> None:
+        self._log.info("giving the records of an earlier version checksums", path=str(self._path))
+        connection = self._connect()
+        try:
+            schema.bring_up(connection, _new_name())
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            connection.close()
+
+    def _begin(self) -> None:
+        self._audit.close()
+        seen, found = self._audit.seen, losses(self._audit.seen)
+        if found and not self._accept_data_loss:
+            raise Unusable(
+                f"the store {self._path} has lost acknowledged writes: {'; '.join(found)}; restore a snapshot with "
+                "'apiserver-stub restore', or go on without them with --accept-data-loss"
+            )
+        if found:
+            self._log.error("going on without acknowledged writes", path=str(self._path), lost=found)
+            if seen.exists:
+                self._state = rebuild(self._path, self._state)
+        said = seen.said or Acknowledged(b"")
+        newest = max(seen.revision, said.revision)
+        jumps = bool(found) or in_doubt(seen)
+        if jumps:
+            self._log.warning("revisions jump, since some may be forgotten", newest=newest, jump=JUMP)
+        self._take(newest + JUMP if jumps else self._state.floor)
+        self._begun = True
+
+    def _take(self, floor: int) -> None:
+        """Begin to write; history begins behind `floor`."""
+        seen = self._audit.seen
+        self._connection = self._create()
+        store = self._state.store or _new_name()
+        written = self._audit.written.joined(self._state.removed)
+        self._said = Acknowledged(bytes.fromhex(store), self._state.epoch, seen.revision, written, boot=seen.boot)
+        if floor == self._state.floor:
+            self._say()  # a witness that is missing must not be missed; after a loss, what it says holds until then
+        self._state = msgspec.structs.replace(self._state, store=store, floor=floor, written=None)
+        newest = max(floor, seen.revision)
+        self._begin_epoch(max(self._state.epoch, seen.said.epoch if seen.said else 0) + 1)
+        self._said = self._said._replace(epoch=self._state.epoch, revision=newest)
+        self._say()
+        if epoch := self._checkpoint().epoch:
+            self._said = self._said._replace(epoch=epoch)
+            self._say()
+
+    def _say(self) -> None:
+        self._beside.note(self._said)
+        self._beside.sync()
+        _sync_folder(self._path.parent)
+
+    def _create(self) -> sqlite3.Connection:
+        """The database, made if there is none."""
+        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        connection = self._connect()
+        if not schema.is_store(connection, self._path):
+            self._state = schema.create(connection, _new_name())
+        schema.add_lifetimes(connection)
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, timeout=1, isolation_level=None, cached_statements=_GROUPS)
+        run = connection.execute
+        run(f"PRAGMA page_size = {schema.PAGE_SIZE}")
+        run("PRAGMA journal_mode = WAL")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA wal_autocheckpoint = 0")  # SQLite would say nothing of those that fail
+        run("PRAGMA journal_size_limit = 33554432")
+        return connection
+
+    def _insert(self, values: tuple[object, ...], count: int) -> None:
+        if self._doubt:
+            self._undo()
+        try:
+            self._opened.execute(_insertion(count), values)
+        except sqlite3.Error as error:
+            if error.sqlite_errorcode not in _CLEAN:
+                self._take_back(error)
+            raise
+
+    def _take_back(self, failure: sqlite3.Error) -> None:
+        """Make sure that a group which failed is not in the log. Raises `Unknown` if that fails too."""
+        self._doubt = True
+        try:
+            self._undo()
+        except sqlite3.Error as error:
+            self._log.error("a failed write could not be taken back", error=error)
+            raise Unknown(str(failure)) from failure
+
+    def _undo(self) -> None:
+        """Remove what was not acknowledged. A transaction that never ended well is still in the write-ahead log, whole
+        perhaps, where a restart would find it, until another takes its place.
+        """
+        with self._transaction() as connection:
+            connection.execute(_UNDO, (self._said.revision,))
+            self._write_state(epoch=self._state.epoch + 1)
+        self._doubt = False
+
+    def _select(self, revisions: Sequence[int]) -> Sequence[Record]:
+        some = msgspec.json.encode(revisions).decode()
+        rows = self._opened.execute(schema.records_query(self._opened, _THESE), (some,)).fetchall()
+        return [judged(row)[0] for row in rows]
+
+    def _remove(self, compacted: int, revisions: Sequence[int]) -> int:
+        """Remove records; returns how many bytes they had."""
+        self._beside.sync()  # what is removed must be known to have been there
+        some = msgspec.json.encode(revisions).decode()
+        with self._transaction() as connection:
+            count, high, low, size = connection.execute(_REMOVED, (some,)).fetchone()
+            connection.execute(_REMOVE, (some,))
+            gone = Tally(count, (int(high) << 31) + int(low))
+            self._write_state(floor=compacted, marks={}, removed=self._state.removed.joined(gone))
+        return int(size)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection, before = self._opened, self._state
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            self._state = before
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _write_state(self, **changes: object) -> None:
+        self._state = msgspec.structs.replace(self._state, **changes)
+        schema.write_state(self._opened, self._state)
+
+    def _begin_epoch(self, epoch: int) -> None:
+        """Let the database say, in its write-ahead log, that this is another."""
+        with self._transaction():
+            self._write_state(epoch=epoch)
+
+    def _checkpoint(self) -> Folded:
+        """Fold the write-ahead log into the file; if all of it is, the next write begins another."""
+        _, pages, folded = self._opened.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if folded < pages:
+            return Folded(pages, folded, 0)
+        self._begin_epoch(self._state.epoch + 1)
+        return Folded(pages, folded, self._state.epoch)
+
+    def _close(self) -> None:
+        self._audit.close()
+        if self._connection is not None:
+            if self._begun:
+                self._end(self._connection)
+            self._connection.close()
+            self._connection = None
+        if self._witness is not None:
+            self._witness.close()
+            self._witness = None
+
+    def _end(self, connection: sqlite3.Connection) -> None:
+        try:
+            if self._doubt:
+                self._undo()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._beside.note(self._said._replace(closed=True))
+            self._beside.sync()
+        except (sqlite3.Error, OSError) as error:
+            self._log.error("the store could not be closed in order", error=error)
+
+
+def _new_name() -> str:
+    return random_source().uid().replace("-", "")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@lru_cache(maxsize=_GROUPS)
+def _insertion(count: int) -> str:
+    return f"INSERT INTO log VALUES {','.join(['(?,?,?,?,?,?,?,?)'] * count)}"  # noqa: S608 - only question marks

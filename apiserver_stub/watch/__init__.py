@@ -1,1 +1,0 @@
-"""Watches: every change is encoded once and handed to any number of streams, each of which is only a position."""

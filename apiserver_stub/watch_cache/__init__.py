@@ -1,0 +1,1 @@
+"""What is visible of a storage, and its watches: each change is encoded once and handed to any number of streams."""

@@ -1,0 +1,153 @@
+"""Keeping the watch cache and its storage bounded: history that grows too old or too large is forgotten."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from apiserver_stub.storage.interface import Storage
+from apiserver_stub.watch_cache.collection import Collection
+from apiserver_stub.watch_cache.history import Retention, oldest_first
+from apiserver_stub.watch_cache.row import Change
+
+_PARTS = 64  # in how many steps the storage's history goes, at least
+
+
+class _Mark(NamedTuple):
+    """The last of some changes: when it was, its revision, and the bytes of all changes up to it."""
+
+    at: float
+    revision: int
+    size: int
+
+
+class CompactionPlan:
+    """Up to which revision the storage may forget: its history is of so many seconds, and so many bytes; pure."""
+
+    __slots__ = ("_marks", "_retention", "_size", "revision")
+
+    def __init__(self, retention: Retention) -> None:
+        self._retention = retention
+        self._marks: deque[_Mark] = deque()
+        self._size = 0
+        self.revision = 0
+        """What is due."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing will be due later."""
+        return not self._marks
+
+    def note(self, changes: Sequence[Change]) -> None:
+        """Take in changes, in the order of their revisions."""
+        self._size += sum(change.row.size for change in changes)
+        mark = _Mark(changes[-1].at, changes[-1].revision, self._size)
+        if len(self._marks) > 1 and self._is_near(self._marks[-2], mark):
+            self._marks.pop()
+        self._marks.append(mark)
+
+    def due(self, now: float) -> int:
+        """The revision up to which history is superfluous at the time `now`; it never goes back."""
+        keep, marks = self._retention, self._marks
+        while marks and (marks[0].at <= now - keep.seconds or self._size - marks[0].size > keep.total):
+            self.revision = marks.popleft().revision
+        return self.revision
+
+    def _is_near(self, earlier: _Mark, mark: _Mark) -> bool:
+        keep = self._retention
+        return mark.at - earlier.at < keep.seconds / _PARTS and mark.size - earlier.size < keep.total / _PARTS
+
+
+class Compactor:
+    """Trims the histories with every group of changes and from time to time, and has the storage compacted.
+
+    Histories are trimmed each by itself, so that a busy resource shortens that of no other; the storage has one
+    for all. A compaction that fails is tried again at the next round.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        collections: Mapping[str, Collection],
+        retention: Retention,
+        clock: Callable[[], float],
+    ) -> None:
+        self._storage = storage
+        self._collections = collections
+        self._pause = retention.seconds / 10
+        self._limit = retention.total
+        self._sizes: dict[str, int] = {}  # bytes of each history
+        self._total = 0
+        self._clock = clock
+        self._plan = CompactionPlan(retention)
+        self._compacted = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self, changes: Sequence[Change]) -> None:
+        """Begin with the history there is."""
+        for change in changes:
+            self._plan.note((change,))
+        self._round()
+
+    def after(self, changes: Sequence[Change]) -> None:
+        """Trim the histories that have just grown."""
+        self._plan.note(changes)
+        now = changes[-1].at
+        for resource in {change.row.resource for change in changes}:
+            self._trim(resource, now)
+        self._shed()
+        self._rest()
+
+    def close(self) -> None:
+        """Stop."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _round(self) -> None:
+        self._timer = None
+        now = self._clock()
+        for resource in self._collections:
+            self._trim(resource, now)
+        self._shed()
+        self._compact(now)
+        self._rest()
+
+    def _trim(self, resource: str, now: float) -> None:
+        collection = self._collections[resource]
+        collection.trim(now)
+        self._measure(resource, collection)
+
+    def _measure(self, resource: str, collection: Collection) -> None:
+        size = collection.history.size
+        self._total += size - self._sizes.get(resource, 0)
+        self._sizes[resource] = size
+
+    def _shed(self) -> None:
+        """Keep all histories together within their limit; some more goes, so that it is not looked at every time."""
+        if self._total <= self._limit:
+            return
+        names = {id(collection.history): resource for resource, collection in self._collections.items()}
+        histories = [collection.history for collection in self._collections.values()]
+        for history, count in oldest_first(histories, self._total - self._limit * 7 // 8):
+            resource = names[id(history)]
+            self._collections[resource].forget(count)
+            self._measure(resource, self._collections[resource])
+
+    def _rest(self) -> None:
+        """Come again later if there will be something to do; a cache that rests has no timer."""
+        if self._timer is not None or self._closed:
+            return
+        pending = not self._plan.empty or self._plan.revision > self._compacted
+        if pending or any(c.history.end > c.history.first for c in self._collections.values()):
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+
+    def _compact(self, now: float) -> None:
+        revision = self._plan.due(now)
+        if revision > self._compacted:
+            self._storage.compact(revision).add_done_callback(lambda done: self._ended(revision, done))
+
+    def _ended(self, revision: int, done: "asyncio.Future[None]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._compacted = max(self._compacted, revision)

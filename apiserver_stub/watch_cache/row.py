@@ -1,0 +1,194 @@
+"""What the cache holds: rows of bytes, and the changes that made them; only selectors look inside, at little."""
+
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from apiserver_stub.storage.interface import Record
+from controller_manager.api.errors import Details, InternalError
+
+
+class Row(msgspec.Struct, gc=False, eq=False):
+    """An object as JSON bytes, at one revision; `key` is `namespace/name`, or `name` where there is no namespace."""
+
+    resource: str
+    key: str
+    revision: int
+    data: bytes
+    _labels: Mapping[str, str] | None = None
+    _fields: tuple[str, ...] = ()  # path, value, path, value …: few, and much smaller than a dict
+
+    @property
+    def name(self) -> str:
+        """`metadata.name`."""
+        return self.key[self.key.find("/") + 1 :]
+
+    @property
+    def namespace(self) -> str:
+        """`metadata.namespace`; empty where there is none."""
+        return self.key[: max(0, self.key.find("/"))]
+
+    @property
+    def size(self) -> int:
+        """How many bytes there are to look into."""
+        return len(self.data)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """`metadata.labels`, decoded when first asked for."""
+        if self._labels is None:
+            self._labels = _LABELLED.decode(self.data).metadata.labels or _NO_LABELS
+        return self._labels
+
+    def field(self, path: str) -> str:
+        """The scalar at `path` (`spec.nodeName`) as text; empty if there is none. Decoded when first asked for."""
+        known = self._fields
+        for at in range(0, len(known), 2):
+            if known[at] == path:
+                return known[at + 1]
+        if path == "metadata.name":
+            return self.name
+        if path == "metadata.namespace":
+            return self.namespace
+        value = sys.intern(_scalar(self.data, path))
+        self._fields = (*known, path, value)
+        return value
+
+
+class CorruptRow(Row, gc=False, eq=False):
+    """A row whose bytes are no object: `decode_error` says why, `uid` is `metadata.uid` if that much can be read.
+    Whoever wants to read the bytes is refused.
+    """
+
+    decode_error: str = ""
+    uid: str = ""
+
+    @property
+    def size(self) -> int:
+        """None that anybody looks into."""
+        return 0
+
+    @property  # type: ignore[misc]
+    def data(self) -> bytes:  # type: ignore[override]
+        """Raises `Corrupt`."""
+        raise Corrupt(self)
+
+
+class Corrupt(InternalError):
+    """What the storage holds of an object is no object, and so cannot be read."""
+
+    def __init__(self, row: CorruptRow) -> None:
+        plural, _, group = row.resource.partition(".")
+        details = Details(name=row.name, group=group, kind=plural)
+        where = f"{row.resource} {row.key!r} at revision {row.revision}"
+        super().__init__(f"corrupt object: what the store holds of {where} cannot be read: {row.decode_error}", details)
+        self.row = row
+
+
+class Change(msgspec.Struct, gc=False, eq=False):
+    """One durable event: `row` is the state after it (of a deletion the final one), `before` the state it replaced."""
+
+    row: Row
+    before: Row | None
+    deleted: bool
+    at: float
+
+    @property
+    def revision(self) -> int:
+        """The revision this change made."""
+        return self.row.revision
+
+
+def row_of(record: Record) -> Row:
+    """The row that a record makes."""
+    revision, resource, key, data, _, _, _, decode_error = record
+    if not decode_error:
+        return Row(resource, key, revision, data)
+    return CorruptRow(resource, key, revision, data, decode_error=decode_error, uid=uid_of(data))
+
+
+def decode_error_of(data: bytes) -> str:
+    """Why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
+    try:
+        _SOUND.decode(data)
+        if not data.isascii():
+            data.decode()  # strings that are skipped are not looked into
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return str(error)
+    return ""
+
+
+def uid_of(data: bytes) -> str:
+    """`metadata.uid` of bytes that may be no object; empty if it cannot be read."""
+    try:
+        return _IDENTIFIED.decode(data).metadata.uid
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+
+
+class _Identity(msgspec.Struct, gc=False, frozen=True):
+    uid: str
+
+
+class _Identified(msgspec.Struct, gc=False, frozen=True):
+    metadata: _Identity
+
+
+class _Metadata(msgspec.Struct, gc=False, frozen=True):
+    name: str
+    uid: str
+    labels: dict[str, str] | None = None
+
+
+class _Sound(msgspec.Struct, gc=False, frozen=True, rename="camel"):
+    kind: str
+    api_version: str
+    metadata: _Metadata
+
+
+class _Labels(msgspec.Struct, gc=False, frozen=True):
+    labels: dict[str, str] | None = None
+
+
+class _Labelled(msgspec.Struct, gc=False, frozen=True):
+    metadata: _Labels = _Labels()
+
+
+_LABELLED = msgspec.json.Decoder(_Labelled)
+_IDENTIFIED = msgspec.json.Decoder(_Identified)
+_SOUND = msgspec.json.Decoder(_Sound)
+_NO_LABELS: Mapping[str, str] = {}
+
+
+def _scalar(data: bytes, path: str) -> str:
+    try:
+        found = _reader(path).decode(data)
+    except msgspec.ValidationError:  # something on the way is no object
+        return ""
+    for _ in range(path.count(".") + 1):
+        if found is None:
+            return ""
+        found = found.at
+    return _text(bytes(found))
+
+
+def _text(raw: bytes) -> str:
+    match raw[:1]:
+        case b'"':
+            return str(msgspec.json.decode(raw))
+        case b"{" | b"[" | b"n":  # no scalar
+            return ""
+    return raw.decode()
+
+
+@lru_cache(maxsize=256)
+def _reader(path: str) -> msgspec.json.Decoder[Any]:
+    """A decoder that sees nothing of an object but the value at `path`."""
+    *steps, last = path.split(".")
+    shape: Any = msgspec.defstruct("Last", [("at", msgspec.Raw, msgspec.Raw())], rename={"at": last}, gc=False)
+    for step in reversed(steps):
+        shape = msgspec.defstruct("Step", [("at", shape | None, None)], rename={"at": step}, gc=False)
+    return msgspec.json.Decoder(shape)

@@ -1,0 +1,201 @@
+"""One watcher's place in the history, and what it should be sent next; synchronous, without clock or I/O."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from apiserver_stub.offload import is_large
+from apiserver_stub.storage.errors import TooNew, TooOld
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.event_encoder import EventCache, EventEncoder, bookmark, event_of_change
+from apiserver_stub.watch_cache.options import Filter, WatchOptions, plain_event
+from apiserver_stub.watch_cache.row import Change, Corrupt, Row
+from controller_manager.api.errors import ApiError
+
+_BOOKMARK_EVERY = 60.0
+_CHUNK = 128 << 10  # bytes after which a chunk is sent
+_SCAN = 1000  # rows or changes looked at in one go
+
+
+def _nothing(_line: bytes) -> None:
+    """Nobody else wants the line."""
+
+
+class Target:
+    """What is watched, and the form in which it is told."""
+
+    __slots__ = ("api_version", "kind", "represent", "resource")
+
+    def __init__(self, resource: str, api_version: str, kind: str, represent: EventEncoder) -> None:
+        self.resource = resource
+        self.api_version = api_version
+        self.kind = kind
+        self.represent = represent
+
+    def next(self) -> EventEncoder:
+        """How the next event of the stream is told."""
+        represent = self.represent
+        self.represent = represent.rest or represent
+        return represent
+
+    def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
+        """A BOOKMARK event."""
+        return self.next().event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
+
+
+class Watcher:
+    """A cursor into the shared history of one resource.
+
+    First come the rows of the initial state, if wanted, then changes as they appear. `take` hands out what is ready
+    to be sent; an empty chunk means that there is nothing (`idle`), or that looking took long and should go on
+    later. What takes long to encode is left to the caller: while there is `work`, its result goes to `worked`, which
+    hands out the next chunk in place of `take`. Once `ended` it has nothing more to say. A watcher that the history
+    has left behind ends with 410, one that comes upon an object that cannot be read with the refusal that names it.
+    """
+
+    def __init__(
+        self, cache: WatchCache, events: EventCache, target: Target, options: WatchOptions, now: float
+    ) -> None:
+        self._cache = cache
+        self._history = cache.history(target.resource)
+        self._events = events
+        self._target = target
+        self._options = options
+        self._filter = Filter(options)
+        self._event: Callable[[Change], str] = plain_event if options.everything else self._filter.event
+        self._initial: Iterator[Row] | None = None
+        self._refusal: ApiError | None = None
+        self._bookmark_at = now + _BOOKMARK_EVERY
+        self.ends_at = now + options.timeout if options.timeout is not None else float("inf")
+        self._slow = not target.represent.frames_only
+        self._keep: Callable[[bytes], None] = _nothing
+        self.work: Callable[[], bytes] | None = None
+        self.ended = False
+        self._place()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can be sent before another change or `deadline`."""
+        through = self._initial is None and self._position == self._history.end and self.work is None
+        return through and not self._refusal and not self.ended
+
+    @property
+    def deadline(self) -> float:
+        """The loop time at which `take` has something to do even if nothing changes; infinite if never."""
+        return min(self.ends_at, self._bookmark_at) if self._options.bookmarks else self.ends_at
+
+    def end(self) -> None:
+        """Say nothing more."""
+        self.ended = True
+        self._initial = self.work = None
+
+    def give_up(self, refusal: ApiError) -> bytes:
+        """The last thing to send: why it ends."""
+        self.end()
+        return self._target.represent.failure(refusal)
+
+    def worked(self, line: bytes) -> bytes:
+        """What to send once `work` is done."""
+        self.work = None
+        self._keep(line)
+        self._target.represent.keep()
+        return b"" if self.ended else line
+
+    def take(self, now: float) -> bytes:
+        """What to send at loop time `now`."""
+        if self.ended:
+            return b""
+        if self._refusal is not None:
+            return self.give_up(self._refusal)
+        if self._position < self._history.first:
+            return self.give_up(TooOld(self._revision, self._history.trimmed))
+        try:
+            chunk = self._changes() if self._initial is None else self._state(self._initial)
+        except Corrupt as refusal:
+            return self.give_up(refusal)
+        self._target.represent.keep()
+        if now >= self.deadline:
+            return chunk + self._due(now)
+        return chunk
+
+    def _place(self) -> None:
+        """Take the position the options ask for."""
+        self._position, self._revision = self._history.end, self._cache.revision
+        start = self._options.start
+        if start is None:
+            self._initial = self._cache.snapshot(self._target.resource).items(prefix=self._filter.prefix)
+        elif start > self._revision:
+            self._refusal = TooNew(start, self._revision)
+        else:
+            self._resume(start)
+
+    def _resume(self, start: int) -> None:
+        try:
+            self._position, self._revision = self._history.position(start), start
+        except TooOld as refusal:
+            self._refusal = refusal
+
+    def _state(self, rows: Iterator[Row]) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        for seen, row in enumerate(rows, start=1):
+            if self._filter.selects(row):
+                if self._slow and is_large(row.data):
+                    self.work, self._keep = partial(self._target.next().event_of, "ADDED", row), _nothing
+                    return b"".join(parts)
+                parts.append(self._target.next().event_of("ADDED", row))
+                size += len(parts[-1])
+            if size >= _CHUNK or seen >= _SCAN:
+                return b"".join(parts)
+        self._initial = None
+        if self._options.initial_end:
+            parts.append(self._target.bookmark(self._revision, initial_end=True))
+        return b"".join(parts)
+
+    def _changes(self) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        event, target, find = self._event, self._target, self._events.find_event
+        changes = self._history.since(self._position, _SCAN)
+        for change in changes:
+            self._position += 1
+            if kind := event(change):
+                if self._slow and self._leaves(change, kind):
+                    break
+                encoder = target.next()
+                line = find(change.row, kind, encoder.name) or self._encode(change, kind, encoder)
+                parts.append(line)
+                size += len(line)
+                if size >= _CHUNK:
+                    break
+        if self._position == self._history.end and self.work is None:
+            self._revision = self._cache.revision
+        elif changes:
+            self._revision = change.revision - (self.work is not None)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _encode(self, change: Change, kind: str, encoder: EventEncoder) -> bytes:
+        """The event of a change, shared with all streams that are told the same."""
+        line = event_of_change(change, kind, encoder)
+        if encoder.lasting:
+            self._events.keep_event(change.row, kind, encoder.name, line)
+        return line
+
+    def _leaves(self, change: Change, kind: str) -> bool:
+        """Whether a change is left to the caller to encode."""
+        represent = self._target.represent
+        if not is_large(change.row.data) or self._events.find_event(change.row, kind, represent.name) is not None:
+            return False
+        self.work = partial(event_of_change, change, kind, self._target.next())
+        kept = partial(self._events.keep_event, change.row, kind, represent.name)
+        self._keep = kept if represent.lasting else _nothing
+        return True
+
+    def _due(self, now: float) -> bytes:
+        """What the clock asks for: a bookmark, the end, or the end after a bookmark."""
+        ending = now >= self.ends_at
+        complete = self._initial is None
+        if ending:
+            self.end()
+        else:
+            self._bookmark_at = now + _BOOKMARK_EVERY
+        return self._target.bookmark(self._revision) if self._options.bookmarks and complete else b""

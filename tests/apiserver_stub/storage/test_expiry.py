@@ -1,0 +1,238 @@
+"""Rows that live for a limited time: deleted within seconds after it, never while they change, and boundedly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
+from apiserver_stub.storage.errors import RevisionConflict
+from apiserver_stub.storage.expiry import TTLIndex
+from apiserver_stub.storage.interface import Record, Write
+from apiserver_stub.storage.stamp import stamped
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.row import decode_error_of
+from controller_manager.base.clock import wall_seconds
+
+HOUR = 3600.0
+TTLS = {"events": HOUR, "kept": 0}
+
+Opened = Callable[..., AbstractAsyncContextManager[WatchCache]]
+
+
+BODY = b'{"kind":"Event","apiVersion":"v1","metadata":{"name":"a","uid":"u","resourceVersion":""}}'
+
+
+@pytest.fixture
+def opened(disk: Any) -> Opened:
+    @asynccontextmanager
+    async def start() -> AsyncIterator[WatchCache]:
+        store = WatchCache(EmbeddedStorage(disk, StorageRules(decode_error_of, TTLS)), ttls=TTLS)
+        await store.start()
+        yield store
+        await store.close()
+
+    return start
+
+
+def expire(store: WatchCache, revision: int) -> None:
+    assert isinstance(store.storage, EmbeddedStorage)
+    store.storage._expire([("events", "ns/a", revision)])
+
+
+@pytest.mark.virtual
+async def test_a_row_goes_when_its_time_is_over(opened: Opened) -> None:
+    async with opened() as store:
+        for resource in ("events", "kept", "pods"):
+            await store.commit(Write(resource, "ns/a", 0, BODY))
+        await asyncio.sleep(HOUR - 1)
+        assert store.get("events", "ns/a")
+        await asyncio.sleep(3)
+        assert store.get("events", "ns/a") is None
+        gone = store.history("events").since(store.history("events").end - 1)[0]
+        assert (gone.deleted, gone.row.data) == (True, stamped(BODY, store.revision))
+        await asyncio.sleep(10 * HOUR)
+        assert store.get("kept", "ns/a")
+        assert store.get("pods", "ns/a")
+
+
+@pytest.mark.virtual
+async def test_each_write_begins_the_time_anew(opened: Opened) -> None:
+    async with opened() as store:
+        revision = 0
+        for _ in range(3):
+            revision = (await store.commit(Write("events", "ns/a", revision, BODY))).revision
+            await asyncio.sleep(HOUR - 5)
+        assert store.get("events", "ns/a")
+        await asyncio.sleep(10)
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_a_write_on_its_way_wins(opened: Opened) -> None:
+    async with opened() as store:
+        first = await store.commit(Write("events", "ns/a", 0, BODY))
+        await asyncio.sleep(HOUR - 0.001)
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(store.commit(Write("events", "ns/a", first.revision, BODY)))
+            await asyncio.sleep(0)
+            expire(store, first.revision)
+        written = writing.result()
+        assert store.get("events", "ns/a") is written
+        expire(store, first.revision)
+        await asyncio.sleep(1)
+        assert store.get("events", "ns/a") is written
+
+
+@pytest.mark.virtual
+async def test_a_write_behind_an_expiry_finds_nothing(opened: Opened) -> None:
+    async with opened() as store:
+        first = await store.commit(Write("events", "ns/a", 0, BODY))
+        expire(store, first.revision)
+        await asyncio.sleep(0)
+        with pytest.raises(RevisionConflict):
+            await store.commit(Write("events", "ns/a", first.revision, BODY))
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_time_goes_on_while_the_server_is_down(opened: Opened) -> None:
+    """The log knows when each record was written."""
+    async with opened() as store:
+        await store.commit(Write("events", "ns/old", 0, BODY))
+        await asyncio.sleep(HOUR / 2)
+        await store.commit(Write("events", "ns/new", 0, BODY))
+    await asyncio.sleep(HOUR / 2)
+    async with opened() as store:
+        await asyncio.sleep(2)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/new"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+def set_clock(hours: float) -> None:
+    """Somebody sets the wall clock forward or back."""
+    loop: Any = asyncio.get_running_loop()
+    before = loop.wall_time
+    loop.wall_time = lambda: before() + hours * HOUR
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("hours", [24 * 365.0, -24 * 365.0])
+async def test_a_clock_that_is_set_while_the_server_runs_changes_nothing(opened: Opened, hours: float) -> None:
+    async with opened() as store:
+        await store.commit(Write("events", "ns/first", 0, BODY))
+        set_clock(hours)
+        await asyncio.sleep(HOUR / 2)
+        await store.commit(Write("events", "ns/second", 0, BODY))
+        set_clock(-hours)
+        await asyncio.sleep(HOUR / 2 - 10)
+        assert len(store.snapshot("events")) == 2
+        await asyncio.sleep(15)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/second"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_an_event_dated_a_year_ahead_stops_no_other(opened: Opened, disk: Any) -> None:
+    """Nor does it live longer than others, and those before it go when their time is over."""
+    year = 365 * 24 * HOUR
+    records = [
+        Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds() - HOUR / 2),
+        Record(3, "events", "ns/ahead", stamped(BODY, 3), False, wall_seconds() + year),
+        Record(4, "events", "ns/after", stamped(BODY, 4), False, wall_seconds() - HOUR / 4),
+    ]
+    disk.append(records, lambda _: None)
+    async with opened() as store:
+        await asyncio.sleep(HOUR / 2 + 5)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/after", "ns/ahead"]
+        await asyncio.sleep(HOUR / 2)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_an_event_dated_a_year_back_takes_none_with_it(opened: Opened, disk: Any) -> None:
+    records = [
+        Record(2, "events", "ns/before", stamped(BODY, 2), False, wall_seconds()),
+        Record(3, "events", "ns/back", stamped(BODY, 3), False, wall_seconds() - 365 * 24 * HOUR),
+    ]
+    disk.append(records, lambda _: None)
+    async with opened() as store:
+        await asyncio.sleep(HOUR - 10)
+        assert len(store.snapshot("events")) == 2
+        await asyncio.sleep(15)
+        assert len(store.snapshot("events")) == 0
+
+
+@pytest.mark.virtual
+async def test_history_follows_the_same_time(opened: Opened) -> None:
+    async with opened() as store:
+        await store.commit(Write("pods", "ns/a", 0, BODY))
+        set_clock(24 * 365)
+        await asyncio.sleep(100)
+        assert store.history("pods").trimmed == 0
+        set_clock(-24 * 365 * 2)
+        await asyncio.sleep(300)
+        assert store.history("pods").trimmed == 2
+
+
+@pytest.mark.virtual
+async def test_a_full_disk_only_delays_it(opened: Opened, disk: Any) -> None:
+    async with opened() as store:
+        await store.commit(Write("events", "ns/a", 0, BODY))
+        disk.full = True
+        await asyncio.sleep(HOUR + 10)
+        assert store.get("events", "ns/a")
+        assert store.storage.trouble
+        disk.full = False
+        await asyncio.sleep(5)
+        assert store.get("events", "ns/a") is None
+
+
+@pytest.mark.virtual
+async def test_many_go_within_seconds_and_never_all_at_once(opened: Opened) -> None:
+    async with opened() as store:
+        sizes: list[int] = []
+        for number in range(3000):
+            await store.commit(Write("events", f"ns/{number}", 0, BODY))
+        store.subscribe(lambda changes: sizes.append(len(changes)))
+        await asyncio.sleep(HOUR + 2)
+        assert len(store.snapshot("events")) == 0
+        assert sum(sizes) == 3000
+        assert max(sizes) <= 256
+
+
+@pytest.mark.virtual
+async def test_what_cannot_be_read_stays(opened: Opened, disk: Any) -> None:
+    async with opened() as store:
+        await store.commit(Write("events", "ns/a", 0, b"broken"))
+        await store.commit(Write("events", "ns/b", 0, BODY))
+    async with opened() as store:
+        await asyncio.sleep(HOUR + 5)
+        assert [row.key for row in store.snapshot("events").items()] == ["ns/a"]
+
+
+writes = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 40)), max_size=20)
+
+
+@settings(max_examples=150)
+@given(writes)
+def test_ages_agree_with_a_look_at_every_record(steps: list[tuple[str, bool, int]]) -> None:
+    ages, last, now = TTLIndex(), dict[str, Any](), 0.0
+    for revision, (key, deleted, seconds) in enumerate(steps, 1):
+        now += seconds
+        record = Record(revision, "events", key, b"", deleted, now, 60)
+        ages.note(record)
+        ages.note(record._replace(resource="others", ttl=0))
+        last.pop(key, None)
+        if not deleted:
+            last[key] = record
+    due = [("events", record.key, record.revision) for record in last.values() if record.at <= now - 60]
+    assert list(ages.due(now, 10)) == due
+    assert list(ages.due(now, 1)) == due[:1]
+    assert ages.next() == min((record.at + 60 for record in last.values()), default=None)

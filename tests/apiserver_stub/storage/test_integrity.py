@@ -1,0 +1,617 @@
+"""Damage to a store's files: all that was acknowledged is there, or a start says what is not; no revision is reused."""
+
+# ruff: noqa: ASYNC240 - files are looked at while nothing else runs
+
+import asyncio
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
+
+from apiserver_stub.storage import schema
+from apiserver_stub.storage.checksum import Damage, Tally, checksum, damage
+from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
+from apiserver_stub.storage.errors import TooOld, Unusable
+from apiserver_stub.storage.integrity import JUMP, Observed, in_doubt, losses
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.snapshot import restore, take
+from apiserver_stub.storage.sqlite import SqliteBackend
+from apiserver_stub.storage.stamp import stamped
+from apiserver_stub.storage.witness import Acknowledged, Witness, parse, witness_path
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.row import CorruptRow, Record, decode_error_of
+
+FILES = ("", "-wal", "-witness")
+
+
+METADATA = b'{"name":"a","uid":"u","resourceVersion":""}'
+BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":%b,"text":"%b"}' % (METADATA, b"x" * 300)
+
+
+async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> WatchCache:
+    backend = SqliteBackend(path, accept_data_loss=accept)
+    store = WatchCache(EmbeddedStorage(backend, StorageRules(decode_error_of)), Retention(**bounds))
+    await store.start()
+    return store
+
+
+def backend_of(store: WatchCache) -> SqliteBackend:
+    assert isinstance(store.storage, EmbeddedStorage)
+    assert isinstance(store.storage.backend, SqliteBackend)
+    return store.storage.backend
+
+
+async def write(store: WatchCache, *keys: str, resource: str = "pods") -> None:
+    for key in keys:
+        row = store.get(resource, key)
+        await store.commit(Write(resource, key, row.revision if row else 0, BODY))
+
+
+def crash(path: Path, folder: Path) -> Path:
+    """What SIGKILL leaves of a store: its files as they are now."""
+    folder.mkdir()
+    for end in FILES:
+        file = path.with_name(path.name + end)
+        if file.exists():
+            shutil.copy(file, folder / file.name)
+    return folder / path.name
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {end: file.read_bytes() for end in FILES if (file := path.with_name(path.name + end)).exists()}
+
+
+def flip(file: Path, at: int, bit: int = 0) -> None:
+    content = bytearray(file.read_bytes())
+    content[at] ^= 1 << bit
+    file.write_bytes(content)
+
+
+def wal(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def truncate(file: Path, size: int) -> None:
+    with file.open("r+b") as opened_file:
+        opened_file.truncate(size)
+
+
+@pytest.fixture
+async def killed(tmp_path: Path) -> Path:
+    """A store that was killed: ten objects are folded into its file, ten more are in the write-ahead log."""
+    path = tmp_path / "live" / "store.db"
+    store = await opened(path)
+    await write(store, *(f"ns/{number:02}" for number in range(10)))
+    await backend_of(store)._fold()
+    await write(store, *(f"ns/{number:02}" for number in range(10, 20)))
+    assert store.revision == 21
+    left = crash(path, tmp_path / "killed")
+    await store.close()
+    return left
+
+
+async def test_a_killed_store_goes_on_where_it_was(killed: Path) -> None:
+    store = await opened(killed)
+    assert (store.revision, len(store.snapshot("pods")), store.history("pods").trimmed) == (21, 20, 0)
+    await write(store, "ns/20")
+    assert store.revision == 22
+    await store.close()
+    again = await opened(killed)
+    assert again.revision == 22
+    await again.close()
+
+
+LOST: dict[str, tuple[Callable[[Path], object], str]] = {
+    "write-ahead log missing": (lambda path: wal(path).unlink(), "revisions 12 to 21 are gone"),
+    "write-ahead log empty": (lambda path: truncate(wal(path), 0), "revisions 12 to 21 are gone"),
+    "write-ahead log cut": (lambda path: truncate(wal(path), wal(path).stat().st_size // 2), "to 21 are gone"),
+    "last group cut": (lambda path: truncate(wal(path), wal(path).stat().st_size - 10), "revisions 21 to 21 are gone"),
+    "a bit in its head": (lambda path: flip(wal(path), 9), "revisions 12 to 21 are gone"),
+    "a bit in its middle": (lambda path: flip(wal(path), wal(path).stat().st_size // 2), "to 21 are gone"),
+    "database missing": (lambda path: path.unlink(), "the database is missing, and with it everything up to revision"),
+    "database empty": (lambda path: truncate(path, 0), "the database is missing"),
+    "witness missing": (lambda path: witness_path(path).unlink(), "the witness beside it, .* is missing"),
+    "witness empty": (lambda path: truncate(witness_path(path), 0), "the witness beside it, .* is missing"),
+    "witness damaged": (
+        lambda path: [flip(witness_path(path), 40), flip(witness_path(path), 552)],
+        "the witness beside it, .* is damaged",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+async def test_what_is_lost_is_said_and_nothing_is_touched(killed: Path, name: str) -> None:
+    harm, sentence = LOST[name]
+    harm(killed)
+    before = files(killed)
+    for _ in range(2):
+        with pytest.raises(Unusable, match=sentence) as refused:
+            await opened(killed)
+        assert str(refused.value).startswith(f"the store {killed} has lost acknowledged writes: ")
+        assert "--accept-data-loss" in str(refused.value)
+        assert {end: data for end, data in files(killed).items() if data} == {
+            end: data for end, data in before.items() if data
+        }
+
+
+@pytest.mark.parametrize("name", LOST)
+async def test_whoever_accepts_the_loss_goes_on_with_revisions_nobody_has_seen(killed: Path, name: str) -> None:
+    LOST[name][0](killed)
+    store = await opened(killed, accept=True)
+    assert store.revision >= JUMP
+    for resource in ("pods", "never-used"):
+        for revision in (1, 21, JUMP - 1):
+            with pytest.raises(TooOld):
+                store.snapshot_at(resource, revision)
+            with pytest.raises(TooOld):
+                store.history(resource).position(revision)
+    await write(store, "ns/new")
+    assert store.revision > JUMP + 10
+    rows, revision = len(store.snapshot("pods")), store.revision
+    await store.close()
+    again = await opened(killed)
+    assert (len(again.snapshot("pods")), again.revision, again.history("nodes").trimmed > JUMP) == (
+        rows,
+        revision,
+        True,
+    )
+    await again.close()
+
+
+async def test_a_database_that_sqlite_cannot_read_can_be_moved_away(killed: Path) -> None:
+    wal(killed).unlink()
+    killed.write_bytes(b"\xff" * 100 + killed.read_bytes()[100:])
+    with pytest.raises(Unusable, match=r"damaged or no store at all: .*; restore .* move it away"):
+        await opened(killed)
+    killed.rename(killed.with_name("broken.db"))
+    store = await opened(killed, accept=True)
+    assert (len(store.snapshot("pods")), store.revision) == (0, 21 + JUMP)
+    await store.close()
+
+
+async def test_one_half_of_the_witness_is_enough(killed: Path) -> None:
+    flip(witness_path(killed), 40)
+    store = await opened(killed)
+    assert store.revision == 21
+    await store.close()
+
+
+async def test_an_older_copy_of_the_database_is_not_taken_for_the_store(killed: Path, tmp_path: Path) -> None:
+    older = files(killed)
+    store = await opened(killed)
+    await write(store, "ns/later")
+    await store.close()
+    killed.write_bytes(older[""])
+    wal(killed).write_bytes(older["-wal"])
+    with pytest.raises(Unusable, match=r"revisions 22 to 22 are gone .*older copy"):
+        await opened(killed)
+    other = await opened(tmp_path / "other" / "store.db")
+    await write(other, *(f"ns/{number}" for number in range(50)))
+    await other.close()
+    shutil.copy(tmp_path / "other" / "store.db", killed)
+    wal(killed).unlink()
+    with pytest.raises(Unusable, match="the witness beside it is of another store"):
+        await opened(killed)
+
+
+async def test_a_database_and_its_witness_that_went_are_noticed_by_the_log_left_alone(killed: Path) -> None:
+    killed.unlink()
+    witness_path(killed).unlink()
+    with pytest.raises(Unusable, match="the database is missing, only its write-ahead log is there"):
+        await opened(killed)
+    assert wal(killed).stat().st_size
+
+
+async def test_a_record_that_vanished_from_the_middle_is_missed(killed: Path) -> None:
+    store = await opened(killed)
+    await store.close()
+    direct(killed, "DELETE FROM log WHERE revision IN (5, 6)")
+    with pytest.raises(Unusable, match="2 records up to revision 21 missing"):
+        await opened(killed)
+    direct(killed, "UPDATE state SET data = data || ' '")
+    with pytest.raises(Unusable, match="what it says of its own history is damaged"):
+        await opened(killed)
+    store = await opened(killed, accept=True)
+    assert len(store.snapshot("pods")) == 18
+    await store.close()
+    again = await opened(killed)
+    await again.close()
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("key", "'ns/99'"), ("resource", "'secrets'"), ("revision", "100"), ("deleted", "1"), ("at", "7"),
+     ("checksum", "7"), ("checksum", "'x'"), ("ttl", "7"), ("ttl", "'x'"),
+     ("resource", "X'ff'"), ("key", "X'00ff'"), ("at", "'never'"),
+     ("revision", str(2**62)), ("checksum", str(2**62))],
+)  # fmt: skip
+async def test_a_record_that_cannot_be_believed_is_named_and_only_it_is_given_up(
+    killed: Path, column: str, value: str
+) -> None:
+    store = await opened(killed)
+    await store.close()
+    direct(killed, f"UPDATE log SET {column} = {value} WHERE revision = 6")
+    number = value if column == "revision" else "6"
+    with pytest.raises(Unusable, match=rf"damaged: revision {number} \("):
+        await opened(killed)
+    store = await opened(killed, accept=True)
+    assert (len(store.snapshot("pods")), store.get("pods", "ns/04")) == (19, None)
+    assert JUMP < store.revision < 2 * JUMP
+    await store.close()
+    again = await opened(killed)
+    assert len(again.snapshot("pods")) == 19
+    await again.close()
+
+
+async def test_what_can_be_read_of_a_damaged_database_is_kept(tmp_path: Path) -> None:
+    """The damaged one stays beside it, for whoever knows how to get more out of it."""
+    path = tmp_path / "data" / "store.db"
+    store = await opened(path)
+    for number in range(60):
+        await store.commit(Write("pods", f"{number:02}", 0, BODY + b" " * 3000))
+    await store.close()
+    content = path.read_bytes()
+    for page in range(12, len(content) // 8192):
+        content = content[: page * 8192] + b"\xff" * 100 + content[page * 8192 + 100 :]
+    path.write_bytes(content)
+    with pytest.raises(Unusable, match="damaged"):
+        await opened(path)
+    store = await opened(path, accept=True)
+    kept = [row.key for row in store.snapshot("pods").items()]
+    assert kept == [f"{number:02}" for number in range(len(kept))]
+    assert 10 < len(kept) < 60
+    await write(store, "new")
+    await store.close()
+    again = await opened(path)
+    assert len(again.snapshot("pods")) == len(kept) + 1
+    await again.close()
+    assert path.with_name("store.db-damaged").read_bytes() == content
+
+
+async def test_an_object_that_is_damaged_is_a_corrupt_object_and_nothing_else(killed: Path) -> None:
+    """API concepts, corrupt objects: it is named, cannot be read, and can be deleted; all others are served."""
+    store = await opened(killed)
+    await store.close()
+    direct(killed, "UPDATE log SET data = replace(CAST(data AS TEXT), '\"Pod\"', '\"Pox\"') WHERE revision = 6")
+    store = await opened(killed)
+    row = store.get("pods", "ns/04")
+    assert isinstance(row, CorruptRow)
+    assert row.decode_error == "the bytes are not those that were written"
+    assert (store.revision, len(store.snapshot("pods"))) == (21, 20)
+    await store.commit(Write("pods", "ns/04", 6, BODY, deleted=True))
+    await store.close()
+    again = await opened(killed)
+    assert (again.get("pods", "ns/04"), len(again.snapshot("pods"))) == (None, 19)
+    await again.close()
+
+
+async def test_after_the_machine_itself_went_down_revisions_jump(killed: Path) -> None:
+    """What was said last may not have reached the disk; an orderly end leaves nothing to doubt."""
+    said, _ = parse(witness_path(killed).read_bytes())
+    assert said is not None
+    backend = SqliteBackend(killed)
+    await backend.open()
+    assert backend._witness is not None
+    backend._witness.note(said._replace(boot="another"))
+    await backend.close()
+    store = await opened(killed)
+    assert (store.revision, len(store.snapshot("pods"))) == (21 + JUMP, 20)
+    with pytest.raises(TooOld):
+        store.snapshot_at("pods", 21)
+    await store.close()
+    again = await opened(killed)
+    assert again.revision == 21 + JUMP
+    await again.close()
+
+
+async def test_the_witness_reaches_the_disk_soon(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[bytes] = []
+    store = await opened(killed)
+    beside = backend_of(store)._beside
+    monkeypatch.setattr(beside, "sync", lambda: synced.append(witness_path(killed).read_bytes()))
+    await write(store, "ns/20")
+    async with asyncio.timeout(30):
+        while not synced:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.05)
+    said, _ = parse(synced[0])
+    assert said is not None
+    assert said.revision == 22
+    monkeypatch.undo()
+    await store.close()
+
+
+async def test_a_store_without_checksums_is_given_them(tmp_path: Path) -> None:
+    """A data folder of an earlier version is used without ado, history and marks included."""
+    path = tmp_path / "store.db"
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript("""
+        PRAGMA page_size = 8192; PRAGMA journal_mode = WAL;
+        CREATE TABLE log (revision INTEGER PRIMARY KEY, resource TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
+            deleted INTEGER NOT NULL, at REAL NOT NULL);
+        CREATE TABLE compacted (resource TEXT PRIMARY KEY, revision INTEGER NOT NULL) WITHOUT ROWID;
+        PRAGMA application_id = 1802728546; PRAGMA user_version = 1;
+        INSERT INTO compacted VALUES ('pods', 5);
+    """)
+    for revision in (4, 6, 7):
+        values = (revision, "pods", f"ns/{revision}", stamped(BODY, revision), 0, 1.7e9)
+        connection.execute("INSERT INTO log VALUES (?,?,?,?,?,?)", values)
+    connection.close()
+    store = await opened(path, seconds=1e12)
+    assert [row.key for row in store.snapshot("pods").items()] == ["ns/4", "ns/6", "ns/7"]
+    assert (store.revision, store.history("pods").trimmed) == (7, 5)
+    await write(store, "ns/8")
+    await store.close()
+    again = await opened(path, seconds=1e12)
+    assert (again.revision, len(again.snapshot("pods"))) == (8, 4)
+    await again.close()
+    witness_path(path).unlink()
+    with pytest.raises(Unusable, match="witness"):
+        await opened(path)
+
+
+def objects(store: WatchCache) -> list[tuple[str, int, bytes]]:
+    return [(row.key, row.revision, row.data) for name in ("pods", "events") for row in store.snapshot(name).items()]
+
+
+def as_of_schema_2(path: Path) -> None:
+    """Make a database one of the version whose records had numbers and no lifetimes, and each resource its mark."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.create_function("checksum", 6, lambda *row: checksum(Record(*row[:4], bool(row[4]), row[5])))
+    number = """replace(CAST(data AS TEXT), 'Version":""', 'Version":"' || revision || '"')"""
+    connection.execute(f"UPDATE log SET data = {number}")
+    connection.execute("UPDATE log SET checksum = checksum(revision, resource, key, CAST(data AS BLOB), deleted, at)")
+    written = Tally().plus([one for (one,) in connection.execute("SELECT checksum FROM log")])
+    connection.executescript("ALTER TABLE log DROP COLUMN ttl; PRAGMA user_version = 2")
+    state = schema.read_state(connection)
+    assert state is not None
+    schema.write_state(connection, msgspec.structs.replace(state, marks={"pods": 5, "events": 3}))
+    connection.close()
+    witness = Witness(path)
+    said, _ = witness.read()
+    assert said is not None
+    witness.note(said._replace(written=written))
+    witness.close()
+
+
+@pytest.mark.parametrize("restored", [False, True])
+async def test_a_store_of_the_last_version_is_used_as_it_is(tmp_path: Path, restored: bool) -> None:
+    """Its objects carry numbers already, and its events live as long as they did."""
+    path = tmp_path / "old" / "store.db"
+    store = await opened(path)
+    await write(store, *(f"ns/{number}" for number in range(8)))
+    await write(store, "ns/e", resource="events")
+    before = objects(store)
+    await store.close()
+    as_of_schema_2(path)
+    if restored:
+        take(path, tmp_path / "saved.db", lambda _: None)
+        path = tmp_path / "restored.db"
+        restore(tmp_path / "saved.db", path, 1000, lambda _: None)
+    for _ in range(2):
+        storage = EmbeddedStorage(SqliteBackend(path), StorageRules(decode_error_of, {"events": 60.0}))
+        store = WatchCache(storage)
+        await store.start()
+        assert objects(store) == before
+        assert (store.revision, store.history("pods").trimmed) == ((1010, 1010) if restored else (10, 5))
+        assert [record.ttl for record in (await storage.list("events")).records] == [60.0]
+        await store.close()
+    store = await opened(path)
+    await write(store, "ns/0", "ns/new")
+    assert len(store.snapshot("pods")) == 9
+    await store.close()
+    again = await opened(path)
+    assert again.revision == store.revision
+    await again.close()
+
+
+async def test_others_may_read_the_file_meanwhile(killed: Path) -> None:
+    store = await opened(killed)
+    await write(store, "ns/20")
+    with sqlite3.connect(f"file:{killed}?mode=ro", uri=True) as reader:
+        assert reader.execute("SELECT count(*) FROM log").fetchone() == (21,)
+        await write(store, "ns/21")
+        assert reader.execute("SELECT max(revision) FROM log").fetchone() == (23,)
+    reader.close()
+    await store.close()
+
+
+def direct(path: Path, sql: str) -> None:
+    """Change the database behind the store's back."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(sql)
+    connection.close()
+
+
+SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
+WHOLE: dict[str, Any] = {
+    "said": SAID, "exists": True, "store": b"a" * 16, "epoch": 3, "revision": 10, "present": Tally(4, 30),
+    "removed": Tally(1, 20),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"revision": 12, "epoch": 4}, []),
+        ({"said": None, "exists": False}, []),
+        ({"said": None, "epoch": 0}, []),
+        ({"said": SAID._replace(revision=0), "exists": False}, []),
+        ({"exists": False}, ["the database is missing, and with it everything up to revision 10"]),
+        ({"said": None}, ["is missing"]),
+        ({"said": None, "unreadable": True}, ["is damaged"]),
+        ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
+        ({"store": b"b" * 16}, ["of another store"]),
+        ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
+        ({"revision": 9}, ["revisions 10 to 10 are gone"]),
+        ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
+        ({"present": Tally(4, 31)}, ["not those that were written"]),
+        ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
+        ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),
+    ],
+)  # fmt: skip
+def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
+    told = losses(Observed(**{**WHOLE, **changes}))
+    assert len(told) == len(found)
+    for sentence, part in zip(told, found, strict=True):
+        assert part in sentence
+
+
+def test_when_the_end_is_in_doubt() -> None:
+    assert not in_doubt(Observed(said=None, boot="b"))
+    assert not in_doubt(Observed(said=SAID._replace(boot="b"), boot="b"))
+    assert not in_doubt(Observed(said=SAID._replace(boot="a", closed=True), boot="b"))
+    assert in_doubt(Observed(said=SAID._replace(boot="a"), boot="b"))
+
+
+records = st.builds(
+    Record, st.integers(1, 2**40), st.text(max_size=9), st.text(max_size=9), st.binary(max_size=30), st.booleans(),
+    st.floats(0, 1e10), st.sampled_from([0.0, 60.0, 3600.0]),
+)  # fmt: skip
+
+
+@given(records, records, st.integers(0, 61))
+def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
+    expected = checksum(one)
+    assert damage(one, expected) is Damage.NONE
+    assert damage(one, expected ^ (1 << bit)) is Damage.RECORD
+    if other.data != one.data:
+        assert damage(one._replace(data=other.data), expected) is Damage.VALUE
+    if other[:3] != one[:3] or other[4:7] != one[4:7]:
+        assert damage(other, expected) is Damage.RECORD
+
+
+class Recovery(RuleBasedStateMachine):
+    """A store that is written to, ended, killed, damaged and started again."""
+
+    folder: Path
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.acknowledged: dict[str, int] = {}
+        self.highest = 1
+        self.path = self.fresh()
+        self.store = self.run(opened(self.path, changes=8))
+
+    def fresh(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.folder)) / "data" / "store.db"
+
+    def run(self, work: Any) -> Any:
+        return self.runner.run(work)
+
+    @rule(key=st.sampled_from("abcdef"), times=st.integers(1, 5))
+    def write(self, key: str, times: int) -> None:
+        for _ in range(times):
+            self.run(write(self.store, key))
+            self.acknowledge(key)
+
+    def acknowledge(self, key: str) -> None:
+        assert self.store.revision > self.highest
+        self.highest = self.store.revision
+        row = self.store.get("pods", key)
+        assert row is not None
+        self.acknowledged[key] = row.revision
+
+    @rule(key=st.sampled_from("abcdef"))
+    def delete(self, key: str) -> None:
+        if (row := self.store.get("pods", key)) is not None and not isinstance(row, CorruptRow):
+            self.run(self.store.commit(Write("pods", key, row.revision, BODY, deleted=True)))
+            assert self.store.revision > self.highest
+            self.highest = self.store.revision
+            del self.acknowledged[key]
+
+    @rule()
+    def fold(self) -> None:
+        async def folded() -> None:
+            await backend_of(self.store)._fold()
+
+        self.run(folded())
+
+    @rule()
+    def compact(self) -> None:
+        async def compacted() -> None:
+            await self.store.storage.compact(self.store.revision)
+
+        self.run(compacted())
+
+    @rule()
+    def restart(self) -> None:
+        self.run(self.store.close())
+        self.store = self.run(opened(self.path, changes=8))
+
+    @rule()
+    def kill(self) -> None:
+        left = crash(self.path, self.fresh().parent)
+        self.run(self.store.close())
+        self.path = left
+        self.store = self.run(opened(left, changes=8))
+
+    @rule(
+        end=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7),
+        how=st.sampled_from(["flip", "cut", "remove"]), orderly=st.booleans(),
+    )  # fmt: skip
+    @precondition(lambda self: self.acknowledged)
+    def harm(self, end: str, where: float, bit: int, how: str, orderly: bool) -> None:
+        """Either all is there, or the start is refused; then the loss is accepted."""
+        left = crash(self.path, self.fresh().parent) if not orderly else None
+        self.run(self.store.close())
+        self.path = left or self.path
+        file = self.path.with_name(self.path.name + end)
+        if file.exists() and (size := file.stat().st_size):
+            if how == "flip":
+                flip(file, int(where * size), bit)
+            elif how == "cut":
+                truncate(file, int(where * size))
+            else:
+                file.unlink()
+        try:
+            self.store = self.run(opened(self.path, changes=8))
+        except Unusable as refusal:
+            self.give_up(str(refusal))
+
+    def give_up(self, why: str) -> None:
+        if "--accept-data-loss" in why:
+            try:
+                self.store = self.run(opened(self.path, accept=True, changes=8))
+            except Unusable:
+                self.path.rename(self.path.with_name("broken.db"))
+                self.store = self.run(opened(self.path, accept=True, changes=8))
+            assert self.store.revision > self.highest + JUMP // 2
+        else:  # not even a store any more
+            self.path = self.fresh()
+            self.store = self.run(opened(self.path, changes=8))
+            self.highest = 1
+        self.acknowledged = {row.key: row.revision for row in self.store.snapshot("pods").items()}
+
+    @invariant()
+    def everything_acknowledged_is_there(self) -> None:
+        found = {row.key: row.revision for row in self.store.snapshot("pods").items()}
+        assert found == self.acknowledged
+        assert self.store.revision >= self.highest
+        self.highest = max(self.highest, self.store.revision)
+
+    def teardown(self) -> None:
+        self.run(self.store.close())
+        self.runner.close()
+
+
+def test_whatever_happens_to_the_files() -> None:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        Recovery.folder = Path(folder)
+        run_state_machine_as_test(  # type: ignore[no-untyped-call]
+            Recovery,
+            settings=settings(
+                max_examples=50, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
+            ),
+        )

@@ -1,0 +1,92 @@
+"""For any writes and any selector: what a watcher was told amounts to what a list shows, wherever it began."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.hub import Hub
+from apiserver_stub.watch_cache.options import WatchOptions
+from apiserver_stub.watch_cache.stream import Stream
+from controller_manager.api.selectors import LabelSelector
+from controller_manager.testing import virtual
+
+WRITES = st.lists(
+    st.tuples(st.sampled_from(["x/a", "x/b", "y/a"]), st.sampled_from(["red", "blue", ""])), min_size=1, max_size=40
+)
+SELECTIONS = st.builds(
+    lambda namespace, labels: {"namespace": namespace, "labels": LabelSelector.parse(labels)},
+    st.sampled_from(["", "x"]),
+    st.sampled_from(["", "colour=red", "colour!=red"]),
+)
+
+
+@given(writes=WRITES, selection=SELECTIONS, begin=st.floats(0, 1), resume=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_events_add_up_to_the_state(
+    writes: list[tuple[str, str]], selection: dict[str, Any], begin: float, resume: bool
+) -> None:
+    virtual.run(_check(writes, selection, int(len(writes) * begin), resume))
+
+
+async def _check(writes: list[tuple[str, str]], selection: dict[str, Any], begin: int, resume: bool) -> None:
+    """Watch from write number `begin` on; with `resume` from the list of that moment, otherwise with the state."""
+    store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention())
+    await store.start()
+    hub = Hub(store, RepresentationCache(store))
+    streams: list[tuple[Stream, dict[str, str]]] = []
+    for number, (key, colour) in enumerate([*writes, ("x/z", "red")]):
+        if number == begin:
+            start = store.revision if resume else None
+            listed = _selected(store, selection) if resume else {}
+            streams.append((hub.open("pods", "v1", "Pod", WatchOptions(start=start, **selection)), listed))
+        await _write(store, key, colour)
+        if resume and number == begin + 3:
+            streams.append((hub.open("pods", "v1", "Pod", WatchOptions(start=start, **selection)), listed.copy()))
+    for stream, state in streams:
+        await _follow(stream, state)
+        assert state == _selected(store, selection)
+    await store.close()
+
+
+async def _write(store: WatchCache, key: str, colour: str) -> None:
+    row = store.get("pods", key)
+    metadata = {"name": key, "labels": {"colour": colour}, "resourceVersion": ""}
+    data = msgspec.json.encode({"metadata": metadata})
+    if colour or row is not None:
+        await store.commit(Write("pods", key, row.revision if row else 0, data, deleted=not colour))
+
+
+def _selected(store: WatchCache, selection: dict[str, Any]) -> dict[str, str]:
+    prefix = f"{selection['namespace']}/" if selection["namespace"] else ""
+    rows = store.snapshot("pods").items(prefix=prefix)
+    return {row.key: str(row.revision) for row in rows if selection["labels"].matches(row.labels)}
+
+
+async def _follow(stream: Stream, state: dict[str, str]) -> None:
+    """Play the events into `state`; each must be possible where it comes, and revisions only rise."""
+    reached = 0
+    try:
+        async with asyncio.timeout(1):
+            async for chunk in stream:
+                for line in chunk.splitlines():
+                    event = json.loads(line)
+                    metadata = event["object"]["metadata"]
+                    name, revision = metadata["name"], metadata["resourceVersion"]
+                    assert (name in state) is (event["type"] != "ADDED")
+                    if event["type"] == "DELETED":
+                        del state[name]
+                    else:
+                        state[name] = revision
+                    reached = max(reached, int(revision))
+    except TimeoutError:
+        pass
