@@ -14,7 +14,7 @@ from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.client import Client
 from controller_manager.controller import Change, Informer, Informers, Key, PolicyRule
 
-from ._slices import Arrangement, Writes
+from ._slices import Arrangement, SliceWrites
 
 _SERVICE = "service"
 # Changes of slices are mostly our own: they are looked at once, a little later.
@@ -135,7 +135,7 @@ class SliceWriter:
         self._client = client
         self._changes = changes
 
-    async def write(self, writes: Writes) -> None:
+    async def write(self, writes: SliceWrites) -> None:
         """New slices first, so that no endpoint is missing meanwhile."""
         for slice_ in writes.create:
             await self._client.create(ENDPOINT_SLICES, slice_)

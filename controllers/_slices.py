@@ -25,21 +25,21 @@ from controller_manager.controller import controller_ref
 Identity = tuple[tuple[str, ...], str, str, str]
 
 
-class Group(NamedTuple):
+class SliceGroup(NamedTuple):
     """Endpoints that may share a slice."""
 
     family: str
     ports: frozenset[SlicePort]
 
 
-Wanted = Mapping[Group, Mapping[Identity, Endpoint]]
+Wanted = Mapping[SliceGroup, Mapping[Identity, Endpoint]]
 
 
 class Draft(NamedTuple):
     """A slice as it should be, in the place of `current`, or to be made if that is None."""
 
     current: EndpointSlice | None
-    group: Group
+    group: SliceGroup
     endpoints: tuple[Endpoint, ...]
 
 
@@ -52,7 +52,7 @@ class Arrangement(NamedTuple):
     removed: int
 
 
-class Writes(NamedTuple):
+class SliceWrites(NamedTuple):
     """What is to be written."""
 
     create: tuple[EndpointSlice, ...] = ()
@@ -72,9 +72,9 @@ def identity(endpoint: Endpoint) -> Identity:
     return (endpoint.addresses, endpoint.hostname or "", *behind)
 
 
-def group_of(slice_: EndpointSlice) -> Group:
+def group_of(slice_: EndpointSlice) -> SliceGroup:
     """The group that a slice is of."""
-    return Group(slice_.address_type, frozenset(slice_.ports or ()))
+    return SliceGroup(slice_.address_type, frozenset(slice_.ports or ()))
 
 
 def arrange(
@@ -88,7 +88,7 @@ def arrange(
 
     Of the families in `placeholders` there is always a slice, if need be an empty one.
     """
-    groups: dict[Group, list[EndpointSlice]] = defaultdict(list)
+    groups: dict[SliceGroup, list[EndpointSlice]] = defaultdict(list)
     for slice_ in sorted(current, key=lambda s: s.metadata.name):
         groups[group_of(slice_)].append(slice_)
     drafts: list[Draft] = []
@@ -106,7 +106,7 @@ def arrange(
         spare += slices
         removed += sum(len(s.endpoints or ()) for s in slices)
     served = {draft.group.family for draft in drafts}
-    drafts += [Draft(None, Group(family, frozenset()), ()) for family in placeholders if family not in served]
+    drafts += [Draft(None, SliceGroup(family, frozenset()), ()) for family in placeholders if family not in served]
     return Arrangement(*_reuse(drafts, spare), added, removed)
 
 
@@ -200,11 +200,11 @@ class Style:
             or self.is_due(current)
         )
 
-    def writes(self, arrangement: Arrangement, stamp: Callable[[], Mapping[str, str | None]]) -> Writes:
+    def writes(self, arrangement: Arrangement, stamp: Callable[[], Mapping[str, str | None]]) -> SliceWrites:
         """What is to be written for an arrangement to be there."""
         changed = [draft for draft in arrangement.drafts if self.differs(draft)]
         marks = stamp() if changed else {}
-        return Writes(
+        return SliceWrites(
             create=tuple(self._new(draft, marks) for draft in changed if draft.current is None),
             update=tuple(self._changed(draft, draft.current, marks) for draft in changed if draft.current is not None),
             delete=arrangement.spare,

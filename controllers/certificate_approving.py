@@ -45,15 +45,17 @@ class ApprovingOptions(Options):
     title: ClassVar[str] = "Certificate approving controller"
 
 
-class Claim(NamedTuple):
+class NodePermission(NamedTuple):
     """What a node may be allowed to ask for: a subresource of requests that it needs to be able to create."""
 
     subresource: str
     message: str
 
 
-SELF = Claim("selfnodeclient", "Approved the client certificate of a kubelet for itself after a SubjectAccessReview")
-NODE = Claim("nodeclient", "Approved the client certificate of a kubelet after a SubjectAccessReview")
+SELF = NodePermission(
+    "selfnodeclient", "Approved the client certificate of a kubelet for itself after a SubjectAccessReview"
+)
+NODE = NodePermission("nodeclient", "Approved the client certificate of a kubelet after a SubjectAccessReview")
 
 # Observed: the request, its verdict, and what the API server says of its sender.
 # Decided:
@@ -86,7 +88,7 @@ class CertificateApprover:
                 return None
         return Requeue(next_look(request, utc_now())) if found else None
 
-    async def _may(self, request: CertificateSigningRequest, claim: Claim) -> bool:
+    async def _may(self, request: CertificateSigningRequest, claim: NodePermission) -> bool:
         """Whether whoever sent the request may make such a claim."""
         sender = request.spec
         action = ResourceAttributes(group=GROUP, resource=REQUESTS.plural, subresource=claim.subresource, verb="create")
@@ -100,7 +102,7 @@ class CertificateApprover:
         review = await self._client.create(SUBJECT_ACCESS_REVIEWS, SubjectAccessReview(spec=spec))
         return review.status.allowed and not review.status.denied
 
-    async def _approve(self, request: CertificateSigningRequest, claim: Claim) -> None:
+    async def _approve(self, request: CertificateSigningRequest, claim: NodePermission) -> None:
         verdict = RequestCondition(type=APPROVED, status="True", reason="AutoApproved", message=claim.message)
         conditions = (*request.status.conditions, verdict)
         status = replace(request.status, conditions=conditions)
@@ -132,7 +134,7 @@ def is_judged(request: CertificateSigningRequest) -> bool:
     return bool(request.status.certificate) or any(request.condition(kind) for kind in (APPROVED, DENIED))
 
 
-def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[Claim]:
+def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[NodePermission]:
     """What a request is, if it is such as a node sends: for the sender itself, and for any node."""
     if request.spec.signer_name != NODE_CLIENT or node_client_problem(asked, request.spec.usages):
         return

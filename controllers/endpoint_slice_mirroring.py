@@ -45,7 +45,7 @@ from ._slice_writer import (
     settling,
     slices_of,
 )
-from ._slices import Arrangement, Group, Identity, Style, arrange, identity
+from ._slices import Arrangement, Identity, SliceGroup, Style, arrange, identity
 
 MANAGER = f"endpointslicemirroring-controller.{GROUP_DOMAIN}"
 LAST_APPLIED = f"kubectl.{PLATFORM_DOMAIN}/last-applied-configuration"
@@ -155,7 +155,7 @@ class EndpointSliceMirroringController:
 class Mirror(NamedTuple):
     """The endpoints that Endpoints amount to, and how many addresses were left out: invalid ones, and too many."""
 
-    wanted: Mapping[Group, Mapping[Identity, Endpoint]]
+    wanted: Mapping[SliceGroup, Mapping[Identity, Endpoint]]
     invalid: int
     too_many: int
 
@@ -168,7 +168,7 @@ def is_mirrored(endpoints: Endpoints) -> bool:
 
 def mirror_of(endpoints: Endpoints, limit: int) -> Mirror:
     """The endpoints of each family and set of ports; of one subset `limit` addresses at most, ready ones first."""
-    wanted: dict[Group, dict[Identity, Endpoint]] = {}
+    wanted: dict[SliceGroup, dict[Identity, Endpoint]] = {}
     invalid = too_many = 0
     for subset in endpoints.subsets:
         ports = frozenset(map(_port, subset.ports))
@@ -182,7 +182,7 @@ def mirror_of(endpoints: Endpoints, limit: int) -> Mirror:
             else:
                 room -= 1
                 endpoint = _endpoint(address, ip, ready)
-                group = Group("IPv6" if ":" in ip else "IPv4", ports)
+                group = SliceGroup("IPv6" if ":" in ip else "IPv4", ports)
                 wanted.setdefault(group, {}).setdefault(identity(endpoint), endpoint)
     return Mirror(wanted, invalid, too_many)
 

@@ -26,7 +26,7 @@ from controller_manager.controller import (
 from controller_manager.options import Options
 
 from ._disruption import disruption, status_patch
-from ._placement import PODS_BY_NODE, pods_on
+from ._pod_indexes import PODS_BY_NODE, pods_on
 from ._tolerations import FOR_GOOD, by_key, no_execute, patience
 
 COMPARES = "TaintTolerationComparisonOperators"

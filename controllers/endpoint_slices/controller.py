@@ -27,8 +27,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._placement import PODS_BY_NODE, pods_on
-from .._selection import PODS_BY_LABEL, SERVICES_BY_SELECTOR, pods_of, services_for
+from .._pod_indexes import PODS_BY_LABEL, PODS_BY_NODE, SERVICES_BY_SELECTOR, pods_of, pods_on, services_for
 from .._serving import is_gone, services_served_by
 from .._slice_writer import (
     RULES,
@@ -39,7 +38,7 @@ from .._slice_writer import (
     settling,
     slices_of,
 )
-from .decide import MANAGER, Decision, decide, distribution, follows_zones, is_kept
+from .decide import MANAGER, SliceDecision, decide, distribution, follows_zones, is_kept
 from .zones import Capacity
 
 _FOLLOW_ZONES = "follow-zones"
@@ -140,7 +139,7 @@ class EndpointSliceController:
         self._metrics.gone(key)
         self._announcer.forget(key)
 
-    async def _write(self, service: Service, made: Decision) -> None:
+    async def _write(self, service: Service, made: SliceDecision) -> None:
         writes = made.writes
         if service.metadata.deletion_timestamp is not None:
             writes = writes._replace(create=())
@@ -163,7 +162,7 @@ class _Announcer:
         self._events = events
         self._told: dict[Key, dict[str, str]] = {}
 
-    def announce(self, service: Service, made: Decision) -> None:
+    def announce(self, service: Service, made: SliceDecision) -> None:
         """Tell what is new."""
         told = self._told.get(key_of(service), {})
         if told == made.hints:
@@ -219,7 +218,7 @@ class _Metrics:
         self._by_service: dict[Key, str] = {}
         self._numbers: Counter[str] = Counter()
 
-    def decided(self, key: Key, service: Service, made: Decision) -> None:
+    def decided(self, key: Key, service: Service, made: SliceDecision) -> None:
         """That was done about a service."""
         wanted = distribution(service)
         self.slices.arranged(key, made.arrangement)

@@ -29,7 +29,7 @@ from .._serving import (
     target_port,
     trigger_time,
 )
-from .._slices import Arrangement, Group, Identity, Style, Writes, arrange, identity
+from .._slices import Arrangement, Identity, SliceGroup, SliceWrites, Style, arrange, identity
 from .zones import Refused, hinted, without_hints
 
 MANAGER = f"endpointslice-controller.{GROUP_DOMAIN}"
@@ -51,13 +51,13 @@ ZoneOf = Callable[[str], str | None]
 Ratios = Callable[[], Mapping[str, float]]
 
 
-class Decision(NamedTuple):
+class SliceDecision(NamedTuple):
     """What is to be written, how that arranges the slices, and for each family why it has no zone hints.
 
     An empty reason: it has hints. A family that is not in `hints` is not to have any.
     """
 
-    writes: Writes
+    writes: SliceWrites
     arrangement: Arrangement
     hints: Mapping[str, str]
 
@@ -96,7 +96,7 @@ def decide(
     current: Iterable[EndpointSlice],
     limit: int,
     ratios: Ratios,
-) -> Decision:
+) -> SliceDecision:
     """What to do about the slices of a service that is kept."""
     supported = families(service)
     ours: list[EndpointSlice] = []
@@ -119,15 +119,15 @@ def decide(
         after = _listed(e for endpoints in wanted.values() for e in endpoints.values())
         return {TRIGGER_TIME: trigger_time(service, pods, before, after)}
 
-    return Decision(style.writes(arrangement, stamp), arrangement, hints)
+    return SliceDecision(style.writes(arrangement, stamp), arrangement, hints)
 
 
-def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Group, dict[Identity, Endpoint]]:
+def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[SliceGroup, dict[Identity, Endpoint]]:
     """The endpoints of a service, by family and ports."""
     by_name = _by_name(service)
     supported, nearby = families(service), distribution(service)
     shared: frozenset[SlicePort] | None = None
-    wanted: dict[Group, dict[Identity, Endpoint]] = {}
+    wanted: dict[SliceGroup, dict[Identity, Endpoint]] = {}
     for pod in pods:
         zone = zone_of(pod.spec.node_name) if pod.spec.node_name else ""
         if is_pod_terminal(pod) or (zone is None and not service.spec.publish_not_ready_addresses):
@@ -138,7 +138,7 @@ def wanted_of(service: Service, pods: Iterable[Pod], zone_of: ZoneOf) -> dict[Gr
             addresses = addresses_of(pod, family)
             if addresses:
                 endpoint = _endpoint(service, pod, addresses, zone or None, nearby)
-                wanted.setdefault(Group(family, shared), {})[identity(endpoint)] = endpoint
+                wanted.setdefault(SliceGroup(family, shared), {})[identity(endpoint)] = endpoint
     return wanted
 
 
@@ -163,8 +163,8 @@ def with_zone_hints(
 
 
 def _with_former_hints(
-    wanted: Mapping[Group, Mapping[Identity, Endpoint]], slices: Iterable[EndpointSlice]
-) -> dict[Group, dict[Identity, Endpoint]]:
+    wanted: Mapping[SliceGroup, Mapping[Identity, Endpoint]], slices: Iterable[EndpointSlice]
+) -> dict[SliceGroup, dict[Identity, Endpoint]]:
     """The wanted endpoints with the hints they have in slices now."""
     former = {(s.address_type, identity(e)): e.hints for s in slices for e in s.endpoints or () if e.hints}
     return {

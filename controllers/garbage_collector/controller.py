@@ -14,23 +14,21 @@ from controller_manager.base.tasks import all_of
 from controller_manager.controller import Add, Context, ControllerSpec, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Int32, Options, flag
 
+from .decide import Delete, OwnerState, SetOwners, decide
 from .graph import (
     FOREGROUND,
     ORPHAN,
     Graph,
-    Node,
+    GraphNode,
     Task,
     What,
     claim_of,
     is_orphaning,
     is_waiting,
 )
-from .graph_builder import GraphBuilder
-from .identity import Identity
-from .lookup import Lookup, Unclear, UnknownKind
-from .monitors import Monitors
-from .verdict import Delete, OwnerState, Rename, verdict
-from .writes import Writes
+from .graph_builder import GraphBuilder, Monitors
+from .live import BoundWriter, LiveLookup, Unclear, UnknownKind
+from .resources import ObjectIdentity
 
 # Seconds between two discoveries, at least and, while no kind turns up that is not known, at most; and how long the
 # first reading of everything is waited for.
@@ -75,7 +73,7 @@ class GarbageCollectorOptions(Options):
 #
 #   an object looked at                                        done
 #   it is being deleted, or has an owner it names              nothing
-#   else                                                       as `verdict.py` says
+#   else                                                       as `decide.py` says
 #   it waits for dependents, and none holds it up              its finalizer is removed
 #   it waits, and holds up one who holds it up                 it holds that one up no longer
 #   it is to orphan its dependents                             they no longer name it, then its finalizer is removed
@@ -90,12 +88,12 @@ class GarbageCollector:
         self._errors = Counters(_SYNC_ERRORS, context.runtime.registry)
         self._graph = Graph()
         self._monitors = Monitors(context.client, context.informers, context.log)
-        self._intake = GraphBuilder(self._graph, self._monitors, context.events)
-        self._lookup = Lookup(context.client, lambda: self._monitors.known, self._graph.absent)
-        self._writes = Writes(context.client, self._lookup)
+        self._graph_builder = GraphBuilder(self._graph, self._monitors, context.events)
+        self._lookup = LiveLookup(context.client, lambda: self._monitors.known, self._graph.absent)
+        self._writes = BoundWriter(context.client, self._lookup)
         # What could not be looked at because of a kind nobody knows, and whether discovery was asked since.
-        self._puzzles: dict[Task, bool] = {}
-        self._puzzled = asyncio.Event()
+        self._unknown_kinds: dict[Task, bool] = {}
+        self._kind_unknown = asyncio.Event()
         # Since when an owner is kept back.
         self._held_back: dict[Task, float] = {}
 
@@ -103,11 +101,11 @@ class GarbageCollector:
         """Watch everything, and order looks, until cancelled."""
         if not self._enabled:
             return
-        self._intake.add = add
+        self._graph_builder.add = add
         try:
             await self._discover()
             await self._read_everything()
-            await all_of(self._intake.follow(), self._rediscover())
+            await all_of(self._graph_builder.follow(), self._rediscover())
         finally:
             self._monitors.stop()
 
@@ -119,74 +117,74 @@ class GarbageCollector:
         try:
             outcome = await self._look(task, node)
         except UnknownKind as error:
-            if self._puzzles.setdefault(task, False):
+            if self._unknown_kinds.setdefault(task, False):
                 raise TerminalError(str(error)) from None
-            self._puzzled.set()  # the kind may be newer than what is known
+            self._kind_unknown.set()  # the kind may be newer than what is known
             return None
-        self._puzzles.pop(task, None)
+        self._unknown_kinds.pop(task, None)
         return outcome
 
     # Looks
 
-    async def _look(self, task: Task, node: Node) -> Requeue | None:
+    async def _look(self, task: Task, node: GraphNode) -> Requeue | None:
         if node.identity is None or node.meta is None:
-            return await self._seek(node)
+            return await self._find_virtual(node)
         if task.what is What.ORPHAN:
             return await self._orphan(node, node.identity, node.meta)
         if node.is_waiting:
             return await self._let_go(node, node.identity, node.meta)
-        await self._judge(node, node.identity, node.meta)
+        await self._collect(node, node.identity, node.meta)
         return None
 
-    async def _seek(self, owner: Node) -> Requeue | None:
+    async def _find_virtual(self, owner: GraphNode) -> Requeue | None:
         """Look for an owner nobody has observed, wherever its dependents say it is."""
         trouble: UnknownKind | Unclear | ApiError | None = None
         is_there = False
         for claim in tuple(owner.claims):
             try:
-                standing = await self._lookup.owner(claim)
+                state = await self._lookup.owner(claim)
             except (UnknownKind, Unclear, ApiError) as error:
                 # Somebody may claim nonsense of the owner of others: these are judged by what they claim.
                 trouble = error if trouble is None or isinstance(trouble, UnknownKind) else trouble
                 continue
-            if standing is OwnerState.GONE:
-                self._intake.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
-            is_there = is_there or standing in (OwnerState.SOLID, OwnerState.WAITING)
+            if state is OwnerState.GONE:
+                self._graph_builder.order(self._graph.claimants(claim), f"{claim.kind} {claim.name} is not there")
+            is_there = is_there or state in (OwnerState.SOLID, OwnerState.WAITING)
         if trouble is not None and not (is_there and isinstance(trouble, UnknownKind)):
             raise trouble
         return Requeue(UNOBSERVED) if is_there else None
 
-    async def _judge(self, node: Node, identity: Identity, seen: ObjectMeta) -> None:
+    async def _collect(self, node: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> None:
         """Have an object stay or go, as its owners are."""
 
         async def judge(meta: ObjectMeta) -> None:
             if meta.deletion_timestamp is not None:
                 return
-            standings = [await self._standing(identity, reference) for reference in meta.owner_references]
-            match verdict(meta, standings, has_dependents=bool(node.claims)):
-                case Rename(owners):
+            states = [await self._owner_state(identity, reference) for reference in meta.owner_references]
+            match decide(meta, states, has_dependents=bool(node.claims)):
+                case SetOwners(owners):
                     await self._writes.own(identity, meta, owners)
                 case Delete(policy):
                     await self._writes.delete(identity, meta, policy)
 
         await self._writes.on_latest(identity, seen, judge)
 
-    async def _standing(self, identity: Identity, reference: OwnerReference) -> OwnerState:
+    async def _owner_state(self, identity: ObjectIdentity, reference: OwnerReference) -> OwnerState:
         if reference.uid == identity.uid:
             return OwnerState.SOLID
-        standing = await self._lookup.owner(claim_of(identity, reference))
-        if standing is None:
+        state = await self._lookup.owner(claim_of(identity, reference))
+        if state is None:
             raise TerminalError(
                 f"{reference.kind} {reference.name}, an owner, is in a namespace, and the object is not"
             )
-        return standing
+        return state
 
-    async def _let_go(self, node: Node, identity: Identity, seen: ObjectMeta) -> Requeue | None:
+    async def _let_go(self, node: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> Requeue | None:
         """Let an owner go that nobody holds up; untie it from those who wait for each other in a circle."""
 
         async def untie(meta: ObjectMeta) -> None:
-            knots = self._graph.knots(identity.uid)
-            owners = tuple(_unblocking(meta.owner_references, knots))
+            cycles = self._graph.cycles(identity.uid)
+            owners = tuple(_unblocking(meta.owner_references, cycles))
             if owners != meta.owner_references:
                 await self._writes.own(identity, meta, owners)
 
@@ -195,7 +193,7 @@ class GarbageCollector:
                 await self._writes.release(identity, meta, FOREGROUND)
 
         if node.blocking:
-            if self._graph.knots(identity.uid):
+            if self._graph.cycles(identity.uid):
                 await self._writes.on_latest(identity, seen, untie)
         elif self._holds_back(Task(What.LOOK, identity.uid), min(self._monitors.late(), default=HELD_BACK) < HELD_BACK):
             return Requeue(LOOK_AGAIN)
@@ -203,7 +201,7 @@ class GarbageCollector:
             await self._writes.on_latest(identity, seen, release)
         return None
 
-    async def _orphan(self, owner: Node, identity: Identity, seen: ObjectMeta) -> Requeue | None:
+    async def _orphan(self, owner: GraphNode, identity: ObjectIdentity, seen: ObjectMeta) -> Requeue | None:
         """Have nobody name the owner any more, then let it go."""
 
         async def release(meta: ObjectMeta) -> None:
@@ -217,7 +215,7 @@ class GarbageCollector:
             return None
         freed: set[str] = set()
         while True:
-            self._intake.catch_up()
+            self._graph_builder.catch_up()
             rest = [uid for uid in owner.dependents() if uid not in freed]
             if not rest:
                 break
@@ -246,7 +244,7 @@ class GarbageCollector:
         if failures:
             raise failures[0]
 
-    async def _disown_one(self, dependent: Identity, seen: ObjectMeta, owner: str) -> None:
+    async def _disown_one(self, dependent: ObjectIdentity, seen: ObjectMeta, owner: str) -> None:
         async def disown(meta: ObjectMeta) -> None:
             owners = tuple(reference for reference in meta.owner_references if reference.uid != owner)
             if len(owners) < len(meta.owner_references):
@@ -271,7 +269,7 @@ class GarbageCollector:
         except TimeoutError:
             self._errors.add()
             self._log.warning("going on without what could not be read", resources=self._monitors.unread())
-        await self._intake.begin()
+        await self._graph_builder.begin()
 
     async def _rediscover(self) -> None:
         """Ask again at intervals, and sooner when a kind turned up that is not known."""
@@ -287,7 +285,7 @@ class GarbageCollector:
         await asyncio.sleep(SOONEST_REDISCOVERY)
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, at - clock.monotonic())):
-                await self._puzzled.wait()
+                await self._kind_unknown.wait()
 
     def _tell_late(self, late: set[str]) -> None:
         if late:
@@ -295,16 +293,16 @@ class GarbageCollector:
             self._log.warning("resources can't be read", resources=sorted(late))
 
     async def _discover(self) -> None:
-        self._puzzled.clear()
-        kinds, new = self._monitors.known.kinds, [task for task, asked in self._puzzles.items() if not asked]
+        self._kind_unknown.clear()
+        kinds, new = self._monitors.known.kinds, [task for task, asked in self._unknown_kinds.items() if not asked]
         if not await self._monitors.refresh():
             self._errors.add()
         # What is gone meanwhile puzzles nobody, nor is it held back.
-        self._puzzles = {task: asked for task, asked in self._puzzles.items() if self._graph.needs(task)}
+        self._unknown_kinds = {task: asked for task, asked in self._unknown_kinds.items() if self._graph.needs(task)}
         self._held_back = {task: since for task, since in self._held_back.items() if self._graph.needs(task)}
-        self._puzzles.update(dict.fromkeys(self._puzzles.keys() & new, True))
+        self._unknown_kinds.update(dict.fromkeys(self._unknown_kinds.keys() & new, True))
         came_or_went = self._monitors.known.kinds != kinds
-        self._intake.order(self._puzzles if came_or_went else new, "discovery was asked for its kind")
+        self._graph_builder.order(self._unknown_kinds if came_or_went else new, "discovery was asked for its kind")
 
 
 SPECS = (

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
 
-from .identity import MOST_ABSENT, Absent, Identity
+from .resources import MOST_ABSENT, Absent, ObjectIdentity
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -40,28 +40,28 @@ class Task(NamedTuple):
 class Misplaced(NamedTuple):
     """An object that names an owner in a namespace where that cannot be; people are told."""
 
-    dependent: Identity
-    owner: Identity
+    dependent: ObjectIdentity
+    owner: ObjectIdentity
 
 
 Instruction = Task | Misplaced
 # The claims of an object, and whether it holds up the deletion of the owner meant.
-Links = Mapping[Identity, bool]
+Links = Mapping[ObjectIdentity, bool]
 
 
-class Node:
+class GraphNode:
     """An object; virtual while `identity` and `meta` are None."""
 
     __slots__ = ("_claims", "blocking", "identity", "meta", "uid")
 
     def __init__(self, uid: str) -> None:
         self.uid = uid
-        self.identity: Identity | None = None
+        self.identity: ObjectIdentity | None = None
         self.meta: ObjectMeta | None = None
         # How many claims hold up its deletion.
         self.blocking = 0
         # By what they claim, the uids of its dependents, and whether they hold up its deletion; made when needed.
-        self._claims: dict[Identity, dict[str, bool]] | None = None
+        self._claims: dict[ObjectIdentity, dict[str, bool]] | None = None
 
     @property
     def is_being_deleted(self) -> bool:
@@ -79,7 +79,7 @@ class Node:
         return is_waiting(self.meta)
 
     @property
-    def claims(self) -> Mapping[Identity, Mapping[str, bool]]:
+    def claims(self) -> Mapping[ObjectIdentity, Mapping[str, bool]]:
         """Its dependents by what they claim it is: their uids, and whether they hold up its deletion."""
         return self._claims or {}
 
@@ -88,7 +88,7 @@ class Node:
         for group in self.claims.values():
             yield from group
 
-    def attach(self, claim: Identity, uid: str, blocks: bool) -> bool:
+    def attach(self, claim: ObjectIdentity, uid: str, blocks: bool) -> bool:
         """Take in a dependent; whether it is the first that makes this claim."""
         if self._claims is None:
             self._claims = {}
@@ -100,7 +100,7 @@ class Node:
         self.blocking += blocks
         return group is None
 
-    def detach(self, claim: Identity, uid: str) -> bool:
+    def detach(self, claim: ObjectIdentity, uid: str) -> bool:
         """Let go of a dependent; whether that was the last one that held up its deletion."""
         assert self._claims is not None
         group = self._claims[claim]
@@ -116,24 +116,24 @@ class Graph:
     """Every object watched, under its uid, and every owner named; `absent` are owners known not to be there."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, GraphNode] = {}
         self.absent = Absent(MOST_ABSENT)
 
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def __iter__(self) -> Iterator[Node]:
+    def __iter__(self) -> Iterator[GraphNode]:
         return iter(self._nodes.values())
 
-    def get(self, uid: str) -> Node | None:
+    def get(self, uid: str) -> GraphNode | None:
         """The node of that uid."""
         return self._nodes.get(uid)
 
-    def observe(self, identity: Identity, meta: ObjectMeta) -> list[Instruction]:
+    def observe(self, identity: ObjectIdentity, meta: ObjectMeta) -> list[Instruction]:
         """An object is there, and looks like this now."""
         node = self._nodes.get(identity.uid)
         if node is None:
-            node = self._nodes[identity.uid] = Node(identity.uid)
+            node = self._nodes[identity.uid] = GraphNode(identity.uid)
         out: list[Instruction] = []
         if node.identity is None:
             node.identity = identity
@@ -147,7 +147,7 @@ class Graph:
             out += (Task(What.LOOK, uid) for uid in (*node.dependents(), node.uid))
         return out
 
-    def lose(self, identity: Identity) -> list[Instruction]:
+    def lose(self, identity: ObjectIdentity) -> list[Instruction]:
         """An object was deleted."""
         node = self._observed(identity)
         if node is None:
@@ -159,7 +159,7 @@ class Graph:
         self._unobserve(node, identity, out)
         return out
 
-    def forget(self, identity: Identity) -> list[Instruction]:
+    def forget(self, identity: ObjectIdentity) -> list[Instruction]:
         """An object is out of sight; whether it is still there is not known."""
         node = self._observed(identity)
         if node is None:
@@ -168,7 +168,7 @@ class Graph:
         self._unobserve(node, identity, out)
         return out
 
-    def claimants(self, claim: Identity) -> list[Instruction]:
+    def claimants(self, claim: ObjectIdentity) -> list[Instruction]:
         """Who makes a claim is to be looked at: it turned out that there is no such owner."""
         node = self._nodes.get(claim.uid)
         return [Task(What.LOOK, uid) for uid in node.claims.get(claim, ())] if node else []
@@ -186,7 +186,7 @@ class Graph:
             return False
         return any(not self._is_solid(claim) for claim in links(node.identity, node.meta))
 
-    def knots(self, uid: str) -> frozenset[str]:
+    def cycles(self, uid: str) -> frozenset[str]:
         """The owners that an object holds up and that, at the end of a chain of such, hold it up: none would ever go.
 
         All of them wait for their dependents, and so does the object.
@@ -196,7 +196,7 @@ class Graph:
         held = {claim.uid for claim, blocks in links(node.identity, node.meta).items() if blocks and self._waits(claim)}
         return frozenset(held & self._below(node)) if held else frozenset()
 
-    def _below(self, node: Node) -> set[str]:
+    def _below(self, node: GraphNode) -> set[str]:
         """All that hold up `node` and wait themselves, directly or through others that do."""
         found: set[str] = set()
         open_ = [node]
@@ -207,25 +207,25 @@ class Graph:
                     open_.append(self._nodes[uid])
         return found
 
-    def _waits(self, claim: Identity) -> bool:
+    def _waits(self, claim: ObjectIdentity) -> bool:
         owner = self._nodes.get(claim.uid)
         return owner is not None and owner.is_waiting
 
-    def _is_solid(self, claim: Identity) -> bool:
+    def _is_solid(self, claim: ObjectIdentity) -> bool:
         owner = self._nodes[claim.uid]
         return owner.identity is not None and owner.identity.agrees_with(claim) and not owner.is_waiting
 
-    def _observed(self, identity: Identity) -> Node | None:
+    def _observed(self, identity: ObjectIdentity) -> GraphNode | None:
         node = self._nodes.get(identity.uid)
         return node if node is not None and node.identity == identity else None
 
-    def _unobserve(self, node: Node, identity: Identity, out: list[Instruction]) -> None:
+    def _unobserve(self, node: GraphNode, identity: ObjectIdentity, out: list[Instruction]) -> None:
         self._relink(node, links(identity, node.meta), {}, out)
         node.identity = node.meta = None
         if not node.claims:
             del self._nodes[node.uid]
 
-    def _relink(self, node: Node, before: Links, after: Links, out: list[Instruction]) -> None:
+    def _relink(self, node: GraphNode, before: Links, after: Links, out: list[Instruction]) -> None:
         for claim, blocks in before.items():
             if after.get(claim) != blocks:
                 self._detach(node, claim, out)
@@ -233,10 +233,10 @@ class Graph:
             if before.get(claim) != blocks:
                 self._attach(node, claim, blocks, out)
 
-    def _attach(self, node: Node, claim: Identity, blocks: bool, out: list[Instruction]) -> None:
+    def _attach(self, node: GraphNode, claim: ObjectIdentity, blocks: bool, out: list[Instruction]) -> None:
         owner = self._nodes.get(claim.uid)
         if owner is None:
-            owner = self._nodes[claim.uid] = Node(claim.uid)
+            owner = self._nodes[claim.uid] = GraphNode(claim.uid)
         is_news = owner.attach(claim, node.uid, blocks)
         if owner.identity is None:
             out.append(Task(What.LOOK, owner.uid if is_news else node.uid))
@@ -245,7 +245,7 @@ class Graph:
         elif owner.is_waiting:
             out.append(Task(What.LOOK, node.uid))
 
-    def _detach(self, node: Node, claim: Identity, out: list[Instruction]) -> None:
+    def _detach(self, node: GraphNode, claim: ObjectIdentity, out: list[Instruction]) -> None:
         owner = self._nodes[claim.uid]
         is_free = owner.detach(claim, node.uid)
         if owner.identity is None and not owner.claims:
@@ -253,7 +253,7 @@ class Graph:
         elif is_free and owner.is_waiting:
             out.append(Task(What.LOOK, owner.uid))
 
-    def _doubt(self, owner: Node) -> Iterator[Instruction]:
+    def _doubt(self, owner: GraphNode) -> Iterator[Instruction]:
         """Now that `owner` is observed: whoever claims it is something else."""
         assert owner.identity is not None
         for claim, group in owner.claims.items():
@@ -261,18 +261,18 @@ class Graph:
                 for uid in group:
                     yield from self._doubt_one(self._nodes[uid], owner.identity, claim)
 
-    def _doubt_one(self, dependent: Node, owner: Identity, claim: Identity) -> Iterable[Instruction]:
+    def _doubt_one(self, dependent: GraphNode, owner: ObjectIdentity, claim: ObjectIdentity) -> Iterable[Instruction]:
         assert dependent.identity is not None
         if owner.namespace and owner.namespace != claim.namespace:
             yield Misplaced(dependent.identity, claim)
         yield Task(What.LOOK, dependent.uid)
 
 
-def links(identity: Identity, meta: ObjectMeta | None) -> Links:
+def links(identity: ObjectIdentity, meta: ObjectMeta | None) -> Links:
     """The claims of an object, but for one that it owns itself."""
     if meta is None or not meta.owner_references:
         return {}
-    found: dict[Identity, bool] = {}
+    found: dict[ObjectIdentity, bool] = {}
     for reference in meta.owner_references:
         if reference.uid != identity.uid:
             claim = claim_of(identity, reference)
@@ -280,10 +280,10 @@ def links(identity: Identity, meta: ObjectMeta | None) -> Links:
     return found
 
 
-def claim_of(dependent: Identity, reference: OwnerReference) -> Identity:
+def claim_of(dependent: ObjectIdentity, reference: OwnerReference) -> ObjectIdentity:
     """Which owner a reference means; the version does not matter, since every version shows the same object."""
     group = reference.api_version.rpartition("/")[0]
-    return Identity(group, reference.kind, dependent.namespace, reference.name, reference.uid)
+    return ObjectIdentity(group, reference.kind, dependent.namespace, reference.name, reference.uid)
 
 
 def is_orphaning(meta: ObjectMeta | None) -> bool:

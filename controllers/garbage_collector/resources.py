@@ -1,7 +1,9 @@
-"""Which resources are watched for owners and dependents, and where an owner of some kind is found; pure."""
+"""What tells objects apart, which resources are watched, and where an owner of some kind is found; pure."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller_manager.api.model import PartialObject
 from controller_manager.api.resource import Resource
@@ -15,16 +17,57 @@ Name = tuple[str, str]
 # Nobody owns anything through events, and they end by themselves.
 IGNORED: frozenset[Name] = frozenset({("", "events"), ("events.k8s.io", "events")})
 _WATCHED = {"delete", "list", "watch"}
+MOST_ABSENT = 500
+
+
+class ObjectIdentity(NamedTuple):
+    """An object, or what a reference says of one; in a claim the namespace is that of the dependent."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def agrees_with(self, claim: "ObjectIdentity") -> bool:
+        """Whether a claim means this very object; one without a namespace may be owned from everywhere."""
+        return claim == self or (not self.namespace and claim._replace(namespace="") == self)
+
+
+class Absent:
+    """Owners known not to be there, the latest so many: a uid is never given again, so they will not come back."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: OrderedDict[ObjectIdentity, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, owner: ObjectIdentity) -> None:
+        """Remember one; without a namespace if its kind has none."""
+        self._kept[owner] = None
+        self._kept.move_to_end(owner)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def has(self, claim: ObjectIdentity) -> bool:
+        """Whether what a claim says is known not to be there."""
+        for owner in (claim, claim._replace(namespace="")):
+            if owner in self._kept:
+                self._kept.move_to_end(owner)
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownResources:
     """What one discovery after the other told: the resources to watch, and where each kind is read."""
 
     watched: Mapping[Name, Resource[PartialObject]] = field(default_factory=dict)
     kinds: Mapping[Kind, Resource[PartialObject]] = field(default_factory=dict)
 
-    def after(self, found: Discovery) -> "Known":
+    def after(self, found: Discovery) -> "KnownResources":
         """What is known now. What could not be asked for is as it was; a version in use is kept while it is served."""
         served = {one.resource for one in found.resources}
         kinds = _kinds(found)
@@ -40,7 +83,7 @@ class Known:
         for kind, resource in self.kinds.items():
             if kind not in kinds and found.may_lack(resource):
                 kinds[kind] = resource
-        return Known(watched, kinds)
+        return KnownResources(watched, kinds)
 
 
 def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:

@@ -34,23 +34,22 @@ from controller_manager.controller import (
     update_status,
 )
 
-from .._selection import PODS_BY_LABEL
-from .conditions import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, with_told
+from .._pod_indexes import PODS_BY_LABEL
 from .decision import (
-    Decision,
-    Rules,
+    ScaleDecision,
+    ScalingDefaults,
     by_metrics,
     told_of_zero,
     undecided,
     without_metrics,
 )
-from .history import History
+from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_told
 from .measuring import Measuring
 from .monitor import Monitor, action_of
 from .options import AutoscalerOptions
 from .pods import Startup
 from .proposals import Failure
-from .targets import Kinds, NoSuchKind, Targets
+from .targets import NoSuchKind, RESTMapper, Targets
 
 # Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
 # that must not keep others waiting. What costs something is bounded apart: scales read, metrics asked for, and writes.
@@ -84,7 +83,7 @@ class AutoscalerController:
         self._log = context.log
         self._autoscalers = context.informers.get(HORIZONTAL_POD_AUTOSCALERS)
         self._period = options.horizontal_pod_autoscaler_sync_period
-        self._rules = Rules(
+        self._rules = ScalingDefaults(
             options.horizontal_pod_autoscaler_tolerance,
             options.horizontal_pod_autoscaler_downscale_stabilization,
             to_zero=context.enabled(_TO_ZERO),
@@ -94,7 +93,7 @@ class AutoscalerController:
             options.horizontal_pod_autoscaler_cpu_initialization_period,
             options.horizontal_pod_autoscaler_initial_readiness_delay,
         )
-        kinds = Kinds(context.client)
+        kinds = RESTMapper(context.client)
         self._targets = Targets(context.client, kinds)
         self._monitor = Monitor(context.runtime.registry, self._autoscalers)
         self._measuring = Measuring(context, kinds, self._rules, startup, self._monitor)
@@ -162,7 +161,7 @@ class AutoscalerController:
         if now is None or now.metadata.uid != autoscaler.metadata.uid or now.spec != autoscaler.spec:
             raise Conflict("the autoscaler changed while its metrics were asked for")
 
-    async def _act(self, seen: _Seen, decision: Decision, history: History) -> bool | None:
+    async def _act(self, seen: _Seen, decision: ScaleDecision, history: History) -> bool | None:
         """Scale if need be, and tell everything; whether the target was scaled, None if there was no need."""
         autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
         for one in decision.failures:
@@ -193,7 +192,7 @@ class AutoscalerController:
         await self._tell(autoscaler, current, decision.replicas, decision, told, scaled=True)
         return True
 
-    async def _scale(self, seen: _Seen, decision: Decision, history: History) -> str:
+    async def _scale(self, seen: _Seen, decision: ScaleDecision, history: History) -> str:
         """Have the target scaled; returns why it could not be. Raises Conflict if the target was scaled meanwhile."""
         autoscaler, current = seen.autoscaler, seen.scale.spec.replicas
         size = f"New size: {decision.replicas}; reason: {decision.reason}"
@@ -222,7 +221,7 @@ class AutoscalerController:
         autoscaler: HorizontalPodAutoscaler,
         current: int,
         desired: int,
-        decision: Decision,
+        decision: ScaleDecision,
         told: tuple[ConditionUpdate, ...],
         *,
         scaled: bool = False,

@@ -15,9 +15,7 @@ from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAuto
 from controller_manager.api.conditions import is_condition_true
 
 from .amounts import approximate
-from .conditions import SCALED_TO_ZERO, SCALING_ACTIVE, ConditionUpdate
-from .history import History
-from .limits import Bounds, as_told, plainly
+from .limits import SCALED_TO_ZERO, SCALING_ACTIVE, Bounds, ConditionUpdate, History, as_told, plainly
 from .proposals import (
     Failure,
     Proposal,
@@ -29,7 +27,7 @@ from .replicas import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ScalingDefaults:
     """What holds for all autoscalers: flags, and which features are on."""
 
     tolerance: float
@@ -39,7 +37,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScaleDecision:
     """So many replicas, and if that is a change, why.
 
     `failures` are metrics that did not count, and `problem` is what is wrong with them; without `agreed` they kept
@@ -55,12 +53,12 @@ class Decision:
     agreed: bool = True
 
 
-def bounds_of(spec: AutoscalerSpec, rules: Rules) -> Bounds:
+def bounds_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Bounds:
     """How few and how many replicas there may be."""
     return Bounds(spec.min_replicas if rules.to_zero else max(1, spec.min_replicas), spec.max_replicas)
 
 
-def tolerance_of(spec: AutoscalerSpec, rules: Rules) -> Tolerance:
+def tolerance_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Tolerance:
     """How far metrics may be from their targets."""
     behavior = spec.behavior if rules.own_tolerance else None
     down, up = (behavior.scale_down, behavior.scale_up) if behavior else (None, None)
@@ -71,7 +69,7 @@ def _own(rules: ScalingRules | None, default: float) -> float:
     return default if rules is None or rules.tolerance is None else approximate(rules.tolerance)
 
 
-def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Rules) -> Decision | None:
+def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: ScalingDefaults) -> ScaleDecision | None:
     """What can be decided without metrics; None when they are needed."""
     spec = autoscaler.spec
     low, high = bounds_of(spec, rules)
@@ -79,15 +77,15 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Ru
         told = ConditionUpdate(
             SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling"
         )
-        return Decision(0, told=(told,))
+        return ScaleDecision(0, told=(told,))
     if current > high:
-        return Decision(high, "more replicas than there may be, above Spec.MaxReplicas")
+        return ScaleDecision(high, "more replicas than there may be, above Spec.MaxReplicas")
     if current < low:
-        return Decision(low, "fewer replicas than there must be, below Spec.MinReplicas")
+        return ScaleDecision(low, "fewer replicas than there must be, below Spec.MinReplicas")
     return None
 
 
-def _wakes(autoscaler: HorizontalPodAutoscaler, rules: Rules) -> bool:
+def _wakes(autoscaler: HorizontalPodAutoscaler, rules: ScalingDefaults) -> bool:
     """Whether it looks after a target without replicas: only if it is what took them all (KEP-2021).
 
     Then it wakes the target too when the minimum has been raised since, whatever metrics it has now.
@@ -102,10 +100,10 @@ def _sees_from_outside(spec: AutoscalerSpec) -> bool:
     return any(metric.type in ("Object", "External") for metric in spec.metrics)
 
 
-def undecided(failure: Failure, current: int) -> Decision:
+def undecided(failure: Failure, current: int) -> ScaleDecision:
     """Nothing is changed, since metrics can't even be asked for."""
     told = ConditionUpdate(SCALING_ACTIVE, False, failure.reason, failure.message)
-    return Decision(current, told=(told,), failures=(failure,), problem=failure.message, agreed=False)
+    return ScaleDecision(current, told=(told,), failures=(failure,), problem=failure.message, agreed=False)
 
 
 def by_metrics(
@@ -113,9 +111,9 @@ def by_metrics(
     current: int,
     proposals: Sequence[Proposal | Failure],
     history: History,
-    rules: Rules,
+    rules: ScalingDefaults,
     now: float,
-) -> Decision:
+) -> ScaleDecision:
     """What the metrics decide at a time of the history's clock, which notes what they recommend."""
     spec, measured = autoscaler.spec, statuses(proposals)
     agreed = agree(proposals, current)
@@ -124,7 +122,7 @@ def by_metrics(
     if isinstance(agreed, Failure):
         message = f"the number of replicas can't be computed: {agreed.message}"
         told = ConditionUpdate(SCALING_ACTIVE, False, agreed.reason, message)
-        return Decision(current, "", (told,), measured, failures, problem, agreed=False)
+        return ScaleDecision(current, "", (told,), measured, failures, problem, agreed=False)
     bounds, window = bounds_of(spec, rules), rules.stabilization
     recommended = max(0, agreed.replicas)
     if spec.behavior is None:
@@ -135,7 +133,7 @@ def by_metrics(
         SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}"
     )
     reason = f"{agreed.metric} is above its target" if recommended > current else "no metric is above its target"
-    return Decision(
+    return ScaleDecision(
         limited.replicas,
         reason if limited.replicas != current else "",
         (active, *limited.told),
@@ -146,7 +144,7 @@ def by_metrics(
 
 
 def told_of_zero(
-    autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: Rules
+    autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: ScalingDefaults
 ) -> tuple[ConditionUpdate, ...]:
     """Whether there are no replicas because we took them: what tells that apart from a person who did."""
     if not rules.to_zero:

@@ -1,6 +1,6 @@
 """Finds out what the metrics of an autoscaler propose: its pods from the informer, their metrics from the APIs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from controller_manager.api.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale
 from controller_manager.api.core import PODS, Pod
@@ -12,31 +12,32 @@ from controller_manager.base.tasks import all_of
 from controller_manager.cache import Informer
 from controller_manager.controller import Context
 
-from .._selection import PODS_BY_LABEL
-from .claims import Claims
-from .decision import Rules, tolerance_of
-from .metrics_apis import MetricsApis
+from .._pod_indexes import PODS_BY_LABEL
+from .decision import ScalingDefaults, tolerance_of
+from .metrics_client import MetricsClient, Query, query_of
 from .monitor import Monitor, action_of
 from .pods import CannotCompute, Startup
-from .proposals import Failure, Proposal, View, failure, propose
-from .readings import Query, query_of
-from .targets import Kinds, NoSuchKind
+from .proposals import Failure, Proposal, TargetState, failure, propose
+from .targets import NoSuchKind, RESTMapper
 
-# The index of `controllers._selection`.
+# The index of `controllers._pod_indexes`.
 (_LABEL,) = PODS_BY_LABEL
+_Place = tuple[str, str, str]
 
 
 class Measuring:
     """Knows the selectors of all targets too, so that no two autoscalers count the same pods."""
 
-    def __init__(self, context: Context, kinds: Kinds, rules: Rules, startup: Startup, monitor: Monitor) -> None:
+    def __init__(
+        self, context: Context, kinds: RESTMapper, rules: ScalingDefaults, startup: Startup, monitor: Monitor
+    ) -> None:
         self._pods = context.informers.get(PODS)
-        self._apis = MetricsApis(context.client)
+        self._apis = MetricsClient(context.client)
         self._kinds = kinds
         self._rules = rules
         self._startup = startup
         self._monitor = monitor
-        self._claims = Claims()
+        self._claims = SelectorIndex()
 
     def forget(self, key: Key) -> None:
         """That autoscaler is gone."""
@@ -57,7 +58,7 @@ class Measuring:
         if len(claimants) > 1:
             names = ", ".join(map(str, claimants))
             return Failure("AmbiguousSelector", f"pods of {text} are those of several autoscalers: {names}")
-        view = View(
+        view = TargetState(
             pods,
             scale.spec.replicas,
             scale.status.replicas,
@@ -68,7 +69,7 @@ class Measuring:
         return await self._measure(autoscaler.spec.metrics, key.namespace, text, view)
 
     async def _measure(
-        self, metrics: Sequence[MetricSpec], namespace: str, selector: str, view: View
+        self, metrics: Sequence[MetricSpec], namespace: str, selector: str, view: TargetState
     ) -> list[Proposal | Failure]:
         began = clock.monotonic()
         queries = [await self._query(spec, namespace, selector) for spec in metrics]
@@ -98,7 +99,7 @@ class Measuring:
         except CannotCompute as error:
             return str(error)
 
-    def _count(self, spec: MetricSpec, found: Proposal | Failure, view: View, seconds: float) -> None:
+    def _count(self, spec: MetricSpec, found: Proposal | Failure, view: TargetState, seconds: float) -> None:
         if isinstance(found, Proposal):
             self._monitor.computed(spec.type, action_of(view.wanted, found.replicas), "none", seconds)
         else:
@@ -118,3 +119,48 @@ def selected(pods: Informer[Pod], namespace: str, selector: LabelSelector) -> li
     )
     found = pods.list(namespace) if few is None else few
     return [pod for pod in found if selector.matches(pod.metadata.labels)]
+
+
+class SelectorIndex:
+    """The selectors of all autoscalers, found by the labels of a pod.
+
+    Each selector stands at a label that all its pods must have; one that names none stands at its namespace."""
+
+    def __init__(self) -> None:
+        self._selectors: dict[Key, LabelSelector] = {}
+        self._places: dict[_Place, set[Key]] = {}
+
+    def put(self, key: Key, selector: LabelSelector) -> None:
+        """The target of the autoscaler `key` has the pods that `selector` finds, from now on."""
+        if self._selectors.get(key) == selector:
+            return
+        self.drop(key)
+        self._selectors[key] = selector
+        for place in _places(key.namespace, selector):
+            self._places.setdefault(place, set()).add(key)
+
+    def drop(self, key: Key) -> None:
+        """That autoscaler is gone."""
+        selector = self._selectors.pop(key, None)
+        for place in _places(key.namespace, selector) if selector is not None else ():
+            there = self._places[place]
+            there.discard(key)
+            if not there:
+                del self._places[place]
+
+    def of(self, pods: Iterable[Pod]) -> list[Key]:
+        """The autoscalers whose targets have any of these pods, in order."""
+        return sorted({key for pod in pods for key in self._claimants(pod)})
+
+    def _claimants(self, pod: Pod) -> Iterator[Key]:
+        space, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        for place in ((space, "", ""), *((space, name, value) for name, value in labels.items())):
+            yield from (key for key in self._places.get(place, ()) if self._selectors[key].matches(labels))
+
+
+def _places(namespace: str, selector: LabelSelector) -> list[_Place]:
+    exact = [each for each in selector.requirements if each.operator == "in"]
+    if not exact:
+        return [(namespace, "", "")]
+    telling = max(exact, key=lambda each: (-len(each.values), len(each.values[0])))
+    return [(namespace, telling.key, value) for value in telling.values]

@@ -17,7 +17,7 @@ class CannotCompute(Exception):
     """A metric gives no number of replicas; says why."""
 
 
-class Sample(NamedTuple):
+class PodMetric(NamedTuple):
     """What was measured of one pod, in thousandths, on average over the `window` (such as "30s") that ended at `at`.
 
     Only for pods that start up it matters when that was, so that for all others nobody reads it.
@@ -55,7 +55,7 @@ class Groups(NamedTuple):
 #   later: not ready, and never ready since it started             unready
 #   else                                                           ready
 def group(
-    pods: Iterable[Pod], samples: Mapping[str, Sample], startup: Startup, now: float, *, resource: str = ""
+    pods: Iterable[Pod], samples: Mapping[str, PodMetric], startup: Startup, now: float, *, resource: str = ""
 ) -> Groups:
     """Sort pods by what their samples are worth at a wall time."""
     unready: list[str] = []
@@ -118,7 +118,7 @@ def _requested(resources: ResourceRequirements | None, resource: str) -> str | N
     return (resources.requests or {}).get(resource) if resources is not None else None
 
 
-def _starts_up(pod: Pod, sample: Sample, startup: Startup, now: float) -> bool:
+def _starts_up(pod: Pod, sample: PodMetric, startup: Startup, now: float) -> bool:
     condition = condition_of(pod.status.conditions, "Ready")
     if condition is None or not told(pod.status.start_time):
         return True

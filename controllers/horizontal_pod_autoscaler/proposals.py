@@ -20,15 +20,15 @@ from controller_manager.api.autoscaling import (
 from controller_manager.api.core import Pod
 
 from .amounts import amount, milli
-from .pods import CannotCompute, Startup, group, ready_pods, requests
-from .readings import (
-    Samples,
+from .metrics_client import (
+    PodMetricsInfo,
     external_value,
     object_value,
     pods_samples,
     resource_samples,
     text_of,
 )
+from .pods import CannotCompute, Startup, group, ready_pods, requests
 from .replicas import (
     Counted,
     Tolerance,
@@ -53,7 +53,7 @@ UNKNOWN_TYPE = "InvalidMetricSourceType"
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TargetState:
     """What is known of a target: its pods, how many it should have and says it has; and how it is to be judged.
 
     `now` is wall time in seconds since the epoch.
@@ -89,7 +89,7 @@ class Failure:
     event: str = ""
 
 
-def propose(spec: MetricSpec, body: bytes, view: View) -> Proposal | Failure:
+def propose(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal | Failure:
     """What a metric proposes when its API answers with `body`."""
     make = _BY_TYPE.get(spec.type)
     if make is None:
@@ -113,7 +113,7 @@ def _named(spec: MetricSpec) -> str:
     return f"{spec.type.lower()} metric {other.metric.name}" if other else f"{spec.type.lower()} metric"
 
 
-def _resource(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+def _resource(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
     source = spec.resource or spec.container_resource
     if source is None:
         raise CannotCompute(f"a metric of type {spec.type} needs a resource")
@@ -131,7 +131,7 @@ def _resource(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     return Proposal(counted.replicas, name, status)
 
 
-def _of_resource(source: ResourceSource, samples: Samples, view: View) -> tuple[Counted, str]:
+def _of_resource(source: ResourceSource, samples: PodMetricsInfo, view: TargetState) -> tuple[Counted, str]:
     target, kind = source.target, "container resource" if source.container else "resource"
     if target.average_value is not None:
         return _average(samples, view, milli(target.average_value), source.name), f"{source.name} {kind}"
@@ -151,7 +151,7 @@ def _of_resource(source: ResourceSource, samples: Samples, view: View) -> tuple[
     return counted, f"{source.name} {kind} utilization (percentage of request)"
 
 
-def _average(samples: Samples, view: View, target: int, resource: str = "") -> Counted:
+def _average(samples: PodMetricsInfo, view: TargetState, target: int, resource: str = "") -> Counted:
     groups = group(_some(view.pods), samples, view.startup, view.now, resource=resource)
     return per_pod(average_usage(target), samples, groups, view.wanted, view.tolerance, full=lambda _: target)
 
@@ -162,7 +162,7 @@ def _some(pods: Sequence[Pod]) -> Sequence[Pod]:
     return pods
 
 
-def _pods(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+def _pods(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
     if spec.pods is None or spec.pods.target.average_value is None:
         raise CannotCompute("its target is no average value")
     counted = _average(pods_samples(body), view, milli(spec.pods.target.average_value))
@@ -171,7 +171,7 @@ def _pods(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     return Proposal(counted.replicas, f"pods metric {spec.pods.metric.name}", status)
 
 
-def _object(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+def _object(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
     if spec.object is None:
         raise CannotCompute("a metric of type Object needs an object")
     source = spec.object
@@ -181,7 +181,7 @@ def _object(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     return Proposal(replicas, name, MetricStatus(type=spec.type, object=status))
 
 
-def _external(spec: MetricSpec, body: bytes, view: View) -> Proposal:
+def _external(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
     if spec.external is None:
         raise CannotCompute("a metric of type External needs an external metric")
     source = spec.external
@@ -190,7 +190,7 @@ def _external(spec: MetricSpec, body: bytes, view: View) -> Proposal:
     return Proposal(replicas, f"external metric {_with_selector(source.metric)}", status)
 
 
-def _single(value: int, target: MetricTarget, view: View) -> tuple[int, MetricValue]:
+def _single(value: int, target: MetricTarget, view: TargetState) -> tuple[int, MetricValue]:
     """What one value that all pods share proposes, and how its status tells it."""
     if target.average_value is not None:
         replicas, share = by_average(view.there, value, milli(target.average_value), view.tolerance)
@@ -206,7 +206,7 @@ def _with_selector(metric: MetricIdentifier) -> str:
     return f"{metric.name}({selector})" if selector else metric.name
 
 
-_BY_TYPE: Mapping[str, Callable[[MetricSpec, bytes, View], Proposal]] = MappingProxyType(
+_BY_TYPE: Mapping[str, Callable[[MetricSpec, bytes, TargetState], Proposal]] = MappingProxyType(
     {
         "Resource": _resource,
         "ContainerResource": _resource,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from .amounts import LARGEST, MOST_REPLICAS, quotient, replicas_of
-from .pods import CannotCompute, Groups, Sample
+from .pods import CannotCompute, Groups, PodMetric
 
 
 class Tolerance(NamedTuple):
@@ -74,7 +74,7 @@ def utilization(target: int, requests: Values) -> Measure:
 #     as nothing                      above 1.0
 def per_pod(
     measure: Measure,
-    samples: Mapping[str, Sample],
+    samples: Mapping[str, PodMetric],
     groups: Groups,
     current: int,
     tolerance: Tolerance,

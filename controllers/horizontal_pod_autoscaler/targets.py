@@ -36,7 +36,7 @@ class NoSuchKind(Exception):
     """The server has no resource for a kind; says so."""
 
 
-class Kinds:
+class RESTMapper:
     """The resources of the server by group and kind, as discovery said when something was missing last."""
 
     def __init__(self, client: Client) -> None:
@@ -79,7 +79,7 @@ class Kinds:
 class Targets:
     """The scales of whatever autoscalers refer to."""
 
-    def __init__(self, client: Client, kinds: Kinds) -> None:
+    def __init__(self, client: Client, kinds: RESTMapper) -> None:
         self._client = client
         self._kinds = kinds
         self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))

@@ -22,9 +22,8 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .discovery_cache import DiscoveryCache
 from .outcome import Outcome, addressable, next_look, with_outcome
-from .resources_deleter import NamespacedResourcesDeleter
+from .resources_deleter import DiscoveryCache, NamespacedResourcesDeleter
 
 FINALIZER = "kubernetes"
 # How long, once a deletion is seen, other API servers may not know of it yet and let something in. Pods are deleted

@@ -17,7 +17,7 @@ from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._placement import PODS_BY_NODE, pods_on
+from .._pod_indexes import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
     desired_taints,
@@ -27,10 +27,8 @@ from .desired import (
     unready,
     zone_of,
 )
-from .heartbeat_monitor import HeartbeatMonitor, Verdict
-from .metrics import NodeMetrics
-from .node_health import LEASES_NAMESPACE, Findings, Grace, NodeHealth
-from .zones import Terms
+from .node_health import LEASES_NAMESPACE, Findings, Grace, HeartbeatMonitor, NodeHealth, Silence
+from .zones import EvictionRates, NodeMetrics
 
 WORKERS = 8
 
@@ -79,7 +77,7 @@ class NodeLifecycleOptions(Options):
 # Decided of a node:
 #   silent for its grace period             its conditions are Unknown
 #   whatever its conditions are             its NoSchedule taints, and old labels beside new ones (desired.py)
-#   not ready, and its turn in its zone     its NoExecute taint (fleet.py, zones.py); the other one gives way at once
+#   not ready, and its turn in its zone     its NoExecute taint (node_health.py); the other one gives way at once
 #   ready, or all zones are disrupted       no NoExecute taint
 #   Ready is Unknown                        its pods are not ready
 #   Ready is Unknown or False               nor is a pod that comes to it, whatever that says of itself
@@ -98,10 +96,10 @@ class NodeLifecycleController:
         self._pods = context.informers.get(PODS)
         self._metrics = NodeMetrics(context.runtime.registry)
         self._period = options.node_monitor_period
-        self._hearing = HeartbeatMonitor(options.node_monitor_grace_period / 2)
-        self._fleet = NodeHealth(
+        self._heartbeats = HeartbeatMonitor(options.node_monitor_grace_period / 2)
+        self._health = NodeHealth(
             Grace(startup=options.node_startup_grace_period, running=options.node_monitor_grace_period),
-            Terms(
+            EvictionRates(
                 rate=options.node_eviction_rate,
                 secondary_rate=options.secondary_node_eviction_rate,
                 threshold=options.unhealthy_zone_threshold,
@@ -131,9 +129,9 @@ class NodeLifecycleController:
         began = monotonic()
         lease = self._leases.get(Key(LEASES_NAMESPACE, key.name))
         with contextlib.suppress(NotFound):
-            if self._fleet.heard(node, lease, began):
+            if self._health.heard(node, lease, began):
                 node = await self._tell_silence(node)
-            await self._tend(node)
+            await self._update_taints(node)
             if status_of(node) == "Unknown":
                 await self._tell_pods(node)
         self._metrics.one.observe(monotonic() - began)
@@ -141,12 +139,12 @@ class NodeLifecycleController:
     def _look(self, add: Add, late: float) -> None:
         began = monotonic()
         watch = self._leases.reflector
-        verdict = self._hearing.judge(self._leases.age(), (watch.lists, watch.watches), late)
-        if verdict is Verdict.ANEW:
+        verdict = self._heartbeats.judge(self._leases.age(), (watch.lists, watch.watches), late)
+        if verdict is Silence.ANEW:
             self._log.warning("no lease could be heard of for a while; nodes have their grace periods anew")
-            self._fleet.hear_all(began)
-        was_disrupted = self._fleet.disrupted
-        found = self._fleet.look(self._nodes.list(), self._leases.get, began, judge=verdict is Verdict.SILENCE)
+            self._health.hear_all(began)
+        was_disrupted = self._health.disrupted
+        found = self._health.look(self._nodes.list(), self._leases.get, began, judge=verdict is Silence.REAL)
         for name in found.pending:
             add(Key("", name), "a look at all nodes")
         self._tell(found, was_disrupted)
@@ -162,18 +160,18 @@ class NodeLifecycleController:
             self._events.normal(node, "RemovingNode", f"Node {name} is gone, and forgotten by the node controller")
         for zone, state in found.zones.items():
             self._log.info("a zone is in another state", zone=zone, state=state)
-        if self._fleet.disrupted is not was_disrupted:
-            now = "all zones are disrupted" if self._fleet.disrupted else "some zone is no longer disrupted"
-            self._log.warning(now, evictions="stopped" if self._fleet.disrupted else "go on")
+        if self._health.disrupted is not was_disrupted:
+            now = "all zones are disrupted" if self._health.disrupted else "some zone is no longer disrupted"
+            self._log.warning(now, evictions="stopped" if self._health.disrupted else "go on")
         for zone in found.emptied:
             self._metrics.show(zone, None)
-        for zone, census in self._fleet.zones.items():
+        for zone, census in self._health.zones.items():
             self._metrics.show(zone, census)
 
     def _order_evictions(self, add: Add, until: float) -> float:
         """Have those reconciled whose turn it is; when to look for the next one."""
         now = monotonic()
-        for name, due in self._fleet.turns():
+        for name, due in self._health.turns():
             if due <= now:
                 add(Key("", name), "its turn to be evicted")
             else:
@@ -196,12 +194,12 @@ class NodeLifecycleController:
             self._events.normal(node, "NodeNotReady", f"Node {name} was silent for too long: NodeNotReady")
         return written
 
-    async def _tend(self, node: Node) -> None:
+    async def _update_taints(self, node: Node) -> None:
         """Write the node's taints and labels, and evict it if that is due."""
         name = node.metadata.name
-        zone = self._fleet.begin(name, monotonic())
+        zone = self._health.begin(name, monotonic())
         if zone is None:
-            await self._write(node, Evict.NEVER if self._fleet.disrupted else Evict.WAIT)
+            await self._write(node, Evict.NEVER if self._health.disrupted else Evict.WAIT)
             return
         evicted = False
         try:

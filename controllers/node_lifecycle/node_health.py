@@ -6,19 +6,64 @@ Unknown says nothing: its author is a controller.
 
     it is silent    when nothing was heard for the grace period (of the startup, until it says whether it is ready)
     it is heard     by the next sign of life
+
+The silence of nodes is theirs, unless we did not listen:
+
+    the last word of any lease    connection          then
+    came a while ago              whatever            we may be deaf: nobody falls silent for now
+    just came, after that         the same            it was they who were silent: a watch leaves nothing out
+    just came, after that         another             nobody knows: all nodes are taken for heard now
+    whatever, and we slept        whatever            the same: much of what was said may be yet to be read
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 
 from controller_manager.api.coordination import Lease
 from controller_manager.api.nodes import Node
 from controller_manager.api.resource import Key
 
 from .desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of
-from .zones import Terms, Zone, ZoneState
+from .zones import EvictionRates, Zone, ZoneState
 
 LEASES_NAMESPACE = "kube-node-lease"
+
+
+class Silence(Enum):
+    """What may be concluded from having heard nothing of a node."""
+
+    REAL = auto()
+    """It is the node that is silent."""
+    UNKNOWN = auto()
+    """It may be we who do not hear: nobody falls silent for now."""
+    ANEW = auto()
+    """Nobody knows who was silent: all nodes are taken for heard now."""
+
+
+class HeartbeatMonitor:
+    """Whether the silence of nodes is theirs: the past of a watch as far as it matters.
+
+    After `patience` seconds without a word the watch may have broken.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._deaf = False
+        # Which connection it was that something was heard on.
+        self._connection: Hashable = None
+
+    def judge(self, age: float, connection: Hashable, late: float = 0.0) -> Silence:
+        """The last word came so many seconds ago, the watch is now that connection, and we look so much too late."""
+        if late > self._patience:
+            self._deaf, self._connection = False, connection
+            return Silence.ANEW
+        if age > self._patience:
+            self._deaf = True
+            return Silence.UNKNOWN
+        before, self._connection = self._connection, connection
+        was_deaf, self._deaf = self._deaf, False
+        return Silence.ANEW if was_deaf and connection != before else Silence.REAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +128,12 @@ class _Record:
 class NodeHealth:
     """Every node by name, and the zones they are in."""
 
-    def __init__(self, grace: Grace, terms: Terms) -> None:
+    def __init__(self, grace: Grace, rates: EvictionRates) -> None:
         self.zones: dict[str, Zone] = {}
         self.disrupted = False
         """Whether all zones are fully disrupted: nobody is evicted then, nor stays it."""
         self._grace = grace
-        self._terms = terms
+        self._rates = rates
         self._records: dict[str, _Record] = {}
 
     def look(
@@ -143,7 +188,7 @@ class NodeHealth:
         if record is None or not record.waits or self.disrupted or self._all_disrupted():
             return None
         zone = self.zones[record.zone]
-        zone.assess(self._terms)
+        zone.assess(self._rates)
         return zone if zone.begin(name, now) else None
 
     def _meet(self, node: Node, now: float, found: Findings) -> _Record:
@@ -233,7 +278,7 @@ class NodeHealth:
             self.hear_all(now)
         for name, zone in self.zones.items():
             before = zone.state
-            zone.assess(self._terms, stopped=self.disrupted)
+            zone.assess(self._rates, stopped=self.disrupted)
             if zone.state is not before:
                 found.zones[name] = zone.state
         if self.disrupted and not was:

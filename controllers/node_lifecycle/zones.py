@@ -11,8 +11,35 @@ all unhealthy in all zones                          FullDisruption        none
 from dataclasses import dataclass
 from enum import StrEnum
 
+from prometheus_client import CollectorRegistry
+
+from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
+
 # So many unhealthy nodes are no disruption, whatever part of the zone they are.
 FEW = 2
+_ZONE = ("zone",)
+_HEALTH = Family("node_collector_zone_health", "Percentage of the nodes of a zone that are healthy.", "gauge", _ZONE)
+_SIZE = Family("node_collector_zone_size", "Nodes registered in a zone.", "gauge", _ZONE)
+_UNHEALTHY = Family("node_collector_unhealthy_nodes_in_zone", "Nodes of a zone that are not ready.", "gauge", _ZONE)
+_EVICTIONS = Family(
+    "node_collector_evictions_total",
+    "Nodes whose pods were told to go since this controller started.",
+    "counter",
+    _ZONE,
+    stability="STABLE",
+)
+_ONE = Family(
+    "node_collector_update_node_health_duration_seconds",
+    "Seconds it took to bring what is said of one node up to date.",
+    "histogram",
+    buckets=tuple(0.001 * 4**power for power in range(8)),
+)
+_ALL = Family(
+    "node_collector_update_all_nodes_health_duration_seconds",
+    "Seconds it took to look at all nodes.",
+    "histogram",
+    buckets=tuple(0.01 * 4**power for power in range(8)),
+)
 
 
 class ZoneState(StrEnum):
@@ -25,7 +52,7 @@ class ZoneState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EvictionRates:
     """Rates in nodes a second; `threshold` is the unhealthy part of a zone that is a disruption, and a zone with more
     than `large` nodes is large.
     """
@@ -72,10 +99,10 @@ class Zone:
         self._evicting = False
         self._last = now
 
-    def assess(self, terms: Terms, *, stopped: bool = False) -> None:
+    def assess(self, rates: EvictionRates, *, stopped: bool = False) -> None:
         """Find the state and the rate that follow from the census; `stopped` when all zones are disrupted."""
-        self.state = terms.state_of(self.size, self.unhealthy)
-        self.rate = 0.0 if stopped else terms.rate_in(self.state, self.size)
+        self.state = rates.state_of(self.size, self.unhealthy)
+        self.rate = 0.0 if stopped else rates.rate_in(self.state, self.size)
 
     def wait(self, name: str) -> None:
         """Have a node queue up, behind all others unless it waits already."""
@@ -111,3 +138,23 @@ class Zone:
     def rest(self, now: float) -> None:
         """The next turn comes no sooner than after an eviction now."""
         self._last = now
+
+
+class NodeMetrics:
+    """What this controller counts."""
+
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self._health = Gauges(_HEALTH, registry)
+        self._size = Gauges(_SIZE, registry)
+        self._unhealthy = Gauges(_UNHEALTHY, registry)
+        self.evictions = Counters(_EVICTIONS, registry)
+        self.one = Histograms(_ONE, registry).of()
+        self.all = Histograms(_ALL, registry).of()
+
+    def show(self, name: str, zone: Zone | None) -> None:
+        """The zone of that name is like this, or has no nodes any more."""
+        size, unhealthy = (zone.size, zone.unhealthy) if zone else (0, 0)
+        self._size.set(size, name)
+        self._unhealthy.set(unhealthy, name)
+        self._health.set(100 * (size - unhealthy) / size if size else 100, name)
+        self.evictions.add(name, by=0)

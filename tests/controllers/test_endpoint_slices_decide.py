@@ -39,11 +39,11 @@ def pod(name: str, node: str = "n1", ready: bool = True, deleted: bool = False, 
     return msgspec.convert({"metadata": metadata, "spec": {"nodeName": node, **fields}, "status": status}, Pod)
 
 
-def decide(service: Service, pods: list[Pod], *current: EndpointSlice, limit: int = 100) -> made.Decision:
+def decide(service: Service, pods: list[Pod], *current: EndpointSlice, limit: int = 100) -> made.SliceDecision:
     return made.decide(service, pods, ZONES.get, current, limit, lambda: {"a": 0.5, "b": 0.5})
 
 
-def there(decision: made.Decision) -> list[EndpointSlice]:
+def there(decision: made.SliceDecision) -> list[EndpointSlice]:
     """The slices after a decision about none."""
     names = (f"web-{number}" for number in range(100))
     return [
@@ -52,7 +52,7 @@ def there(decision: made.Decision) -> list[EndpointSlice]:
     ]
 
 
-def endpoints(decision: made.Decision) -> list[Endpoint]:
+def endpoints(decision: made.SliceDecision) -> list[Endpoint]:
     return [endpoint for draft in decision.arrangement.drafts for endpoint in draft.endpoints]
 
 

@@ -5,8 +5,8 @@ import pytest
 from controller_manager.api.model import ObjectMeta, OwnerReference, PartialObject
 from controller_manager.api.resource import Resource
 from controller_manager.client.discovery import Discovery, ServedResource
-from controllers.garbage_collector.resources import Known
-from controllers.garbage_collector.verdict import Delete, OwnerState, Rename, Stay, Verdict, verdict
+from controllers.garbage_collector.decide import Delete, Outcome, OwnerState, SetOwners, Stay, decide
+from controllers.garbage_collector.resources import KnownResources
 
 SOLID, GONE, WAITING = OwnerState.SOLID, OwnerState.GONE, OwnerState.WAITING
 FIRST, SECOND, THIRD = (
@@ -16,14 +16,14 @@ BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Del
 
 
 @pytest.mark.parametrize(
-    ("standings", "finalizers", "has_dependents", "expected"),
+    ("states", "finalizers", "has_dependents", "expected"),
     [
         ((), (), False, Stay()),
         ((SOLID,), (), True, Stay()),
         ((SOLID, SOLID), (), True, Stay()),
-        ((SOLID, GONE), (), False, Rename((FIRST,))),
-        ((WAITING, SOLID), (), True, Rename((SECOND,))),
-        ((GONE, SOLID, WAITING), (), True, Rename((SECOND,))),
+        ((SOLID, GONE), (), False, SetOwners((FIRST,))),
+        ((WAITING, SOLID), (), True, SetOwners((SECOND,))),
+        ((GONE, SOLID, WAITING), (), True, SetOwners((SECOND,))),
         ((GONE,), (), True, BACKGROUND),
         ((GONE,), ("orphan",), True, ORPHAN),
         ((GONE,), ("foregroundDeletion",), True, FOREGROUND),
@@ -37,10 +37,10 @@ BACKGROUND, FOREGROUND, ORPHAN = Delete("Background"), Delete("Foreground"), Del
     ],
 )
 def test_what_becomes_of_an_object(
-    standings: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Verdict
+    states: tuple[OwnerState, ...], finalizers: tuple[str, ...], has_dependents: bool, expected: Outcome
 ) -> None:
-    owners = (FIRST, SECOND, THIRD)[: len(standings)]
-    assert verdict(ObjectMeta(owner_references=owners, finalizers=finalizers), standings, has_dependents) == expected
+    owners = (FIRST, SECOND, THIRD)[: len(states)]
+    assert decide(ObjectMeta(owner_references=owners, finalizers=finalizers), states, has_dependents) == expected
 
 
 ALL = frozenset({"get", "list", "watch", "delete", "create"})
@@ -55,7 +55,7 @@ def found(*every: ServedResource, failed: tuple[str, ...] = ()) -> Discovery:
     return Discovery(every, dict.fromkeys(failed, "broken"))
 
 
-def watched(known: Known) -> list[str]:
+def watched(known: KnownResources) -> list[str]:
     return [f"{one.api_version}/{one.plural}" for one in known.watched.values()]
 
 
@@ -86,14 +86,14 @@ PODS, JOBS, OLD_JOBS = served("", "v1", "pods"), served("batch", "v1", "jobs"), 
     ],
 )
 def test_which_resources_are_watched(passes: list[Discovery], expected: list[str]) -> None:
-    known = Known()
+    known = KnownResources()
     for one in passes:
         known = known.after(one)
     assert watched(known) == expected
 
 
 def test_owners_are_found_by_kind_even_if_they_are_not_watched() -> None:
-    known = Known().after(found(served("example.org", "v1", "widgets", frozenset({"get"}))))
+    known = KnownResources().after(found(served("example.org", "v1", "widgets", frozenset({"get"}))))
     assert watched(known) == []
     assert known.kinds["example.org", "Widget"].plural == "widgets"
     assert known.after(found(failed=("example.org/v1",))).kinds == known.kinds
@@ -106,8 +106,8 @@ def test_a_kind_that_several_resources_have_is_where_its_objects_are_stored_or_n
 
     for order in ((0, 1), (1, 0)):
         views = (widgets("widgets"), widgets("widgetviews", frozenset({"get"})))
-        known = Known().after(found(*(views[at] for at in order)))
+        known = KnownResources().after(found(*(views[at] for at in order)))
         assert known.kinds["example.org", "Widget"].plural == "widgets"
-    twice = Known().after(found(widgets("widgets"), widgets("gadgets")))
+    twice = KnownResources().after(found(widgets("widgets"), widgets("gadgets")))
     assert twice.kinds == {}
     assert watched(twice) == ["example.org/v1/widgets", "example.org/v1/gadgets"]

@@ -6,8 +6,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controllers.garbage_collector.graph import Graph, Instruction, Misplaced, Node, Task, What, claim_of, is_waiting
-from controllers.garbage_collector.identity import Absent, Identity
+from controllers.garbage_collector.graph import (
+    Graph,
+    GraphNode,
+    Instruction,
+    Misplaced,
+    Task,
+    What,
+    claim_of,
+    is_waiting,
+)
+from controllers.garbage_collector.resources import Absent, ObjectIdentity
 
 UIDS = ("a", "b", "c", "d", "e")
 # Where each object really is; "c" is cluster-wide.
@@ -18,8 +27,8 @@ FINALIZERS = {"live": (), "held": ("example.org/hold",), "waiting": ("foreground
 Ref = tuple[str, str, bool | None]
 
 
-def identity(uid: str, kind: str = "K") -> Identity:
-    return Identity("g", kind, PLACES[uid], f"n-{uid}", uid)
+def identity(uid: str, kind: str = "K") -> ObjectIdentity:
+    return ObjectIdentity("g", kind, PLACES[uid], f"n-{uid}", uid)
 
 
 def meta(uid: str, refs: tuple[Ref, ...] = (), state: str = "live") -> ObjectMeta:
@@ -104,7 +113,7 @@ class Changes(RuleBasedStateMachine):
             others = node.dependents() if node.identity is None else self.unobserved(node)
             assert not self.graph.needs(look) or look in self.ordered or self.are_ordered(list(others))
 
-    def unobserved(self, node: Node) -> list[str]:
+    def unobserved(self, node: GraphNode) -> list[str]:
         owners = {reference.uid for reference in node.meta.owner_references} if node.meta else set()
         return [uid for uid in owners if uid not in self.there]
 
@@ -167,7 +176,7 @@ def test_a_knot_is_a_circle_of_those_who_wait(refs: dict[str, str], expected: di
     for uid, owner in refs.items():
         owners: tuple[Ref, ...] = ((owner, "K", True),) if owner else ()
         graph.observe(identity(uid), meta(uid, owners, "waiting"))
-    assert {uid: set(graph.knots(uid)) for uid in refs} == expected
+    assert {uid: set(graph.cycles(uid)) for uid in refs} == expected
 
 
 def test_the_version_a_reference_names_does_not_matter() -> None:

@@ -29,21 +29,19 @@ from controllers.horizontal_pod_autoscaler.amounts import (
     quotient,
     replicas_of,
 )
-from controllers.horizontal_pod_autoscaler.claims import Claims
-from controllers.horizontal_pod_autoscaler.conditions import ConditionUpdate, with_told
 from controllers.horizontal_pod_autoscaler.decision import (
-    Rules,
+    ScalingDefaults,
     bounds_of,
     by_metrics,
     told_of_zero,
     tolerance_of,
     without_metrics,
 )
-from controllers.horizontal_pod_autoscaler.history import History
-from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
-from controllers.horizontal_pod_autoscaler.pods import CannotCompute, Sample, Startup, group, ready_pods, requests
-from controllers.horizontal_pod_autoscaler.proposals import Agreement, Failure, Proposal, View, agree, propose
-from controllers.horizontal_pod_autoscaler.readings import query_of, resource_samples, text_of
+from controllers.horizontal_pod_autoscaler.limits import Bounds, ConditionUpdate, History, as_told, plainly, with_told
+from controllers.horizontal_pod_autoscaler.measuring import SelectorIndex
+from controllers.horizontal_pod_autoscaler.metrics_client import query_of, resource_samples, text_of
+from controllers.horizontal_pod_autoscaler.pods import CannotCompute, PodMetric, Startup, group, ready_pods, requests
+from controllers.horizontal_pod_autoscaler.proposals import Agreement, Failure, Proposal, TargetState, agree, propose
 from controllers.horizontal_pod_autoscaler.replicas import (
     Tolerance,
     average_usage,
@@ -56,7 +54,7 @@ from controllers.horizontal_pod_autoscaler.replicas import (
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 STARTUP = Startup(300.0, 30.0)
 TENTH = Tolerance(0.1, 0.1)
-RULES = Rules(0.1, 300.0, to_zero=False, own_tolerance=True)
+RULES = ScalingDefaults(0.1, 300.0, to_zero=False, own_tolerance=True)
 
 
 def pod(name: str = "a", *, ready: str = "True", phase: str = "Running", **options: Any) -> Pod:
@@ -141,29 +139,29 @@ FRESH = {"started": "2025-12-31T23:58:00Z", "since": "2025-12-31T23:58:30Z"}
 @pytest.mark.parametrize(
     ("options", "sample", "place"),
     [
-        ({}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
-        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, Sample(1), "ignored"),
-        ({"phase": "Failed"}, Sample(1), "ignored"),
-        ({"phase": "Pending"}, Sample(1), "unready"),
+        ({}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, PodMetric(1), "ignored"),
+        ({"phase": "Failed"}, PodMetric(1), "ignored"),
+        ({"phase": "Pending"}, PodMetric(1), "unready"),
         ({"phase": "Pending"}, None, "unready"),
         ({}, None, "missing"),
-        ({"ready": ""}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
-        ({"started": None}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
-        (FRESH, Sample(1, "2025-12-31T23:59:30Z", "30s"), "ready"),
-        (FRESH, Sample(1, "2025-12-31T23:58:50Z", "30s"), "unready"),
-        ({**FRESH, "ready": "False"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
-        ({"ready": "False"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
-        ({"ready": "False", "since": "2025-12-31T00:00:31Z"}, Sample(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
+        ({"ready": ""}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"started": None}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        (FRESH, PodMetric(1, "2025-12-31T23:59:30Z", "30s"), "ready"),
+        (FRESH, PodMetric(1, "2025-12-31T23:58:50Z", "30s"), "unready"),
+        ({**FRESH, "ready": "False"}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"ready": "False"}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "unready"),
+        ({"ready": "False", "since": "2025-12-31T00:00:31Z"}, PodMetric(1, "2026-01-01T00:00:00Z", "30s"), "ready"),
     ],
 )
-def test_which_pods_count_for_cpu(options: dict[str, Any], sample: Sample | None, place: str) -> None:
+def test_which_pods_count_for_cpu(options: dict[str, Any], sample: PodMetric | None, place: str) -> None:
     found = group([pod(**options)], {"a": sample} if sample else {}, STARTUP, NOW, resource="cpu")
     assert {"ready": found.ready, "unready": len(found.unready), "missing": len(found.missing),
             "ignored": len(found.ignored)}[place] == 1  # fmt: skip
 
 
 def test_for_other_metrics_readiness_does_not_matter() -> None:
-    assert group([pod(ready="False")], {"a": Sample(1)}, STARTUP, NOW).ready == 1
+    assert group([pod(ready="False")], {"a": PodMetric(1)}, STARTUP, NOW).ready == 1
 
 
 def test_only_running_pods_that_are_ready_share_a_value() -> None:
@@ -213,7 +211,7 @@ def counted(used: dict[str, int], current: int, *, target: int = 100, **others: 
     """Replicas by average usage; pods are those with samples, and the `unready`, `missing` and `ignored` ones."""
     left_out = (*others.get("unready", ()), *others.get("ignored", ()))
     pods = [pod(name) for name in (*used, *others.get("missing", ())) if name not in left_out]
-    samples = {name: Sample(value) for name, value in used.items()}
+    samples = {name: PodMetric(value) for name, value in used.items()}
     pods += [pod(name, phase="Pending") for name in others.get("unready", ())]
     pods += [pod(name, phase="Failed") for name in others.get("ignored", ())]
     groups = group(pods, samples, STARTUP, NOW)
@@ -293,11 +291,11 @@ def test_a_tolerance_may_differ_by_direction() -> None:
     behavior = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "300m"}}
     tolerance = tolerance_of(scaler(behavior=behavior).spec, RULES)
     assert [tolerance.covers(ratio) for ratio in (0.69, 0.71, 1.0, 1.01)] == [False, True, True, False]
-    assert tolerance_of(scaler(behavior=behavior).spec, Rules(0.2, 300, False, False)) == Tolerance(0.2, 0.2)
+    assert tolerance_of(scaler(behavior=behavior).spec, ScalingDefaults(0.2, 300, False, False)) == Tolerance(0.2, 0.2)
 
 
-def view(*pods: Pod, wanted: int = 2, there: int = 2) -> View:
-    return View(pods, wanted, there, TENTH, STARTUP, NOW)
+def view(*pods: Pod, wanted: int = 2, there: int = 2) -> TargetState:
+    return TargetState(pods, wanted, there, TENTH, STARTUP, NOW)
 
 
 def used(name: str, cpu: str, container: str = "main") -> dict[str, Any]:
@@ -498,11 +496,11 @@ def test_what_needs_no_metrics(current: int, parts: dict[str, int], found: Any) 
 
 QUEUE = {"type": "External", "external": {"metric": METRIC, "target": {"type": "Value", "value": "1"}}}
 ASLEEP = {"conditions": [{"type": "ScaledToZero", "status": "True"}]}
-TO_ZERO = Rules(0.1, 300.0, to_zero=True, own_tolerance=True)
+TO_ZERO = ScalingDefaults(0.1, 300.0, to_zero=True, own_tolerance=True)
 
 
 @pytest.mark.parametrize(
-    ("status", "metrics", "rules_", "looks"),
+    ("status", "metrics", "rules", "looks"),
     [
         (ASLEEP, [QUEUE], TO_ZERO, True),
         ({}, [QUEUE], TO_ZERO, False),
@@ -510,23 +508,23 @@ TO_ZERO = Rules(0.1, 300.0, to_zero=True, own_tolerance=True)
         (ASLEEP, [{"type": "Resource", "resource": RESOURCE}], TO_ZERO, False),
     ],
 )
-def test_only_what_it_put_to_sleep_is_woken(status: Any, metrics: Any, rules_: Rules, looks: bool) -> None:
-    found = without_metrics(scaler(status, minReplicas=0, metrics=metrics), 0, rules_)
+def test_only_what_it_put_to_sleep_is_woken(status: Any, metrics: Any, rules: ScalingDefaults, looks: bool) -> None:
+    found = without_metrics(scaler(status, minReplicas=0, metrics=metrics), 0, rules)
     assert (found is None) is looks
 
 
 @pytest.mark.parametrize("metric", [QUEUE, {"type": "Resource", "resource": RESOURCE}])
-@pytest.mark.parametrize(("status", "rules_", "replicas"), [(ASLEEP, TO_ZERO, 2), ({}, TO_ZERO, 0), (ASLEEP, RULES, 0)])
+@pytest.mark.parametrize(("status", "rules", "replicas"), [(ASLEEP, TO_ZERO, 2), ({}, TO_ZERO, 0), (ASLEEP, RULES, 0)])
 def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
-    metric: Any, status: Any, rules_: Rules, replicas: int
+    metric: Any, status: Any, rules: ScalingDefaults, replicas: int
 ) -> None:
-    found = without_metrics(scaler(status, minReplicas=2, metrics=[metric]), 0, rules_)
+    found = without_metrics(scaler(status, minReplicas=2, metrics=[metric]), 0, rules)
     assert found is not None
     assert found.replicas == replicas
 
 
 @pytest.mark.parametrize(
-    ("status", "current", "desired", "rules_", "told"),
+    ("status", "current", "desired", "rules", "told"),
     [
         ({}, 3, 0, TO_ZERO, [True]),
         (ASLEEP, 0, 3, TO_ZERO, [False]),
@@ -536,8 +534,10 @@ def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
         ({}, 3, 0, RULES, []),
     ],
 )
-def test_who_took_the_last_replicas_is_told(status: Any, current: int, desired: int, rules_: Rules, told: Any) -> None:
-    found = told_of_zero(scaler(status, minReplicas=0, metrics=[QUEUE]), current, desired, rules_)
+def test_who_took_the_last_replicas_is_told(
+    status: Any, current: int, desired: int, rules: ScalingDefaults, told: Any
+) -> None:
+    found = told_of_zero(scaler(status, minReplicas=0, metrics=[QUEUE]), current, desired, rules)
     assert [one.holds for one in found] == told
 
 
@@ -590,7 +590,7 @@ def test_an_unknown_type_asks_nothing() -> None:
 
 
 def test_claims_find_all_whose_pods_these_are() -> None:
-    claims, web, more = Claims(), Key("default", "web"), Key("default", "more")
+    claims, web, more = SelectorIndex(), Key("default", "web"), Key("default", "more")
     claims.put(web, LabelSelector.parse("app=web"))
     claims.put(more, LabelSelector.parse("app in (web,api),!canary"))
     claims.put(Key("default", "other"), LabelSelector.parse("app=other"))

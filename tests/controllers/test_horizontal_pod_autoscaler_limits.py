@@ -7,8 +7,7 @@ Rules are told as `window policy limit/period ...`: "60 Max 4/15 100%/15" holds 
 import pytest
 
 from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
-from controllers.horizontal_pod_autoscaler.history import History
-from controllers.horizontal_pod_autoscaler.limits import Bounds, as_told, plainly
+from controllers.horizontal_pod_autoscaler.limits import Bounds, History, as_told, plainly
 
 BOUNDS = Bounds(2, 20)
 WINDOW = 300.0  # of the flag

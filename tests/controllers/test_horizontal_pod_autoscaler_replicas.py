@@ -15,7 +15,7 @@ import pytest
 from controller_manager.api.autoscaling import MetricSpec
 from controller_manager.api.core import Pod
 from controllers.horizontal_pod_autoscaler.pods import Startup
-from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, View, propose
+from controllers.horizontal_pod_autoscaler.proposals import Failure, Proposal, TargetState, propose
 from controllers.horizontal_pod_autoscaler.replicas import Tolerance
 
 NOW = 1_767_225_600.0  # 2026-01-01T00:00:00Z
@@ -57,7 +57,7 @@ def world(words: str) -> tuple[list[Pod], dict[str, str]]:
 
 
 def proposed(metric: dict[str, Any], items: list[dict[str, Any]], pods: list[Pod], current: int) -> Proposal | Failure:
-    view = View(pods, current, current, TENTH, STARTUP, NOW)
+    view = TargetState(pods, current, current, TENTH, STARTUP, NOW)
     return propose(msgspec.convert(metric, MetricSpec), msgspec.json.encode({"items": items}), view)
 
 

@@ -13,12 +13,12 @@ from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem
 from controllers._certificate_requests import asked_for, read_request
-from controllers._slices import Group, arrange, identity
+from controllers._slices import SliceGroup, arrange, identity
 from controllers.certificate_signing.authority import read_authority
 from controllers.certificate_signing.validity import Validity
 from controllers.endpoint_slices.decide import decide
 from controllers.endpoints.desired import MANAGED_BY, MANAGER, desired, subsets_of
-from controllers.horizontal_pod_autoscaler.history import History
+from controllers.horizontal_pod_autoscaler.limits import History
 from controllers.taint_eviction import countdown
 
 # Seconds of CPU, many times what it takes; the obvious way to compute each of these takes ten times as long, or more.
@@ -90,7 +90,7 @@ def test_slices_of_others_are_told_from_ours_one_by_one() -> None:
 
 
 def test_slices_that_are_not_needed_are_not_searched_for_each_that_is() -> None:
-    groups = [Group("IPv4", frozenset((SlicePort(name="", port=number + 1),))) for number in range(15_000)]
+    groups = [SliceGroup("IPv4", frozenset((SlicePort(name="", port=number + 1),))) for number in range(15_000)]
     endpoint = Endpoint(addresses=("10.0.0.1",))
     wanted = {group: {identity(endpoint): endpoint} for group in groups}
     spare = [

@@ -13,13 +13,12 @@ from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStat
 from controller_manager.api.resource import Key
 from controller_manager.testing import builders
 from controllers.node_lifecycle.desired import Evict, desired_taints, is_evicted, silenced, unready, zone_of
-from controllers.node_lifecycle.heartbeat_monitor import HeartbeatMonitor, Verdict
-from controllers.node_lifecycle.node_health import Findings, Grace, NodeHealth
-from controllers.node_lifecycle.zones import Terms, Zone, ZoneState
+from controllers.node_lifecycle.node_health import Findings, Grace, HeartbeatMonitor, NodeHealth, Silence
+from controllers.node_lifecycle.zones import EvictionRates, Zone, ZoneState
 
 THEN, NOW = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
 GRACE = Grace(startup=60, running=50)
-TERMS = Terms(rate=0.1, secondary_rate=0.01, threshold=0.55, large=50)
+TERMS = EvictionRates(rate=0.1, secondary_rate=0.01, threshold=0.55, large=50)
 
 
 def node(name: str = "n", *, zone: str = "", taints: tuple[str, ...] = (), beat: str = THEN, **conditions: str) -> Node:
@@ -369,21 +368,21 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
 @pytest.mark.parametrize(
     ("heard", "verdicts"),
     [
-        pytest.param([(1, 1), (1, 2)], "SILENCE SILENCE", id="reconnected in time"),
-        pytest.param([(1, 1), (30, 1), (1, 1)], "SILENCE NOTHING SILENCE", id="it was they who were silent"),
-        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "SILENCE NOTHING NOTHING ANEW SILENCE", id="deaf"),
+        pytest.param([(1, 1), (1, 2)], "REAL REAL", id="reconnected in time"),
+        pytest.param([(1, 1), (30, 1), (1, 1)], "REAL UNKNOWN REAL", id="it was they who were silent"),
+        pytest.param([(1, 1), (30, 1), (40, 2), (1, 2), (1, 2)], "REAL UNKNOWN UNKNOWN ANEW REAL", id="deaf"),
     ],
 )
 def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
     hearing = HeartbeatMonitor(25)
-    assert [hearing.judge(age, connection) for age, connection in heard] == [Verdict[v] for v in verdicts.split()]
+    assert [hearing.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
 
 
 def test_who_slept_knows_nothing_of_silence() -> None:
     hearing = HeartbeatMonitor(25)
     heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
     verdicts = [hearing.judge(age, connection, late).name for age, connection, late in heard]
-    assert verdicts == ["SILENCE", "SILENCE", "ANEW", "SILENCE", "ANEW", "SILENCE"]
+    assert verdicts == ["REAL", "REAL", "ANEW", "REAL", "ANEW", "REAL"]
 
 
 EVENTS = st.lists(

@@ -33,7 +33,7 @@ from controller_manager.client.codec import Codec
 from controller_manager.client.discovery import resources
 from controller_manager.testing import FaultyNetwork
 from controller_manager.testing.certificates import authority, write_authority
-from controllers.horizontal_pod_autoscaler.readings import resource_samples
+from controllers.horizontal_pod_autoscaler.metrics_client import resource_samples
 
 Tree = dict[str, Any]
 JSON = {"content-type": "application/json"}

@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from controller_manager.api.core import SERVICES, Service
 from controller_manager.api.discovery import Endpoint, EndpointConditions, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta
-from controllers._slices import Group, Identity, Style, Wanted, Writes, arrange, identity
+from controllers._slices import Identity, SliceGroup, SliceWrites, Style, Wanted, arrange, identity
 
 OWNER = Service(metadata=ObjectMeta(namespace="ns", name="web", uid="uid-web"))
 STYLE = Style(OWNER, SERVICES, {"app": "web"})
 WEB, SIX, DNS = (
-    Group(family, frozenset({SlicePort(port=port)})) for family, port in (("IPv4", 80), ("IPv6", 80), ("IPv4", 53))
+    SliceGroup(family, frozenset({SlicePort(port=port)})) for family, port in (("IPv4", 80), ("IPv6", 80), ("IPv4", 53))
 )
 
 
@@ -27,7 +27,7 @@ def endpoint(number: int, ready: bool = True) -> Endpoint:
     return Endpoint(addresses=(f"10.0.0.{100 + number}",), conditions=EndpointConditions(ready=ready))
 
 
-def wanted(**groups: Iterable[Endpoint]) -> dict[Group, dict[Identity, Endpoint]]:
+def wanted(**groups: Iterable[Endpoint]) -> dict[SliceGroup, dict[Identity, Endpoint]]:
     by_name = {"web": WEB, "six": SIX, "dns": DNS}
     return {by_name[name]: {identity(e): e for e in endpoints} for name, endpoints in groups.items()}
 
@@ -39,7 +39,7 @@ class World:
         self.slices: dict[str, EndpointSlice] = {}
         self._made = 0
 
-    def become(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> Writes:
+    def become(self, wanted: Wanted, limit: int, *, style: Style = STYLE, families: Iterable[str] = ()) -> SliceWrites:
         arrangement = arrange(self.slices.values(), wanted, limit, style.is_due, families)
         writes = style.writes(arrangement, dict)
         for slice_ in writes.create:
@@ -56,9 +56,9 @@ class World:
     def sizes(self) -> list[int]:
         return sorted(len(slice_.endpoints or ()) for slice_ in self.slices.values())
 
-    def held(self) -> list[tuple[Group, Endpoint]]:
+    def held(self) -> list[tuple[SliceGroup, Endpoint]]:
         return [
-            (Group(s.address_type, frozenset(s.ports or ())), e)
+            (SliceGroup(s.address_type, frozenset(s.ports or ())), e)
             for s in self.slices.values()
             for e in s.endpoints or ()
         ]

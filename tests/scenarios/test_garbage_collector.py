@@ -19,7 +19,7 @@ from controller_manager.cache import Informers
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
 from controllers.garbage_collector import SPECS
-from controllers.garbage_collector.monitors import Monitors
+from controllers.garbage_collector.graph_builder import Monitors
 
 pytestmark = pytest.mark.virtual
 

@@ -371,7 +371,7 @@ async def test_nonsense_about_an_owner_keeps_nobody_else_who_names_it(nonsense: 
         assert left == {"first", "last"}
 
 
-async def test_the_garbage_collector_forgets_the_puzzles_of_objects_that_are_gone() -> None:
+async def test_the_garbage_collector_forgets_the_unknown_kinds_of_objects_that_are_gone() -> None:
     made: list[GarbageCollector] = []
 
     def remember(context: Context, options: GarbageCollectorOptions) -> GarbageCollector:
@@ -389,8 +389,8 @@ async def test_the_garbage_collector_forgets_the_puzzles_of_objects_that_are_gon
         await all_of(*map(come, range(100)))
         await cluster.settle()
         (collector,) = made
-        assert len(collector._puzzles) == 100
+        assert len(collector._unknown_kinds) == 100
         await send(cluster, "DELETE", f"{HERE}/configmaps")
         await cluster.advance(60)
-        assert len(collector._puzzles) == 0
+        assert len(collector._unknown_kinds) == 0
         assert not any(node.claims for node in collector._graph)

@@ -17,8 +17,7 @@ from controller_manager.client import Client, InProcessTransport
 from controller_manager.client.discovery import ServedResource
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
-from controllers.namespace.discovery_cache import DiscoveryCache
-from controllers.namespace.resources_deleter import ATTEMPTS, NamespacedResourcesDeleter
+from controllers.namespace.resources_deleter import ATTEMPTS, DiscoveryCache, NamespacedResourcesDeleter
 
 pytestmark = pytest.mark.virtual
 

@@ -1,4 +1,4 @@
-"""Which pods a service selects, and which services a change of a pod concerns, found through indexes of labels."""
+"""Pods by index: which ones a service selects, which services one concerns, which are bound to a node."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -9,6 +9,7 @@ from controller_manager.controller import Change, Informer, Informers, Key
 
 _LABEL = "label"
 _SELECTOR = "selector"
+_NODE = "node"
 
 
 def _labels_of(pod: Pod) -> Iterator[str]:
@@ -59,3 +60,16 @@ def services_of_pod(facts: Callable[[Pod], object], informers: Informers, change
 
 def _selects(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
     return labels is not None and selector.items() <= labels.items()
+
+
+def _node_of(pod: Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+# What a controller that uses the function below declares of its watch of pods.
+PODS_BY_NODE: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_NODE: _node_of})
+
+
+def pods_on(pods: Informer[Pod], node: str) -> list[Pod]:
+    """The pods bound to the node of that name, whether there is such a node or not."""
+    return pods.by_index(_NODE, node)

@@ -1,4 +1,4 @@
-"""What becomes of an object by the standing of its owners; pure."""
+"""What becomes of an object by the state of its owners; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class SetOwners:
     """The object names these owners from now on."""
 
     owners: tuple[OwnerReference, ...]
@@ -44,18 +44,18 @@ class Delete:
     policy: str
 
 
-Verdict = Stay | Rename | Delete
+Outcome = Stay | SetOwners | Delete
 
 
-def verdict(meta: ObjectMeta, standings: Sequence[OwnerState], has_dependents: bool) -> Verdict:
-    """What becomes of an object; `standings` are those of its owner references, in order."""
-    owners = tuple(zip(meta.owner_references, standings, strict=True))
-    solid = tuple(reference for reference, standing in owners if standing is OwnerState.SOLID)
+def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool) -> Outcome:
+    """What becomes of an object; `states` are those of its owner references, in order."""
+    owners = tuple(zip(meta.owner_references, states, strict=True))
+    solid = tuple(reference for reference, state in owners if state is OwnerState.SOLID)
     if len(solid) == len(owners):
         return Stay()
     if solid:
-        return Rename(solid)
-    if has_dependents and OwnerState.WAITING in standings:
+        return SetOwners(solid)
+    if has_dependents and OwnerState.WAITING in states:
         return Delete("Foreground")
     return Delete(policy_of(meta))
 

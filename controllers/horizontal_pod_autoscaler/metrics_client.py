@@ -1,13 +1,20 @@
-"""What to ask the metrics APIs for each metric, and what their answers say; pure."""
+"""The client of the three metrics APIs: what is asked for each metric, how, and what the answers say.
 
+Each API is asked for much at once, and for a while at most, so that none holds up the others.
+"""
+
+import asyncio
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from controller_manager.api.autoscaling import MetricIdentifier, MetricSelector, MetricSpec, ObjectSource
 from controller_manager.api.decode import Decoder
+from controller_manager.api.errors import ApiError, NotFound
 from controller_manager.api.metrics import (
+    API_GROUP,
     CUSTOM_METRICS,
     CUSTOM_VALUE,
     EXTERNAL_METRICS,
@@ -18,14 +25,30 @@ from controller_manager.api.metrics import (
     ContainerMetrics,
     PodMetrics,
 )
+from controller_manager.client import Client
+from controller_manager.client.client import Call
 
 from .amounts import LARGEST, milli
-from .pods import CannotCompute, Sample
+from .pods import CannotCompute, PodMetric
 
 _SIGNS = {"In": "in", "NotIn": "notin"}
 
-Samples = Mapping[str, Sample]
+PodMetricsInfo = Mapping[str, PodMetric]
 _Form = TypeVar("_Form")
+# Questions to one API that are open at the same time, and seconds for an answer, and to get a turn.
+AT_ONCE = 100
+DEADLINE = 10.0
+PATIENCE = 60.0
+# Of what an API says of its troubles, so many characters are told.
+_MOST_WORDS = 1000
+# The versions of an API that are understood, the best first.
+_VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        RESOURCE_METRICS: ("v1beta1",),
+        CUSTOM_METRICS: ("v1beta2", "v1beta1"),
+        EXTERNAL_METRICS: ("v1beta1",),
+    }
+)
 
 
 class Query(NamedTuple):
@@ -83,16 +106,16 @@ def text_of(selector: MetricSelector | None) -> str:
     return ",".join(text for _, text in sorted(terms))
 
 
-def resource_samples(body: bytes, resource: str, container: str = "") -> Samples:
+def resource_samples(body: bytes, resource: str, container: str = "") -> PodMetricsInfo:
     """What each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
     items = _each(POD_METRICS, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the resource metrics API")
-    found: dict[str, Sample] = {}
+    found: dict[str, PodMetric] = {}
     for pod in items:
         used = _use(pod, resource, container)
         if used is not None:
-            found[pod.metadata.name] = Sample(used, pod.timestamp, pod.window)
+            found[pod.metadata.name] = PodMetric(used, pod.timestamp, pod.window)
     return found
 
 
@@ -107,12 +130,12 @@ def _use(pod: PodMetrics, resource: str, container: str) -> int | None:
     return sum(milli(each.usage[resource]) for each in chosen)
 
 
-def pods_samples(body: bytes) -> Samples:
+def pods_samples(body: bytes) -> PodMetricsInfo:
     """A custom metric of each pod. Raises CannotCompute when there is none."""
     items = _each(CUSTOM_VALUE, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the custom metrics API")
-    return {each.described_object.name: Sample(milli(each.value)) for each in items}
+    return {each.described_object.name: PodMetric(milli(each.value)) for each in items}
 
 
 def object_value(body: bytes) -> int:
@@ -154,3 +177,75 @@ def _decode(decoder: Decoder[_Form], body: bytes | msgspec.Raw) -> _Form:
         return decoder.decode(body)
     except (msgspec.DecodeError, RecursionError) as error:
         raise CannotCompute(f"the answer of the metrics API is unreadable: {error}") from None
+
+
+class MetricsClient:
+    """Asks; the answers are as they come."""
+
+    def __init__(self, client: Client) -> None:
+        self._apis = {group: _Api(client, group, versions) for group, versions in _VERSIONS.items()}
+
+    async def ask(self, query: Query) -> bytes:
+        """The answer to a question. Raises CannotCompute when there is none."""
+        return await self._apis[query.group].ask(query)
+
+
+class _Api:
+    """One of the APIs, and the version it is asked in, once known."""
+
+    def __init__(self, client: Client, group: str, versions: tuple[str, ...]) -> None:
+        self._client = client
+        self._group = group
+        self._versions = versions
+        self._version = versions[0] if len(versions) == 1 else ""
+        self._turns = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(self, query: Query) -> bytes:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._turns.acquire()
+        except TimeoutError:
+            raise CannotCompute(f"{self._group} is too busy, or hangs") from None
+        try:
+            async with asyncio.timeout(DEADLINE):
+                return await self._ask(query)
+        except TimeoutError:
+            raise CannotCompute(f"{self._group} did not answer within {DEADLINE:g} s") from None
+        except (ApiError, OSError) as error:
+            raise CannotCompute(f"metrics can't be fetched from {self._group}: {str(error)[:_MOST_WORDS]}") from None
+        finally:
+            self._turns.release()
+
+    async def _ask(self, query: Query) -> bytes:
+        version = self._version or await self._preferred()
+        try:
+            body = await self._get(version, query)
+        except NotFound as missing:
+            return await self._ask_others(version, query, missing)
+        if len(self._versions) > 1:
+            self._version = version
+        return body
+
+    async def _ask_others(self, version: str, query: Query, missing: NotFound) -> bytes:
+        """The answer of another version: maybe it is not the metric that is missing."""
+        for other in self._versions:
+            if other != version:
+                try:
+                    body = await self._get(other, query)
+                except NotFound:
+                    continue
+                self._version = other
+                return body
+        raise missing
+
+    async def _preferred(self) -> str:
+        """The best version that the server says it has; without an answer, the best there is."""
+        try:
+            group = API_GROUP.decode(await self._client.raw(Call("GET", f"/apis/{self._group}")))
+        except (ApiError, msgspec.DecodeError, RecursionError):
+            return self._versions[0]
+        served = {each.version for each in group.versions}
+        return next((version for version in self._versions if version in served), self._versions[0])
+
+    async def _get(self, version: str, query: Query) -> bytes:
+        return await self._client.raw(Call("GET", f"/apis/{self._group}/{version}/{query.path}", query.selectors))
