@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, Where, count_keys, path_of
-from apiserver_stub.patch.copies import copied
+from apiserver_stub.kinds.trees import deep_copy
 
 Tree = dict[str, Any]
 
@@ -91,7 +91,7 @@ class _Reader:
         known, size = self._anchors[name]
         self._add(size)
         count_keys(known, DEEPEST - depth)
-        return copied(known)
+        return deep_copy(known)
 
     def _array(self, where: Where, depth: int) -> list[Any]:
         found: list[Any] = []

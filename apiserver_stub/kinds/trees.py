@@ -9,7 +9,7 @@ _MISSING = object()
 
 
 def get_in(tree: Any, path: Sequence[str]) -> Any:
-    """The value at `path`, or None."""
+    """Return the value at `path`, or None."""
     for name in path:
         if not isinstance(tree, dict):
             return None
@@ -35,14 +35,23 @@ def put_in(tree: Tree, path: Sequence[str], value: Any) -> None:
         tree[last] = value
 
 
+def deep_copy(value: Any) -> Any:
+    """Return a copy that shares no object and no array with `value`."""
+    if type(value) is dict:
+        return {name: deep_copy(item) for name, item in value.items()}
+    if type(value) is list:
+        return [deep_copy(item) for item in value]
+    return value
+
+
 def same_but(ignored: Collection[str], one: Tree, other: Tree) -> bool:
-    """Whether two objects agree in all top-level fields but the ignored ones."""
+    """Tell whether two objects agree in all top-level fields but the ignored ones."""
     names = (one.keys() | other.keys()).difference(ignored)
     return all(one.get(name, _MISSING) == other.get(name, _MISSING) for name in names)
 
 
 def dicts(value: Any) -> Sequence[tuple[int, Tree]]:
-    """The objects of an array with their indexes; nothing when it is no array."""
+    """Return the objects of an array with their indexes; none if it is no array."""
     if not isinstance(value, list):
         return ()
     return [(i, item) for i, item in enumerate(value) if isinstance(item, dict)]

@@ -1,12 +1,15 @@
-"""Server-side apply (KEP-555): an applied configuration merged into an object, and who owns what afterwards; pure."""
+"""Server-side apply (KEP-555): merges a configuration into an object, and records who owns which fields; pure."""
 
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.clean import clean_tree
+import orjson
+
+from apiserver_stub.kinds.clean import clean_tree, sweep
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.patch import last_applied
-from apiserver_stub.patch.copies import copied
+from apiserver_stub.kinds.rules.metadata import fit
+from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.trees import deep_copy, get_in
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
 from apiserver_stub.patch.managed_fields import (
     UPDATE,
@@ -18,24 +21,26 @@ from apiserver_stub.patch.managed_fields import (
     identity_of,
     in_order,
 )
-from apiserver_stub.patch.of_schema import typed
 from apiserver_stub.patch.typed import IndistinctError
-from apiserver_stub.patch.versions import UNTRACKED, Comparison, Versions, tracked
+from apiserver_stub.patch.typed_objects import type_of
+from apiserver_stub.patch.versions import UNOWNED, Comparison, Versions, owned_part
 from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
 
 Tree = dict[str, Any]
-_Dispute = tuple[Entry, Path]
+_FieldConflict = tuple[Entry, Path]
 
-_MOST_TOLD = 200  # conflicts in one answer
-_BEFORE = "before-first-apply"
-_NOBODYS = of(
-    ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNTRACKED))
+_KUBECTL = "kubectl"  # the only manager that takes over from the annotation, and keeps it true
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_MOST_REPORTED = 200  # conflicts in one answer
+_BEFORE_FIRST_APPLY = "before-first-apply"
+_UNOWNED_FIELDS = of(
+    ("f:apiVersion",), ("f:kind",), ("f:metadata",), *(("f:metadata", f"f:{name}") for name in sorted(UNOWNED))
 )
 
 
 class ApplyRequest(NamedTuple):
-    """What an applier wants: its configuration, which fits the schema of `kind` but for nulls and unknown fields; who
-    it is; and whether it takes what others own.
+    """A configuration to apply, which fits the schema of `kind` but for nulls and unknown fields; its applier; and
+    whether that takes fields which others own.
     """
 
     config: Tree
@@ -45,75 +50,75 @@ class ApplyRequest(NamedTuple):
 
 
 class Applied(NamedTuple):
-    """The object after an apply, and its record of owners; `tree` still has the record it had."""
+    """The object after an apply, and its managed fields; those in `tree` are still the former ones."""
 
     tree: Tree
     entries: Entries
 
 
-def create(claim: ApplyRequest, time: str) -> Applied:
-    """The configuration as a new object. Raises `BadRequest` for list elements that can't be told apart."""
-    own = difference(_declared(claim), _NOBODYS)
-    tree = copied(claim.config)
-    clean_tree(tree, claim.kind.schema)
-    return Applied(tree, [claim.author.entry_in_order(own, time)] if own else [])
+def create(request: ApplyRequest, time: str) -> Applied:
+    """Make a new object of the configuration. Raises `BadRequest` for list elements that cannot be told apart."""
+    own = difference(_declared(request), _UNOWNED_FIELDS)
+    tree = deep_copy(request.config)
+    clean_tree(tree, request.kind.schema)
+    return Applied(tree, [request.author.entry_in_order(own, time)] if own else [])
 
 
-def change(claim: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
-    """The configuration laid over an object, without what this applier once applied and nobody claims any more.
+def change(request: ApplyRequest, live: Tree, entries: Entries, versions: Versions, time: str) -> Applied:
+    """Apply the configuration to an object, and remove what this applier once applied and nobody owns any more.
 
     Raises `Conflict` for fields it would change that others own, and `BadRequest` as `create` does.
     """
-    declared = _declared(claim)
-    entries = entries or _before(claim, live, time)
-    mine = next((entry for entry in entries if identity_of(entry) == claim.author.identity), None)
+    declared = _declared(request)
+    entries = entries or _first_entries(request, live, time)
+    mine = next((entry for entry in entries if identity_of(entry) == request.author.identity), None)
     others = [entry for entry in entries if entry is not mine]
-    tree = typed(claim.kind.schema).merge(live, claim.config)
-    own = difference(declared, _NOBODYS)
-    same = mine is not None and mine["apiVersion"] == claim.author.api_version and fields_of(mine) == own
-    given_up = {} if same else _given_up(mine, declared, claim.author)
-    if mine and given_up:
-        owners = [*others, claim.author.entry_in_order(declared, time)]
-        tree = _pruned(tree, given_up, mine["apiVersion"], owners, versions)
-    tree = copied(tree)
-    clean_tree(tree, claim.kind.schema)
-    apply_defaults(tree, claim.kind)  # which may fold what was applied into what was there
+    tree = type_of(request.kind.schema).merge(live, request.config)
+    own = difference(declared, _UNOWNED_FIELDS)
+    same = mine is not None and mine["apiVersion"] == request.author.api_version and fields_of(mine) == own
+    abandoned = {} if same else _abandoned(mine, declared, request.author)
+    if mine and abandoned:
+        owners = [*others, request.author.entry_in_order(declared, time)]
+        tree = _pruned(tree, abandoned, mine["apiVersion"], owners, versions)
+    tree = deep_copy(tree)
+    clean_tree(tree, request.kind.schema)
+    apply_defaults(tree, request.kind)  # which may fold what was applied into what was there
     comparison = Comparison(versions, live, tree)
-    if not claim.force:
-        _check(claim, live, _disputes(others, comparison))
-    left = disowned(others, comparison.seen_in)
+    if not request.force:
+        _check(request, live, _conflicts(others, comparison))
+    left = disowned(others, comparison.changes_in)
     if own:
-        quiet = same and comparison.seen_in(claim.author.api_version) == (None, None)
-        left.append(mine if mine and quiet else claim.author.entry_in_order(own, time))
-    if claim.author.manager == last_applied.MANAGER:
-        tree = last_applied.renewed(tree, claim.config)
+        quiet = same and comparison.changes_in(request.author.api_version) == (None, None)
+        left.append(mine if mine and quiet else request.author.entry_in_order(own, time))
+    if request.author.manager == _KUBECTL:
+        tree = with_last_applied(tree, request.config)
     return Applied(tree, in_order(left))
 
 
-def _declared(claim: ApplyRequest) -> Fields:
+def _declared(request: ApplyRequest) -> Fields:
     try:
-        return typed(claim.kind.schema).declared(claim.config)
+        return type_of(request.kind.schema).declared(request.config)
     except IndistinctError as problem:
         raise BadRequest(f"the applied configuration is ambiguous: {render(problem.path)}: {problem.why}") from None
 
 
-def _before(claim: ApplyRequest, live: Tree, time: str) -> Entries:
-    """A record for an object that has none: all it has is somebody's, but not the applier's."""
-    fields = typed(claim.kind.schema).born(tracked(live))
-    author = claim.author._replace(manager=_BEFORE, operation=UPDATE)
+def _first_entries(request: ApplyRequest, live: Tree, time: str) -> Entries:
+    """Return managed fields for an object that has none: all its fields are owned by a manager of before."""
+    fields = type_of(request.kind.schema).initial(owned_part(live))
+    author = request.author._replace(manager=_BEFORE_FIRST_APPLY, operation=UPDATE)
     return [author.entry_in_order(fields, time)] if fields else []
 
 
-def _given_up(mine: Entry | None, declared: Fields, author: FieldManager) -> Fields:
-    """What an applier owned and, as far as its version can tell, no longer wants."""
+def _abandoned(mine: Entry | None, declared: Fields, author: FieldManager) -> Fields:
+    """Return what an applier owned and, as far as its version can tell, does not apply any more."""
     if mine is None:
         return {}
     fields = fields_of(mine)
     return difference(fields, declared) if mine["apiVersion"] == author.api_version else fields
 
 
-def _pruned(tree: Tree, given_up: Fields, api_version: str, owners: Entries, versions: Versions) -> Tree:
-    """`tree` without the given fields of a version, but for what is in one of the `owners`."""
+def _pruned(tree: Tree, abandoned: Fields, api_version: str, owners: Entries, versions: Versions) -> Tree:
+    """Return `tree` without the given fields of a version, but for what one of the `owners` has."""
     last = versions.find(api_version)
     if last is None:
         return tree
@@ -121,7 +126,7 @@ def _pruned(tree: Tree, given_up: Fields, api_version: str, owners: Entries, ver
     for entry in owners:
         owned[entry["apiVersion"]] = union(owned.get(entry["apiVersion"], {}), fields_of(entry))
     claimed = owned.pop(api_version, {})
-    left = last.back(last.typed.prune(last.into(tree), given_up, claimed))
+    left = last.back(last.typed.prune(last.into(tree), abandoned, claimed))
     for api_version, claimed in owned.items():
         version = versions.find(api_version)
         if version is not None:
@@ -133,46 +138,80 @@ def _pruned(tree: Tree, given_up: Fields, api_version: str, owners: Entries, ver
     return left
 
 
-def _disputes(others: Entries, comparison: Comparison) -> list[_Dispute]:
-    """Fields of others that an apply would change."""
-    found: list[_Dispute] = []
+def _conflicts(others: Entries, comparison: Comparison) -> list[_FieldConflict]:
+    """Return the fields of others that an apply would change."""
+    found: list[_FieldConflict] = []
     for entry in sorted(others, key=identity_of):
-        changes = comparison.seen_in(entry["apiVersion"])
+        changes = comparison.changes_in(entry["apiVersion"])
         if changes is not None and changes.changed:
             found.extend((entry, path) for path in paths(intersection(fields_of(entry), changes.changed)))
     return found
 
 
-def _check(claim: ApplyRequest, live: Tree, disputes: list[_Dispute]) -> None:
-    """Refuse what others would lose, all of it at once."""
-    if disputes and claim.author.manager == last_applied.MANAGER:
-        ours = last_applied.applied_before(live, claim.kind.schema)
-        disputes = [(entry, path) for entry, path in disputes if not intersection(of(path), ours)]
-    if not disputes:
+def _check(request: ApplyRequest, live: Tree, conflicts: list[_FieldConflict]) -> None:
+    """Raises `Conflict` for all fields that others would lose."""
+    if conflicts and request.author.manager == _KUBECTL:
+        ours = _last_applied(live, request.kind.schema)
+        conflicts = [(entry, path) for entry, path in conflicts if not intersection(of(path), ours)]
+    if not conflicts:
         return
-    causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_named(entry)}", field=render(path))
-              for entry, path in disputes[:_MOST_TOLD]]  # fmt: skip
-    raise Conflict(_told(disputes), Details(causes=tuple(causes)))
+    causes = [Cause(reason="FieldManagerConflict", message=f"conflict with {_manager_name(entry)}", field=render(path))
+              for entry, path in conflicts[:_MOST_REPORTED]]  # fmt: skip
+    raise Conflict(_conflict_message(conflicts), Details(causes=tuple(causes)))
 
 
-def _told(disputes: list[_Dispute]) -> str:
-    if len(disputes) == 1:
-        entry, path = disputes[0]
-        return f"Apply failed with 1 conflict: conflict with {_named(entry)}: {render(path)}"
+def _conflict_message(conflicts: list[_FieldConflict]) -> str:
+    if len(conflicts) == 1:
+        entry, path = conflicts[0]
+        return f"Apply failed with 1 conflict: conflict with {_manager_name(entry)}: {render(path)}"
     lines: list[str] = []
     known: Entry | None = None
-    for entry, path in disputes[:_MOST_TOLD]:
+    for entry, path in conflicts[:_MOST_REPORTED]:
         if entry is not known:
-            lines.append(f"conflicts with {_named(entry)}:")
+            lines.append(f"conflicts with {_manager_name(entry)}:")
             known = entry
         lines.append(f"- {render(path)}")
-    if len(disputes) > _MOST_TOLD:
-        lines.append(f"and {len(disputes) - _MOST_TOLD} more")
-    return f"Apply failed with {len(disputes)} conflicts: " + "\n".join(lines)
+    if len(conflicts) > _MOST_REPORTED:
+        lines.append(f"and {len(conflicts) - _MOST_REPORTED} more")
+    return f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
 
 
-def _named(entry: Entry) -> str:
+def _manager_name(entry: Entry) -> str:
     name = f'"{entry.get("manager", "")}"'
     if entry.get("subresource"):
         name += f' with subresource "{entry["subresource"]}"'
     return f"{name} using {entry['apiVersion']}" if entry["operation"] == UPDATE else name
+
+
+def _last_applied(live: Tree, schema: Schema) -> Fields:
+    """Return the fields that client-side apply recorded in its annotation and that have kept their values: to take them
+    is no conflict. There are none if the annotation holds no object of the same version.
+    """
+    try:
+        before = orjson.loads(get_in(live, ("metadata", "annotations", _LAST_APPLIED)) or "")
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(before, dict) or before.get("apiVersion") != live["apiVersion"] or sweep(before, schema).wrong:
+        return {}
+    before.setdefault("metadata", {})
+    kind = type_of(schema)
+    try:
+        declared = kind.declared(before)
+    except IndistinctError:
+        return {}
+    changes = kind.compare(owned_part(before), owned_part(live))
+    return difference(difference(declared, changes.changed or {}), changes.removed or {})
+
+
+def with_last_applied(tree: Tree, applied: Tree) -> Tree:
+    """Return the object with the annotation of client-side apply, if it has one, as if that had applied `applied`."""
+    annotations = get_in(tree, ("metadata", "annotations")) or {}
+    if not annotations.get(_LAST_APPLIED):
+        return tree
+    metadata = applied["metadata"]
+    ours = {name: text for name, text in (metadata.get("annotations") or {}).items() if name != _LAST_APPLIED}
+    said = {**applied, "metadata": {**metadata, "annotations": ours}}
+    text = orjson.dumps(said, option=orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
+    rest = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
+    whole = {**rest, _LAST_APPLIED: text}
+    return {**tree, "metadata": {**tree["metadata"], "annotations": whole if fit(whole) else rest}}

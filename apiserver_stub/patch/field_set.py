@@ -25,17 +25,17 @@ _LONGEST_SHOWN = 256  # characters of a step
 
 
 def is_member(inner: Fields) -> bool:
-    """Whether the step above `inner` is in the set itself."""
+    """Tell whether the step above `inner` is in the set itself."""
     return not inner or SELF in inner
 
 
 def as_member(inner: Fields) -> Fields:
-    """`inner` with the step above it in the set."""
+    """Return `inner` with the step above it in the set."""
     return {SELF: LEAF, **inner} if inner else LEAF
 
 
 def union(one: Fields, other: Fields) -> Fields:
-    """The fields in either."""
+    """Return the fields in either."""
     joined = dict(one)
     for step, inner in other.items():
         known = joined.get(step)
@@ -49,7 +49,7 @@ def _join(one: Fields, other: Fields) -> Fields:
 
 
 def difference(one: Fields, other: Fields) -> Fields:
-    """The fields of `one` that are not in `other`; a field and what is below it count apart."""
+    """Return the fields of `one` that are not in `other`; a field and what is below it count apart."""
     left: Fields = {}
     for step, inner in one.items():
         taken = other.get(step) if step != SELF else LEAF
@@ -61,7 +61,7 @@ def difference(one: Fields, other: Fields) -> Fields:
 
 
 def intersection(one: Fields, other: Fields) -> Fields:
-    """The fields in both."""
+    """Return the fields in both."""
     shared: Fields = {}
     for step, inner in one.items():
         found = other.get(step)
@@ -71,12 +71,12 @@ def intersection(one: Fields, other: Fields) -> Fields:
 
 
 def ordered(fields: Fields) -> Fields:
-    """The same set with its steps in order, as clients that compare texts of it expect."""
+    """Return the set with its steps in order, as clients that compare texts of it expect."""
     return {step: ordered(inner) if (inner := fields[step]) else LEAF for step in sorted(fields)}
 
 
 def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
-    """Every field of a set, as the steps that lead to it; a field before those below it."""
+    """Yield every field of a set, as the steps that lead to it; a field before those below it."""
     for step, inner in sorted(fields.items()):
         if step == SELF:
             continue
@@ -87,7 +87,7 @@ def paths(fields: Fields, above: Path = ()) -> Iterator[Path]:
 
 
 def of(*members: Path) -> Fields:
-    """The set of the given paths."""
+    """Return the set of the given paths."""
     found: Fields = {}
     for path in members:
         inner = LEAF
@@ -98,40 +98,40 @@ def of(*members: Path) -> Fields:
 
 
 def render(path: Path) -> str:
-    """A path as messages show it: `.spec.containers[name="web"].image`, of each step no more than its beginning."""
+    """Return a path as messages show it: `.spec.containers[name="web"].image`, of a long step its beginning."""
     shown = (_SHOWN[step[0]](step[2:]) for step in path)
     return "".join(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..." for text in shown)
 
 
 def to_field(name: str) -> str:
-    """The step to a field of an object."""
+    """Return the step to a field of an object."""
     return "f:" + name
 
 
 def to_keyed(keys: Fields) -> str:
-    """The step to the element of a list that has these values at its keys."""
+    """Return the step to the element of a list that has these values at its keys."""
     return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
 
 
 def to_value(value: Any) -> str:
-    """The step to the element of a list of scalars."""
+    """Return the step to the element of a list of scalars."""
     return "v:" + spelt(value)
 
 
 def spelt(value: Any) -> str:
-    """A value as steps have it."""
+    """Return a value as it is written in steps."""
     return _spelt_text(value) if type(value) is str and len(value) <= _SHORT else orjson.dumps(value).decode()
 
 
 @lru_cache(maxsize=8192)
 def _spelt_text(text: str) -> str:
-    """The same of a name: the containers, ports and variables of many objects are called alike."""
+    """Return the same of a short text: containers, ports and variables of many objects have the same names."""
     return orjson.dumps(text).decode()
 
 
 def parse(value: object, levels: int = _DEEPEST) -> Fields:
-    """The set that JSON from outside describes, its steps spelt as this server spells them; steps of kinds nobody
-    knows are left out. Raises `ValueError`.
+    """Return the set that JSON from outside describes, its steps spelt as this server spells them; steps of unknown
+    kinds are left out. Raises `ValueError`.
     """
     if not isinstance(value, dict) or levels == 0:
         raise ValueError("a set of fields is made of objects, of bounded depth")

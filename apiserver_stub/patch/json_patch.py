@@ -7,7 +7,7 @@ fails, is `Invalid`.
 from collections.abc import Callable
 from typing import Any
 
-from apiserver_stub.patch.copies import copied
+from apiserver_stub.kinds.trees import deep_copy
 from controller_manager.api.errors import BadRequest, Details, Invalid, RequestEntityTooLarge
 
 Tree = dict[str, Any]
@@ -25,8 +25,9 @@ _LEAST = 32  # bytes that any value counts for when it is copied: the smallest t
 
 
 def apply(tree: Tree, operations: object) -> Tree:
-    """The object `tree` after all operations of the decoded patch document; it shares unchanged parts with `tree`, and
-    nothing with the patch."""
+    """Apply the operations of a decoded patch document; the result shares unchanged parts with `tree`, and nothing with
+    the patch.
+    """
     if not isinstance(operations, list):
         raise BadRequest("a JSON patch is a list of operations")
     if len(operations) > MAX_OPERATIONS:
@@ -46,7 +47,7 @@ def apply(tree: Tree, operations: object) -> Tree:
 
 
 class _Malformed(Exception):
-    """The operation is none, whatever the object."""
+    """The operation is invalid, whatever the object."""
 
 
 class _Inapplicable(Exception):
@@ -68,7 +69,7 @@ class _Document:
         self.shifted = 0
 
     def open(self, parts: list[str]) -> Any:
-        """The container of the last part, free to be changed."""
+        """Return the container of the last part, free to be changed."""
         node: Any = self.holder
         ours = self.ours
         for i in range(len(parts) - 1):
@@ -86,7 +87,7 @@ class _Document:
         return node
 
     def get(self, parts: list[str]) -> Any:
-        """The value at a location, or `_MISSING` when only the last step leads nowhere in an object."""
+        """Return the value at a location, or `_MISSING` if only the last step leads nowhere in an object."""
         node: Any = self.holder
         last = len(parts) - 1
         for i, part in enumerate(parts):
@@ -123,7 +124,7 @@ class _Document:
         raise _Inapplicable(f"{_pointer(parts)} {why}")
 
     def _shift(self, array: list[Any], part: str, beyond: int = 0) -> int:
-        """The index from which on the elements of an array are about to move; it may lie that far beyond the last."""
+        """Return the index from which on elements of an array will move; it may lie that far beyond the last."""
         place = _index(part, len(array) + beyond)
         self.shifted += len(array) - place
         if self.shifted > MAX_SHIFTED:
@@ -131,9 +132,9 @@ class _Document:
         return place
 
     def duplicate(self, value: Any) -> Any:
-        """A copy that shares nothing, within the bounds of this patch."""
+        """Return a copy that shares nothing, within the bounds of this patch."""
         self.copied += _size(value, MAX_COPIED_BYTES - self.copied, MAX_DEPTH)
-        return copied(value)
+        return deep_copy(value)
 
 
 def _perform(document: _Document, operation: Any) -> None:
@@ -147,7 +148,7 @@ def _perform(document: _Document, operation: Any) -> None:
 
 
 def _add(document: _Document, parts: list[str], operation: Tree) -> None:
-    document.insert(parts, copied(_value(operation)))
+    document.insert(parts, deep_copy(_value(operation)))
 
 
 def _remove(document: _Document, parts: list[str], operation: Tree) -> None:
@@ -155,7 +156,7 @@ def _remove(document: _Document, parts: list[str], operation: Tree) -> None:
 
 
 def _replace(document: _Document, parts: list[str], operation: Tree) -> None:
-    value = copied(_value(operation))
+    value = deep_copy(_value(operation))
     container = document.open(parts)
     part: Any = parts[-1]
     if type(container) is list:
@@ -237,7 +238,7 @@ def _pointer(parts: list[str]) -> str:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Equality of JSON values: numbers by value, objects in any order, and a boolean is no number."""
+    """Compare JSON values: numbers by value, objects in any order, and a boolean is no number."""
     if type(one) is dict:
         return (
             type(other) is dict
@@ -250,7 +251,7 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def _size(value: Any, budget: int, depth: int) -> int:
-    """About how many bytes `value` has as JSON."""
+    """Return about how many bytes `value` has as JSON."""
     if depth == 0:
         raise _Inapplicable("the copy would nest too deep")
     if type(value) is dict:

@@ -1,4 +1,4 @@
-"""The record of who owns which fields, `metadata.managedFields` (KEP-555): its entries, and how a write changes them.
+"""Managed fields: who owns which fields, as `metadata.managedFields` records it (KEP-555), and how writes change that.
 
 Entries are the plain objects the API shows. Those stored are as this module wrote them; what a client sends is read by
 `accepted` first. An entry is never changed in place.
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT, SUBRESOURCE_LIMIT
 from apiserver_stub.patch.field_set import Fields, difference, ordered, parse, union
-from apiserver_stub.patch.typed import Changes
+from apiserver_stub.patch.typed import FieldChanges
 
 Entry = Mapping[str, Any]
 Entries = list[Entry]
-# What a write changed, seen in a version; None when nobody knows the version.
-Seen = Callable[[str], Changes | None]
+# Returns what a write changed in a version; None for an unknown version.
+ChangesIn = Callable[[str], FieldChanges | None]
 Identity = tuple[str, str, str, str]
 
 APPLY, UPDATE = "Apply", "Update"
@@ -24,7 +24,7 @@ _FORMAT = "FieldsV1"
 
 
 class FieldManager(NamedTuple):
-    """Who writes: the manager's name, whether by Apply or Update, in which version, through which subresource."""
+    """Who writes: the name of a manager, by Apply or Update, in a version, through a subresource."""
 
     manager: str
     operation: str
@@ -32,11 +32,11 @@ class FieldManager(NamedTuple):
     subresource: str = ""
 
     def entry(self, fields: Fields, time: str) -> Entry:
-        """What is recorded of it: the fields it owns, and when that or a value of theirs last changed."""
+        """Return the entry of this manager: the fields it owns, and when they or their values last changed."""
         return self.entry_in_order(ordered(fields), time)
 
     def entry_in_order(self, fields: Fields, time: str) -> Entry:
-        """The same for a set whose steps are in order."""
+        """Return the same for a set whose steps are in order."""
         found = {
             "manager": self.manager,
             "operation": self.operation,
@@ -55,21 +55,21 @@ class FieldManager(NamedTuple):
 
 
 def identity_of(entry: Entry) -> Identity:
-    """What tells entries apart; an applier is the same in every version."""
+    """Return what tells entries apart; an applier is the same in every version."""
     version = "" if entry["operation"] == APPLY else entry["apiVersion"]
     return entry.get("manager", ""), entry["operation"], version, entry.get("subresource", "")
 
 
 def fields_of(entry: Entry) -> Fields:
-    """The fields an entry says are owned."""
+    """Return the fields that are owned by an entry."""
     found: Fields = entry.get("fieldsV1") or {}
     return found
 
 
 def accepted(sent: Any, live: Entries) -> Entries:
-    """The record an update begins with: what the client sent if that is one; `live` if it sent none or one that
-    can't be read; nothing if it sent one empty entry, which means to start over. An empty list never comes: it says
-    nothing, and was left out when the object was fitted to its schema.
+    """Return the managed fields that an update begins with: those that the client sent; `live` if it sent none, or some
+    that cannot be read; none if it sent one empty entry, which means to start over. An empty list never comes: it was
+    left out when the object was fitted to its schema.
     """
     if sent is None or sent == live:
         return live
@@ -83,14 +83,14 @@ def accepted(sent: Any, live: Entries) -> Entries:
     return list(found.values())
 
 
-def updated(entries: Entries, author: FieldManager, seen: Seen, time: str) -> Entries:
-    """The record after an update by `author`: everybody loses what it changed or removed, and it gains what it
-    changed. The same list if it changed nothing.
+def updated(entries: Entries, author: FieldManager, changes_in: ChangesIn, time: str) -> Entries:
+    """Return the managed fields after an update by `author`: all lose what it changed or removed, and it gains what it
+    changed. It is the same list if nothing changed.
     """
-    ours = seen(author.api_version) or Changes(None, None)
+    ours = changes_in(author.api_version) or FieldChanges(None, None)
     if ours == (None, None):
         return entries
-    left = disowned(entries, seen)
+    left = disowned(entries, changes_in)
     if ours.changed:
         before = next((entry for entry in left if identity_of(entry) == author.identity), None)
         gained = union(fields_of(before), ours.changed) if before else ours.changed
@@ -98,11 +98,13 @@ def updated(entries: Entries, author: FieldManager, seen: Seen, time: str) -> En
     return in_order(_capped(left))
 
 
-def disowned(entries: Iterable[Entry], seen: Seen) -> Entries:
-    """Entries without the fields a write changed or removed, those left with none and those of unknown versions."""
+def disowned(entries: Iterable[Entry], changes_in: ChangesIn) -> Entries:
+    """Return the entries without the fields that a write changed or removed; without those left with none, and those of
+    unknown versions.
+    """
     left: Entries = []
     for entry in entries:
-        changes = seen(entry["apiVersion"])
+        changes = changes_in(entry["apiVersion"])
         if changes is None:
             continue
         before = fields_of(entry)
@@ -113,17 +115,17 @@ def disowned(entries: Iterable[Entry], seen: Seen) -> Entries:
 
 
 def in_order(entries: Entries) -> Entries:
-    """Appliers first, then by time and name."""
+    """Return the entries in order: appliers first, then by time and name."""
     return sorted(entries, key=lambda e: (e["operation"], e.get("time", ""), *identity_of(e)))
 
 
 def is_expendable(entries: Entries) -> bool:
-    """Whether an object may do without its record: nobody has applied it, so nothing is to be merged by it."""
+    """Tell whether an object may be stored without its managed fields: nobody has applied it."""
     return all(entry["operation"] == UPDATE for entry in entries)
 
 
 def _capped(entries: Entries) -> Entries:
-    """With too many updates, the oldest of each version joined under one name."""
+    """Join the oldest updates of each version under one name, if there are too many."""
     updates = [entry for entry in entries if entry["operation"] == UPDATE]
     excess = len(updates) - _MOST_UPDATES
     if excess <= 0:
@@ -151,7 +153,7 @@ def _joined(version: str, entries: Entries) -> Entry:
 
 
 def _read(entry: Any) -> Entry:
-    """An entry a client sent. Raises `ValueError` or `KeyError`."""
+    """Read an entry that a client sent. Raises `ValueError` or `KeyError`."""
     if entry["operation"] not in (APPLY, UPDATE) or not entry["apiVersion"] or entry["fieldsType"] != _FORMAT:
         raise ValueError("no entry of a known operation, version and format")
     if not _is_name(entry.get("manager", "")) or len(entry.get("subresource", "")) > SUBRESOURCE_LIMIT:

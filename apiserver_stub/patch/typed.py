@@ -1,4 +1,4 @@
-"""What server-side apply does with a value of each type of a schema (KEP-555); nothing handed in is ever changed.
+"""Types of values by how their parts are owned (KEP-555); nothing handed in is ever changed.
 
 A value is *one* if only the whole of it has an owner: a scalar, and whatever the schema calls atomic. The fields of
 objects, the entries of maps and the elements of keyed lists and of sets have owners of their own.
@@ -10,17 +10,15 @@ from typing import Any, NamedTuple
 from apiserver_stub.patch.field_set import LEAF, SELF, Fields
 
 
-class Changes(NamedTuple):
-    """What is different in the newer of two values: fields that came or have another value, and fields that went; as
-    the step to the value has them, None for nothing.
-    """
+class FieldChanges(NamedTuple):
+    """The fields below a value that were added or have another value, and those that were removed; None for none."""
 
     changed: Fields | None
     removed: Fields | None
 
 
 class IndistinctError(Exception):
-    """Elements of an applied list can't be told apart; `path` leads to the list."""
+    """Elements of an applied list cannot be told apart; `path` leads to the list."""
 
     def __init__(self, why: str, path: tuple[str, ...] = ()) -> None:
         super().__init__(why)
@@ -28,7 +26,7 @@ class IndistinctError(Exception):
         self.path = path
 
     def below(self, step: str) -> "IndistinctError":
-        """The same, seen from one step further up."""
+        """Return the same error, seen from one step further up."""
         return IndistinctError(self.why, (step, *self.path))
 
 
@@ -39,31 +37,31 @@ class Typed(ABC):
 
     @abstractmethod
     def declared(self, value: Any) -> Fields:
-        """The fields below a value that an applied configuration names; containers only where they are elements;
-        in order.
+        """Return the fields below a value that an applied configuration names, in order; containers only where they are
+        elements.
 
         Raises `IndistinctError`.
         """
 
     @abstractmethod
     def whole(self, value: Any) -> Fields:
-        """A value that is new, as the step to it has it: itself and all fields below it, containers too; in order."""
+        """Return a value that is new as a set: itself and all fields below it, containers too, in order."""
 
     @abstractmethod
-    def compare(self, old: Any, new: Any) -> Changes:
-        """What is different below two values that are not equal."""
+    def compare(self, old: Any, new: Any) -> FieldChanges:
+        """Return what is different below two values that are not equal."""
 
     @abstractmethod
     def merge(self, live: Any, applied: Any) -> Any:
-        """`live` with what `applied` says laid over it; the result may share parts with both."""
+        """Merge `applied` into `live`; the result may share parts with both."""
 
-    def born(self, value: Any) -> Fields:
-        """The fields below a value that is there from the start, though it was empty; in order."""
+    def initial(self, value: Any) -> Fields:
+        """Return the fields below a value that is there from the start, though empty; in order."""
         found = self.whole(value)
         return {step: inner for step, inner in found.items() if step != SELF}
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
-        """`value` without the fields in `last` that are not in `owned`."""
+        """Return `value` without the fields in `last` that are not in `owned`."""
         return value
 
 
@@ -73,19 +71,19 @@ class Atomic(Typed):
     one = True
 
     def declared(self, value: Any) -> Fields:
-        """Nothing below it."""
+        """Return nothing: there is no field below it."""
         return LEAF
 
     def whole(self, value: Any) -> Fields:
-        """Itself."""
+        """Return the value itself."""
         return LEAF
 
-    def compare(self, old: Any, new: Any) -> Changes:
-        """It is another one."""
-        return Changes(LEAF, None)
+    def compare(self, old: Any, new: Any) -> FieldChanges:
+        """Return the value itself, as changed."""
+        return FieldChanges(LEAF, None)
 
     def merge(self, live: Any, applied: Any) -> Any:
-        """What is applied."""
+        """Return what is applied."""
         return applied
 
 

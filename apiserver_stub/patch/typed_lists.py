@@ -8,7 +8,7 @@ from typing import Any
 
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, render, spelt, to_keyed, to_value
-from apiserver_stub.patch.typed import ATOMIC, Changes, IndistinctError, Typed, note
+from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, Typed, note
 
 _KEYLESS = to_keyed({})
 
@@ -17,7 +17,7 @@ Elements = dict[str, list[Any]]
 
 
 class AssociativeList(Typed):
-    """A list with owners per element. Elements that can't be told apart count as one, with nothing below it."""
+    """A list whose elements have owners. Elements that cannot be told apart count as one, with nothing below it."""
 
     @property
     @abstractmethod
@@ -26,7 +26,7 @@ class AssociativeList(Typed):
 
     @abstractmethod
     def step(self, element: Any) -> str:
-        """The step that leads to an element."""
+        """Return the step that leads to an element."""
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
@@ -47,7 +47,7 @@ class AssociativeList(Typed):
             found = {step: _whole(self._element, elements) for step, elements in self._by_step(value).items()}
         return as_member({step: found[step] for step in sorted(found)})
 
-    def compare(self, old: Any, new: Any) -> Changes:
+    def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`. The order of the elements does not matter."""
         before, after = self._by_step(old), self._by_step(new)
         changed: Fields = {}
@@ -64,7 +64,7 @@ class AssociativeList(Typed):
                     removed[step] = _whole(self._element, known)
         for step in before.keys() - after.keys():
             removed[step] = _whole(self._element, before[step])
-        return Changes(changed or None, removed or None)
+        return FieldChanges(changed or None, removed or None)
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`. What is applied keeps its order, the others their place among those in both lists."""
@@ -79,8 +79,8 @@ class AssociativeList(Typed):
                 merged.append(element)
             elif shared and step == shared[0]:
                 shared.popleft()
-                merged.extend(self._laid(before, wanted, _until(waiting, step)))
-        return [*merged, *self._laid(before, wanted, waiting)]
+                merged.extend(self._merged(before, wanted, _until(waiting, step)))
+        return [*merged, *self._merged(before, wanted, waiting)]
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
         """See `Typed`."""
@@ -100,7 +100,7 @@ class AssociativeList(Typed):
         except IndistinctError as problem:
             raise problem.below(step) from None
 
-    def _laid(self, before: Elements, wanted: Elements, steps: Iterable[str]) -> Iterable[Any]:
+    def _merged(self, before: Elements, wanted: Elements, steps: Iterable[str]) -> Iterable[Any]:
         for step in steps:
             known, element = before.get(step, ()), wanted[step][0]
             yield self._element.merge(known[0], element) if len(known) == 1 else element
@@ -119,16 +119,18 @@ class AssociativeList(Typed):
 class ListMap(AssociativeList):
     """A list of objects told apart by the values of some fields."""
 
-    def __init__(self, node: Schema, keys: Iterable[str], typed: Callable[[Schema], Typed]) -> None:
-        self._node = node
-        self._typed = typed
-        self._keys = tuple((name, None if (field := node.fields.get(name)) is None else field.default) for name in keys)
+    def __init__(self, schema: Schema, keys: Iterable[str], type_of: Callable[[Schema], Typed]) -> None:
+        self._schema = schema
+        self._type_of = type_of
+        self._keys = tuple(
+            (name, None if (field := schema.fields.get(name)) is None else field.default) for name in keys
+        )
         self._only = self._keys[0][0] if len(self._keys) == 1 else ""
         self._begin = f"k:{{{spelt(self._only)}:"
 
     @cached_property
     def _element(self) -> Typed:
-        return self._typed(self._node)
+        return self._type_of(self._schema)
 
     def step(self, element: Any) -> str:
         """See `AssociativeList`."""

@@ -1,22 +1,22 @@
-"""Objects and maps whose members have owners of their own (KEP-555)."""
+"""Objects and maps whose members have owners of their own (KEP-555), and the type of any value by its schema."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
-from apiserver_stub.patch.typed import ATOMIC, Changes, IndistinctError, Typed, note
+from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, Typed, note
+from apiserver_stub.patch.typed_lists import ListMap, Set
 
 _MISSING: Any = object()
 _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used
 
 
 class _Layout(NamedTuple):
-    """What objects with the same names have in common: `whole`, themselves and the steps to all their values, `steps`
-    the same without themselves, both in order; and the values that are not one, each with whether it is there from the
-    start.
+    """The sets of fields that objects with the same names share: `whole`, the objects and the steps to all their
+    values, and `steps`, the same without the objects, both in order; and the `others`, the names, steps and types of
+    the values that have fields of their own, each with whether it is there from the start.
     """
 
     whole: Fields
@@ -25,21 +25,21 @@ class _Layout(NamedTuple):
 
 
 class Members(Typed):
-    """Values by name: what fields of objects and entries of maps have in common."""
+    """Values by name: fields of objects, and entries of maps."""
 
     @abstractmethod
-    def type_of(self, name: str) -> Typed:
-        """The type of the value called `name`."""
+    def member_type(self, name: str) -> Typed:
+        """Return the type of the value called `name`."""
 
     @abstractmethod
     def is_named(self, name: str) -> bool:
-        """Whether the schema names it; it is then never in a set only because something below it is."""
+        """Tell whether the schema names it; it is then never in a set only because something below it is."""
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
         found: Fields = {}
         for name in sorted(value):
-            inner, kind = value[name], self.type_of(name)
+            inner, kind = value[name], self.member_type(name)
             if kind.one:
                 found[to_field(name)] = LEAF
             elif inner is not None:
@@ -52,23 +52,23 @@ class Members(Typed):
 
     def _below(self, name: str, value: Any) -> Fields:
         try:
-            return self.type_of(name).declared(value)
+            return self.member_type(name).declared(value)
         except IndistinctError as problem:
             raise problem.below(to_field(name)) from None
 
-    def compare(self, old: Any, new: Any) -> Changes:
+    def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`."""
         changed: Fields = {}
         removed: Fields = {}
         for name, value in new.items():
             before = old.get(name, _MISSING)
             if before is _MISSING:
-                changed[to_field(name)] = self.type_of(name).whole(value)
+                changed[to_field(name)] = self.member_type(name).whole(value)
             elif before != value:
-                note(changed, removed, to_field(name), self.type_of(name), before, value)
+                note(changed, removed, to_field(name), self.member_type(name), before, value)
         for name in old.keys() - new.keys():
-            removed[to_field(name)] = self.type_of(name).whole(old[name])
-        return Changes(changed or None, removed or None)
+            removed[to_field(name)] = self.member_type(name).whole(old[name])
+        return FieldChanges(changed or None, removed or None)
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`."""
@@ -78,9 +78,9 @@ class Members(Typed):
             if before == value:
                 continue
             if before is None or value is None:
-                merged[name] = value if value is not None or self.type_of(name).one else before
+                merged[name] = value if value is not None or self.member_type(name).one else before
             else:
-                merged[name] = self.type_of(name).merge(before, value)
+                merged[name] = self.member_type(name).merge(before, value)
         return {name: value for name, value in merged.items() if value is not None}
 
     def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
@@ -92,7 +92,7 @@ class Members(Typed):
                 continue
             ours = owned.get(step)
             goes = ours is None if self.is_named(name) else is_member(inner) and (ours is None or not is_member(ours))
-            left = None if goes else self.type_of(name).prune(kept[name], inner, ours or LEAF)
+            left = None if goes else self.member_type(name).prune(kept[name], inner, ours or LEAF)
             stays = left is not None and ours is not None and is_member(ours)
             if left or stays or left == kept[name]:
                 kept[name] = left
@@ -104,27 +104,26 @@ class Members(Typed):
 class Struct(Members):
     """An object with named fields."""
 
-    def __init__(self, node: Schema, typed: Callable[[Schema], Typed]) -> None:
-        self._node = node
-        self._typed = typed
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
     @cached_property
     def _types(self) -> dict[str, Typed]:
-        return {name: self._typed(field) for name, field in self._node.fields.items()}
+        return {name: type_of(field) for name, field in self._schema.fields.items()}
 
     @cached_property
     def _always(self) -> frozenset[str]:
-        """The fields that are there, though empty, in an object of which nothing was said yet."""
-        empty = (name for name, field in self._node.fields.items() if field.default == {})
-        return frozenset((*empty, *self._node.required))
+        """The fields that are there, though empty, in a new object."""
+        empty = (name for name, field in self._schema.fields.items() if field.default == {})
+        return frozenset((*empty, *self._schema.required))
 
     @cached_property
     def _lists(self) -> tuple[tuple[str, str], ...]:
         """The same of lists: name and step."""
-        return tuple((name, to_field(name)) for name, field in self._node.fields.items() if field.default == [])
+        return tuple((name, to_field(name)) for name, field in self._schema.fields.items() if field.default == [])
 
-    def type_of(self, name: str) -> Typed:
+    def member_type(self, name: str) -> Typed:
         """See `Members`."""
         return self._types.get(name) or DEDUCED
 
@@ -135,10 +134,10 @@ class Struct(Members):
     def declared(self, value: Any) -> Fields:
         """See `Typed`. What the schema does not know is nobody's."""
         if not value.keys() <= self._types.keys():
-            known = value if self._node.preserve else {name: value[name] for name in value if name in self._types}
+            known = value if self._schema.preserve else {name: value[name] for name in value if name in self._types}
             return super().declared(known)
         names = tuple(value)
-        layout = self._layouts.get(names) or self._laid_out(names)
+        layout = self._layouts.get(names) or self._layout_of(names)
         if not layout.others:
             return layout.steps
         found = layout.steps.copy()
@@ -153,7 +152,7 @@ class Struct(Members):
     def whole(self, value: Any) -> Fields:
         """See `Typed`."""
         names = tuple(value)
-        layout = self._layouts.get(names) or self._laid_out(names)
+        layout = self._layouts.get(names) or self._layout_of(names)
         if not layout.others:
             return layout.whole
         found = layout.whole.copy()
@@ -161,13 +160,13 @@ class Struct(Members):
             found[step] = kind.whole(value[name])
         return found
 
-    def born(self, value: Any) -> Fields:
+    def initial(self, value: Any) -> Fields:
         """See `Typed`."""
         names = tuple(value)
-        layout = self._layouts.get(names) or self._laid_out(names)
+        layout = self._layouts.get(names) or self._layout_of(names)
         found = layout.steps.copy()
         for name, step, kind, always in layout.others:
-            inner = kind.born(value[name]) if always else kind.whole(value[name])
+            inner = kind.initial(value[name]) if always else kind.whole(value[name])
             if inner or not always:
                 found[step] = inner
             else:
@@ -177,8 +176,8 @@ class Struct(Members):
                 found.pop(step, None)
         return found
 
-    def _laid_out(self, names: tuple[str, ...]) -> _Layout:
-        types = [(name, to_field(name), self.type_of(name), name in self._always) for name in sorted(names)]
+    def _layout_of(self, names: tuple[str, ...]) -> _Layout:
+        types = [(name, to_field(name), self.member_type(name), name in self._always) for name in sorted(names)]
         steps: Fields = {step: LEAF for _, step, _, _ in types}
         layout = _Layout(as_member(steps), steps, tuple(row for row in types if not row[2].one))
         if len(self._layouts) < _MOST_LAYOUTS:
@@ -192,7 +191,7 @@ class Map(Members):
     def __init__(self, values: Typed) -> None:
         self._values = values
 
-    def type_of(self, name: str) -> Typed:
+    def member_type(self, name: str) -> Typed:
         """See `Members`."""
         return self._values
 
@@ -209,8 +208,8 @@ class Map(Members):
         return as_member(found)
 
 
-class Deduced(Typed):
-    """What no schema describes: the members of its objects have owners of their own, everything else is one."""
+class DeducedType(Typed):
+    """A value that no schema describes: members of objects have owners of their own, all else is atomic."""
 
     def declared(self, value: Any) -> Fields:
         """See `Typed`."""
@@ -220,12 +219,12 @@ class Deduced(Typed):
         """See `Typed`."""
         return self._of(value).whole(value)
 
-    def compare(self, old: Any, new: Any) -> Changes:
+    def compare(self, old: Any, new: Any) -> FieldChanges:
         """See `Typed`."""
         kind = self._of(new)
         if kind is self._of(old):
             return kind.compare(old, new)
-        return Changes(kind.whole(new), self._of(old).whole(old))
+        return FieldChanges(kind.whole(new), self._of(old).whole(old))
 
     def merge(self, live: Any, applied: Any) -> Any:
         """See `Typed`."""
@@ -241,5 +240,26 @@ class Deduced(Typed):
         return _DEDUCED_ENTRIES if type(value) is dict else ATOMIC
 
 
-DEDUCED = Deduced()
+DEDUCED = DeducedType()
 _DEDUCED_ENTRIES = Map(DEDUCED)
+
+
+@lru_cache(maxsize=1 << 14)
+def type_of(schema: Schema) -> Typed:
+    """Return the type of the values of a schema: a list that it does not call a set or a map is atomic, an object that
+    it does not call atomic is granular, and what it does not describe is one value.
+    """
+    if schema.type == "array":
+        return _list_type(schema)
+    if schema.type != "object" or schema.map_type == "atomic":
+        return ATOMIC
+    return Struct(schema) if schema.values is None else Map(type_of(schema.values))
+
+
+def _list_type(schema: Schema) -> Typed:
+    match schema.list_type:
+        case "map" if schema.list_map_keys:
+            return ListMap(schema.items or ANYTHING, schema.list_map_keys, type_of)
+        case "set":
+            return Set()
+    return ATOMIC

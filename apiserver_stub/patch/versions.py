@@ -1,23 +1,23 @@
-"""An object in the versions in which somebody recorded fields of it, and what a write changed in each."""
+"""The versions of an object in which fields of it are recorded, and what a write changed in each."""
 
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
-from apiserver_stub.patch.of_schema import typed
-from apiserver_stub.patch.typed import Changes, Typed
+from apiserver_stub.patch.typed import FieldChanges, Typed
+from apiserver_stub.patch.typed_objects import type_of
 
 Tree = dict[str, Any]
 
-# Who has which is the server's to know, and never a client's (KEP-555).
-UNTRACKED = frozenset({
+# Fields of metadata that no manager owns (KEP-555).
+UNOWNED = frozenset({
     "name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields",
     "resourceVersion",
 })  # fmt: skip
 
 
 class Version(NamedTuple):
-    """The type of objects in a version, and how they get there from the version of a call, and back."""
+    """The type of objects in a version, and the conversions into it from the version of a request, and back."""
 
     typed: Typed
     into: Convert
@@ -25,48 +25,48 @@ class Version(NamedTuple):
 
 
 class Versions:
-    """The versions of a kind, seen from the one a call speaks of."""
+    """The versions of a kind, seen from that of a request."""
 
     def __init__(self, kinds: Kinds, kind: ResourceInfo) -> None:
         self._kinds = kinds
         self._kind = kind
-        self.own = Version(typed(kind.schema), _same, _same)
+        self.own = Version(type_of(kind.schema), _same, _same)
 
     def find(self, api_version: str) -> Version | None:
-        """A version by its name; None when the kind is not served in it."""
+        """Return a version by its name; None if the kind is not served in it."""
         if api_version == self._kind.api_version:
             return self.own
         group, _, version = api_version.rpartition("/")
         other = self._kinds.find(group, version, self._kind.plural)
         if other is None or other.storage != self._kind.storage:
             return None
-        return Version(typed(other.schema), _conversion(self._kind, other), _conversion(other, self._kind))
+        return Version(type_of(other.schema), _conversion(self._kind, other), _conversion(other, self._kind))
 
 
 class Comparison:
-    """What is different between two states of an object, given in the version of a call."""
+    """What is different between two states of an object, given in the version of a request."""
 
     def __init__(self, versions: Versions, old: Tree, new: Tree) -> None:
         self._versions = versions
         self._states = old, new
-        self._found: dict[str, Changes | None] = {}
+        self._found: dict[str, FieldChanges | None] = {}
 
-    def seen_in(self, api_version: str) -> Changes | None:
-        """The difference in a version; None when there is no such version."""
+    def changes_in(self, api_version: str) -> FieldChanges | None:
+        """Return the difference in a version; None if there is no such version."""
         if api_version not in self._found:
             self._found[api_version] = self._compared(self._versions.find(api_version))
         return self._found[api_version]
 
-    def _compared(self, version: Version | None) -> Changes | None:
+    def _compared(self, version: Version | None) -> FieldChanges | None:
         if version is None:
             return None
-        old, new = (tracked(version.into(state)) for state in self._states)
+        old, new = (owned_part(version.into(state)) for state in self._states)
         return version.typed.compare(old, new)
 
 
-def tracked(tree: Tree) -> Tree:
-    """The object without the fields nobody owns."""
-    metadata = {name: value for name, value in tree["metadata"].items() if name not in UNTRACKED}
+def owned_part(tree: Tree) -> Tree:
+    """Return the object without the fields that nobody owns."""
+    metadata = {name: value for name, value in tree["metadata"].items() if name not in UNOWNED}
     rest = {name: value for name, value in tree.items() if name not in ("apiVersion", "kind")}
     rest["metadata"] = metadata
     return rest

@@ -8,8 +8,8 @@ from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.patch.managed_fields import UPDATE, Entries, FieldManager, accepted, updated
-from apiserver_stub.patch.typed import Changes
-from apiserver_stub.patch.versions import Comparison, Versions, tracked
+from apiserver_stub.patch.typed import FieldChanges
+from apiserver_stub.patch.versions import Comparison, Versions, owned_part
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
@@ -30,14 +30,16 @@ def manage_new_fields(scope: RequestScope, call: APIRequest, tree: Tree, time: s
     if named := accepted(managed_fields_of(tree), []):
         put_managed_fields(tree, updated(named, author, partial(_born_in, versions, said), time))
         return
-    fields = versions.own.typed.born(tracked(said))
+    fields = versions.own.typed.initial(owned_part(said))
     put_managed_fields(tree, [author.entry_in_order(fields, time)] if fields else [])
 
 
-def _born_in(versions: Versions, tree: Tree, api_version: str) -> Changes | None:
+def _born_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:
     """All fields of a new object, seen in a version; None when there is no such version."""
     version = versions.find(api_version)
-    return None if version is None else Changes(version.typed.born(tracked(version.into(tree))) or None, None)
+    return (
+        None if version is None else FieldChanges(version.typed.initial(owned_part(version.into(tree))) or None, None)
+    )
 
 
 def manage_changed_fields(scope: RequestScope, call: APIRequest, new: Tree, old: Tree) -> None:
@@ -47,7 +49,7 @@ def manage_changed_fields(scope: RequestScope, call: APIRequest, new: Tree, old:
     entries = accepted(sent, managed_fields_of(old))
     if entries:
         changes = Comparison(Versions(scope.kinds, call.kind), old, new)
-        entries = updated(entries, author, changes.seen_in, now())
+        entries = updated(entries, author, changes.changes_in, now())
     put_managed_fields(new, entries)
 
 

@@ -17,7 +17,7 @@ from apiserver_stub.encode.body import (
 )
 from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.patch import json_patch, merge, strategic
+from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
 from apiserver_stub.verbs.decode import Warnings, fit
 from apiserver_stub.verbs.guaranteed_update import Fresh
@@ -37,7 +37,7 @@ def _apply_operations(tree: Tree, document: Any, _node: Schema) -> Tree:
 _APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     JSON_PATCH: _apply_operations,
     MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
-    STRATEGIC_MERGE_PATCH: strategic.apply,
+    STRATEGIC_MERGE_PATCH: merge.apply_strategic,
 })  # fmt: skip
 
 
@@ -60,7 +60,7 @@ class Patch:
         a strategic merge patch, which is about an object of the type it is sent to, another is not taken.
         """
         for name, value in (("apiVersion", api_version), ("kind", kind)):
-            if tree.get(name) is None or self._apply is strategic.apply:
+            if tree.get(name) is None or self._apply is merge.apply_strategic:
                 tree[name] = value
             elif tree[name] != value:
                 raise unfit(f"{name} must stay {value}")

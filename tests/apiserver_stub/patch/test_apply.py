@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import Kinds
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.patch import apply, last_applied
+from apiserver_stub.patch import apply
 from apiserver_stub.patch.apply import Applied, ApplyRequest
 from apiserver_stub.patch.field_set import paths
 from apiserver_stub.patch.managed_fields import Entry, FieldManager, fields_of, updated
-from apiserver_stub.patch.of_schema import typed
-from apiserver_stub.patch.versions import Comparison, Versions, tracked
+from apiserver_stub.patch.typed_objects import type_of
+from apiserver_stub.patch.versions import Comparison, Versions, owned_part
 from controller_manager.api.errors import BadRequest, Conflict
 
 Tree = dict[str, Any]
@@ -55,7 +55,7 @@ class World:
         assert self.tree is not None
         self.ticks += 1
         new = {**self.tree, "spec": spec}
-        seen = Comparison(self.versions, self.tree, new).seen_in
+        seen = Comparison(self.versions, self.tree, new).changes_in
         author = FieldManager(manager, "Update", "v1")
         self.tree, self.entries = new, updated(self.entries, author, seen, f"2026-01-01T00:00:{self.ticks:02}Z")
 
@@ -243,7 +243,7 @@ class TestLastApplied:
         tree = spec(**members)
         tree["metadata"] = {"name": "a", "annotations": {ANNOTATION: annotation}}
         world.tree = tree
-        fields = typed(world.things.node).born({**tree, "metadata": {"annotations": {ANNOTATION: ""}}})
+        fields = type_of(world.things.node).initial({**tree, "metadata": {"annotations": {ANNOTATION: ""}}})
         world.entries = [FieldManager("kubectl-client-side-apply", "Update", "v1").entry(fields, "")]
 
     def test_kubectl_takes_over_without_conflict(self, world: World) -> None:
@@ -282,8 +282,8 @@ class TestLastApplied:
 def test_an_annotation_too_long_for_its_letters_is_left_out() -> None:
     tree = {"metadata": {"annotations": {ANNOTATION: "{}", "mine": "1"}}}
     short, long = ({"metadata": {"name": "a"}, "data": "é" * count} for count in (100_000, 140_000))
-    assert last_applied.renewed(tree, short)["metadata"]["annotations"].keys() == {ANNOTATION, "mine"}
-    assert last_applied.renewed(tree, long)["metadata"]["annotations"].keys() == {"mine"}
+    assert apply.with_last_applied(tree, short)["metadata"]["annotations"].keys() == {ANNOTATION, "mine"}
+    assert apply.with_last_applied(tree, long)["metadata"]["annotations"].keys() == {"mine"}
 
 
 def test_what_somebody_owns_stays_though_it_is_empty(things) -> None:
@@ -313,7 +313,7 @@ def test_a_forced_apply_succeeds_and_leaves_one_owner_of_what_was_disputed(thing
     world.apply("two", config, force=True)
     owned = {e["manager"]: {apply.render(path) for path in paths(fields_of(e))} for e in world.entries}
     assert disputed.isdisjoint(owned.get("one", ()))
-    declared = paths(typed(things.node).declared({name: config[name] for name in config if name == "spec"}))
+    declared = paths(type_of(things.node).declared({name: config[name] for name in config if name == "spec"}))
     assert {apply.render(path) for path in declared} <= owned.get("two", set())
 
 
@@ -327,7 +327,7 @@ def test_the_empty_configuration_takes_exactly_what_only_its_applier_owned(thing
     world.apply("two", things.thing())
     assert world.tree is not None
     filled = {("f:metadata",), ("f:spec",)}  # as is the protocol of a port
-    left = {path for path in paths(typed(things.node).declared(tracked(world.tree))) if path[-1] != "f:protocol"}
+    left = {path for path in paths(type_of(things.node).declared(owned_part(world.tree))) if path[-1] != "f:protocol"}
     assert left - filled == {path for path in kept if path[-1] != "f:protocol"}
     assert all(entry["manager"] == "one" for entry in world.entries)
 

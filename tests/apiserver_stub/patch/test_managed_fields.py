@@ -7,7 +7,7 @@ import pytest
 
 from apiserver_stub.patch.field_set import difference, of, union
 from apiserver_stub.patch.managed_fields import Entry, FieldManager, accepted, fields_of, updated
-from apiserver_stub.patch.typed import Changes
+from apiserver_stub.patch.typed import FieldChanges
 
 A, B, C = (of(("f:spec", f"f:{name}")) for name in "abc")
 NOW = "2026-01-01T00:00:09Z"
@@ -26,7 +26,7 @@ def owned(entries: list[Entry]) -> dict[str, Any]:
 
 def write(entries: list[Entry], manager: str, changed: Any = None, removed: Any = None, part: str = "") -> list[Entry]:
     before = copy.deepcopy(entries)
-    changes = Changes(changed, removed)
+    changes = FieldChanges(changed, removed)
     found = updated(entries, FieldManager(manager, "Update", "v1", part), lambda v: changes if v == "v1" else None, NOW)
     assert entries == before
     return found
@@ -112,7 +112,7 @@ def test_the_oldest_updates_beyond_ten_are_joined() -> None:
 
 def test_updates_are_joined_within_their_version() -> None:
     entries = [entry(f"m{n}", of(("f:spec", f"f:{n}")), version="v1" if n % 2 else "v2", time=n) for n in range(10)]
-    changes = Changes(A, None)
+    changes = FieldChanges(A, None)
     after = updated(entries, FieldManager("new", "Update", "v1"), lambda _: changes, NOW)
     found = [(e["manager"], e["apiVersion"], fields_of(e)) for e in after if e["manager"] == "ancient-changes"]
     assert found == [("ancient-changes", "v2", of(("f:spec", "f:0"), ("f:spec", "f:2")))]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.schema import Schema, Schemas
-from apiserver_stub.patch import strategic
+from apiserver_stub.patch import merge
 from controller_manager.api.errors import BadRequest
 
 
@@ -86,7 +86,7 @@ MAPS: dict[str, Case] = {
 def test_maps(case: Case) -> None:
     tree, patch, expected = case
     before = copy.deepcopy((tree, patch))
-    assert strategic.apply(tree, patch, THING) == expected
+    assert merge.apply_strategic(tree, patch, THING) == expected
     assert (tree, patch) == before
 
 
@@ -213,7 +213,7 @@ LISTS: dict[str, Case] = {
 def test_lists(case: Case) -> None:
     spec, patch, expected = case
     before = copy.deepcopy((spec, patch))
-    assert strategic.apply({"spec": spec}, {"spec": patch}, THING) == {"spec": expected}
+    assert merge.apply_strategic({"spec": spec}, {"spec": patch}, THING) == {"spec": expected}
     assert (spec, patch) == before
 
 
@@ -235,7 +235,7 @@ FINALIZERS: dict[str, tuple[list, dict, list]] = {
 def test_lists_of_scalars(case: tuple[list, dict, list]) -> None:
     finalizers, patch, expected = case
     tree = {"metadata": {"finalizers": finalizers}}
-    assert strategic.apply(tree, {"metadata": patch}, THING) == {"metadata": {"finalizers": expected}}
+    assert merge.apply_strategic(tree, {"metadata": patch}, THING) == {"metadata": {"finalizers": expected}}
 
 
 MALFORMED: list[Any] = [
@@ -269,13 +269,13 @@ def test_malformed_patches_are_bad_requests(patch: Any) -> None:
     tree = {"metadata": {"finalizers": ["x"]}, "spec": {"containers": [{"name": "a"}], "strategy": {"type": "x"}}}
     before = copy.deepcopy(tree)
     with pytest.raises(BadRequest):
-        strategic.apply(tree, patch, THING)
+        merge.apply_strategic(tree, patch, THING)
     assert tree == before
 
 
 def test_unchanged_parts_are_shared() -> None:
     tree = {"metadata": {"labels": {"a": "1"}}, "spec": {"containers": [{"name": "a"}, {"name": "b"}]}}
-    changed = strategic.apply(tree, {"spec": {"containers": [{"name": "a", "image": "1"}]}}, THING)
+    changed = merge.apply_strategic(tree, {"spec": {"containers": [{"name": "a", "image": "1"}]}}, THING)
     assert changed["metadata"] is tree["metadata"]
     assert changed["spec"]["containers"][1] is tree["spec"]["containers"][1]
 
@@ -283,7 +283,7 @@ def test_unchanged_parts_are_shared() -> None:
 def test_the_result_shares_nothing_with_the_patch() -> None:
     patch = {"spec": {"tolerations": [{"key": "a"}], "containers": [{"name": "b", "args": []}], "x": [{}]}}
     before = copy.deepcopy(patch)
-    changed = strategic.apply({"spec": {"tolerations": [], "containers": [{"name": "a"}]}}, patch, THING)["spec"]
+    changed = merge.apply_strategic({"spec": {"tolerations": [], "containers": [{"name": "a"}]}}, patch, THING)["spec"]
     for item in (*changed["tolerations"], *changed["containers"], *changed["x"]):
         item["late"] = True
     changed["containers"][0]["args"].append("late")
@@ -293,13 +293,13 @@ def test_the_result_shares_nothing_with_the_patch() -> None:
 def test_many_elements_merge_in_linear_time() -> None:
     spec = {"containers": [{"name": str(i), "image": "1"} for i in range(20_000)]}
     patch = {"containers": [{"name": str(i), "image": "2"} for i in range(20_000)]}
-    assert strategic.apply({"spec": spec}, {"spec": patch}, THING) == {"spec": patch}
+    assert merge.apply_strategic({"spec": spec}, {"spec": patch}, THING) == {"spec": patch}
 
 
 def test_many_names_are_retained_in_linear_time() -> None:
     names = {str(i): i for i in range(50_000)}
     patch = {"$retainKeys": list(names), **names}
-    assert strategic.apply({"spec": {"strategy": {"x": 1}}}, {"spec": {"strategy": patch}}, THING) == {
+    assert merge.apply_strategic({"spec": {"strategy": {"x": 1}}}, {"spec": {"strategy": patch}}, THING) == {
         "spec": {"strategy": names}
     }
 
@@ -308,10 +308,10 @@ def test_an_element_of_a_patch_may_come_again_but_not_forever() -> None:
     """As ports of one number and two protocols do; each time all of the element is copied."""
     tree, big = {"spec": {"containers": [{"name": "a"}]}}, {"name": "a", **{str(i): i for i in range(10_000)}}
     again = [{"name": "a", "x": 1}]
-    merged = strategic.apply(tree, {"spec": {"containers": [big, *again * 99]}}, THING)
+    merged = merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 99]}}, THING)
     assert merged == {"spec": {"containers": [{**big, "x": 1}]}}
     with pytest.raises(BadRequest, match="more than 100 elements with the same 'name'"):
-        strategic.apply(tree, {"spec": {"containers": [big, *again * 50_000]}}, THING)
+        merge.apply_strategic(tree, {"spec": {"containers": [big, *again * 50_000]}}, THING)
 
 
 # Differences: what a client such as kubectl sends to turn `old` into `new`.
@@ -393,9 +393,9 @@ THINGS = st.fixed_dictionaries({"metadata": METADATA, "spec": st.fixed_dictionar
 def test_a_patch_made_from_a_difference_reaches_the_target(old: dict, new: dict) -> None:
     patch = _difference(old, new, THING)
     before = copy.deepcopy((old, patch))
-    reached = strategic.apply(old, patch, THING)
+    reached = merge.apply_strategic(old, patch, THING)
     assert reached == new
-    assert strategic.apply(reached, patch, THING) == new
+    assert merge.apply_strategic(reached, patch, THING) == new
     assert (old, patch) == before
 
 
@@ -406,7 +406,7 @@ def test_what_the_server_added_survives_in_its_order(old: list, new: list, place
     for number, place in enumerate(places):
         live.insert(place, {"name": f"server-{number}"})
     patch = _difference({"containers": old}, {"containers": new}, Schemas(DEFINITIONS).node("Spec"))
-    reached = strategic.apply({"spec": {"containers": live}}, {"spec": patch}, THING)["spec"]["containers"]
+    reached = merge.apply_strategic({"spec": {"containers": live}}, {"spec": patch}, THING)["spec"]["containers"]
     ours = [item for item in reached if not item["name"].startswith("server-")]
     theirs = [item for item in reached if item["name"].startswith("server-")]
     assert ours == new

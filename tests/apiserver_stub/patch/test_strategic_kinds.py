@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.patch import strategic
+from apiserver_stub.patch import merge
 from controller_manager.api.errors import BadRequest
 
 KINDS = built_in()
@@ -17,7 +17,7 @@ KINDS = built_in()
 def _patched(group: str, plural: str, tree: dict, patch: Any) -> dict:
     kind = KINDS.find(group, "v1", plural)
     assert kind is not None
-    return strategic.apply(tree, patch, kind.schema)
+    return merge.apply_strategic(tree, patch, kind.schema)
 
 
 def _deployment(**spec: Any) -> dict:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.patch.field_set import of, ordered, paths
-from apiserver_stub.patch.of_schema import typed
 from apiserver_stub.patch.typed import IndistinctError
+from apiserver_stub.patch.typed_objects import type_of
 
 Tree = dict[str, Any]
 
@@ -53,14 +53,14 @@ OWNED: dict[str, tuple[Tree, Tree, Tree]] = {
 @pytest.mark.parametrize("name", OWNED)
 def test_what_is_declared(things, name: str) -> None:
     value, declared, _ = OWNED[name]
-    assert typed(things.node.fields["spec"]).declared(value) == declared
+    assert type_of(things.node.fields["spec"]).declared(value) == declared
 
 
 @pytest.mark.parametrize("name", [name for name in OWNED if name not in ("null", "unknown")])
 def test_what_a_new_value_has(things, name: str) -> None:
     value, _, new = OWNED[name]
-    kind = typed(things.node)
-    assert kind.born({"spec": value}) == {"f:spec": new}
+    kind = type_of(things.node)
+    assert kind.initial({"spec": value}) == {"f:spec": new}
     assert kind.compare({"spec": {}}, {"spec": value}) == ({"f:spec": new}, None)
     assert kind.compare({"spec": value}, {"spec": {}}) == (None, {"f:spec": new})
 
@@ -74,8 +74,8 @@ def test_what_a_new_value_has(things, name: str) -> None:
     ],
 )
 def test_sets_of_a_whole_value_are_in_order(things, value: Tree) -> None:
-    kind, tree = typed(things.node), {"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}}
-    for found in (kind.born(tree), kind.whole(tree), kind.declared(tree)):
+    kind, tree = type_of(things.node), {"spec": value, "metadata": {"labels": {"b": "1", "a": "2"}}}
+    for found in (kind.initial(tree), kind.whole(tree), kind.declared(tree)):
         assert orjson.dumps(found) == orjson.dumps(ordered(found)) == orjson.dumps(found, option=orjson.OPT_SORT_KEYS)
 
 
@@ -114,7 +114,7 @@ CHANGED: dict[str, tuple[Tree, Tree, list[str], list[str]]] = {
 @pytest.mark.parametrize("name", CHANGED)
 def test_what_is_different(things, name: str) -> None:
     old, new, changed, removed = CHANGED[name]
-    found = typed(things.node.fields["spec"]).compare(old, new)
+    found = type_of(things.node.fields["spec"]).compare(old, new)
     assert [" ".join(path) for path in paths(found.changed or {})] == changed
     assert [" ".join(path) for path in paths(found.removed or {})] == removed
 
@@ -135,21 +135,21 @@ def test_what_is_different(things, name: str) -> None:
     ],
 )
 def test_what_is_applied_keeps_its_order_and_the_rest_its_place(things, live: str, applied: str, merged: str) -> None:
-    spec = typed(things.node.fields["spec"])
+    spec = type_of(things.node.fields["spec"])
     colors = spec.merge({"colors": list(live)}, {"colors": list(applied)})["colors"]
     steps = spec.merge({"steps": [{"name": n} for n in live]}, {"steps": [{"name": n} for n in applied]})["steps"]
     assert "".join(colors) == "".join(step["name"] for step in steps) == merged
 
 
 def test_many_elements_merge_in_linear_time(things) -> None:
-    spec = typed(things.node.fields["spec"])
+    spec = type_of(things.node.fields["spec"])
     names = [str(number) for number in range(100_000)]
     merged = spec.merge({"colors": names}, {"colors": [*reversed(names[:10]), *names[10:]]})
     assert merged["colors"] == [*reversed(names[:10]), *names[10:]]
 
 
 def test_elements_merge_by_their_keys(things) -> None:
-    spec = typed(things.node.fields["spec"])
+    spec = type_of(things.node.fields["spec"])
     live = {"ports": [{"number": 1, "protocol": "TCP", "name": "a"}, {"number": 1, "protocol": "UDP"}]}
     merged = spec.merge(live, {"ports": [{"number": 1, "name": "b"}, {"number": 1, "protocol": "UDP", "name": "c"}]})
     assert merged["ports"] == [
@@ -160,13 +160,13 @@ def test_elements_merge_by_their_keys(things) -> None:
 
 def test_a_null_takes_a_value_away_and_leaves_a_container(things) -> None:
     live = {"replicas": 1, "args": ["a"], "settings": {"a": "1"}}
-    merged = typed(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
+    merged = type_of(things.node.fields["spec"]).merge(live, {"replicas": None, "args": None, "settings": None})
     assert merged == {"settings": {"a": "1"}}
 
 
 def test_ambiguous_elements_are_replaced_by_one(things) -> None:
     live = {"steps": [{"name": "web", "image": "1"}, {"name": "db"}, {"name": "web", "image": "2"}]}
-    merged = typed(things.node.fields["spec"]).merge(live, {"steps": [{"name": "web"}]})
+    merged = type_of(things.node.fields["spec"]).merge(live, {"steps": [{"name": "web"}]})
     assert merged["steps"] == [{"name": "web"}, {"name": "db"}]
 
 
@@ -184,7 +184,7 @@ def test_ambiguous_elements_are_replaced_by_one(things) -> None:
 )
 def test_elements_that_cannot_be_told_apart_are_not_declared(things, spec: Tree, path: tuple, why: str) -> None:
     with pytest.raises(IndistinctError) as refusal:
-        typed(things.node.fields["spec"]).declared(spec)
+        type_of(things.node.fields["spec"]).declared(spec)
     assert refusal.value.path == path
     assert why in refusal.value.why
 
@@ -218,7 +218,7 @@ PRUNED: dict[str, tuple[Tree, list[tuple], list[tuple], Tree]] = {
 @pytest.mark.parametrize("name", PRUNED)
 def test_what_nobody_claims_goes(things, name: str) -> None:
     value, last, owned, left = PRUNED[name]
-    assert typed(things.node.fields["spec"]).prune(value, of(*last), of(*owned)) == left
+    assert type_of(things.node.fields["spec"]).prune(value, of(*last), of(*owned)) == left
 
 
 @settings(max_examples=150)
@@ -227,7 +227,7 @@ def test_comparing_says_all_that_is_different(things, data: st.DataObject) -> No
     """Owners of everything there was have, after an update, exactly what is there: nothing is lost or left over."""
     old, new = data.draw(things.drawn), data.draw(things.drawn)
     before = copy.deepcopy((old, new))
-    kind = typed(things.node)
+    kind = type_of(things.node)
     changes = kind.compare(old, new)
     owned = (set(paths(kind.whole(old))) - set(paths(changes.removed or {}))) | set(paths(changes.changed or {}))
     assert owned == set(paths(kind.whole(new)))
@@ -240,7 +240,7 @@ def test_comparing_says_all_that_is_different(things, data: st.DataObject) -> No
 def test_merging_brings_all_that_is_declared_and_is_idempotent(things, data: st.DataObject) -> None:
     live, applied = data.draw(things.drawn), data.draw(things.drawn)
     before = copy.deepcopy((live, applied))
-    kind = typed(things.node)
+    kind = type_of(things.node)
     merged = kind.merge(live, applied)
     assert set(paths(kind.declared(applied))) <= set(paths(kind.whole(merged)))
     assert kind.merge(merged, applied) == merged
