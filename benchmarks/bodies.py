@@ -17,9 +17,9 @@ from controller_manager.api.core import ENDPOINTS, PODS, Endpoints, Pod
 from controller_manager.api.model import Object
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import JSON, PROTOBUF, Client, InProcessTransport, RequestEncoder
-from controller_manager.client.inprocess import Handle
 from controller_manager.testing import Cluster
 from controller_manager.testing.cluster import ADMIN
+from controller_manager.transport.in_process import Handle
 
 COUNT, ROUNDS = 300, 5
 ADDRESSES = 20

@@ -55,8 +55,8 @@ def _run(name: str, parsed: Parsed, specs: list[catalog.AnySpec], remarks: Itera
     from controller_manager.app.network import HttpNetwork  # all that --help does not need is imported from here on
     from controller_manager.base.runtime import Runtime, collect_garbage_seldom
     from controller_manager.base.tasks import Tasks
-    from controller_manager.client.transport_metrics import TransportMetrics
     from controller_manager.component.process import run_process, start_watchdog
+    from controller_manager.transport.metrics import TransportMetrics
 
     async def serve(runtime: Runtime) -> int:
         manager = Manager(parsed, specs, HttpNetwork(TransportMetrics(runtime.registry)), runtime)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from controller_manager.client import Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.client.kubeconfig import from_flags
-from controller_manager.client.transport_metrics import TransportMetrics
+from controller_manager.transport.metrics import TransportMetrics
 
 if TYPE_CHECKING:
     from controller_manager.client import HttpTransport
@@ -32,12 +32,12 @@ class HttpNetwork:
     def connect(self, clusterconfig: str = "", master: str = "", obtain: Obtain | None = None) -> Transport:
         """See `Network`."""
         from controller_manager.client import HttpTransport  # --help does without its HTTP library
-        from controller_manager.client.connections import Connections, Limits
+        from controller_manager.transport.connections import Connections
 
         first = self._made.get((clusterconfig, master))
         if first is not None and obtain is not None:
             return first.with_credentials(obtain)
         config = from_flags(clusterconfig, master)
-        made = HttpTransport(config, obtain=obtain, shared=Connections(config, Limits(), self._metrics))
+        made = HttpTransport(config, obtain=obtain, shared=Connections(config, metrics=self._metrics))
         self._made.setdefault((clusterconfig, master), made)
         return made

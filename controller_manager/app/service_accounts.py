@@ -24,7 +24,7 @@ from controller_manager.base.log import Logger
 from controller_manager.base.random import random_source
 from controller_manager.client import Client, ConfigError, TransportError
 from controller_manager.client.client import Call
-from controller_manager.client.credentials import Credential
+from controller_manager.transport.transport import Credential
 
 LIFE, SHORTEST = 3600, 600
 """Seconds a token is asked for, and that it is taken to live at least, as no server grants less."""

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Any
 
 from controller_manager.client.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client
 from controller_manager.client.codec import Listing, Unreadable, UnreadableAnswer, WatchEvent, Write
-from controller_manager.client.config import ClientConfig, ConfigError
-from controller_manager.client.inprocess import InProcessTransport
+from controller_manager.client.config import ClientConfig
 from controller_manager.client.metrics import ClientMetrics
 from controller_manager.client.request_encoder import JSON, PROTOBUF, RequestEncoder
 from controller_manager.client.throttle import Throttle
-from controller_manager.client.transport import Transport, TransportError
+from controller_manager.client.transports import InProcessTransport
+from controller_manager.transport.transport import ConfigError, Transport, TransportError
 
 if TYPE_CHECKING:
     from controller_manager.client.http import HttpTransport

@@ -2,11 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from controller_manager.base.errors import CannotStart
-
-
-class ConfigError(CannotStart, ValueError):
-    """The client configuration is unusable; the message is one sentence naming the file and the field."""
+from controller_manager.transport.transport import Endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +32,8 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """One API server and one identity; an empty `ca` (PEM) means the authorities of the system."""
+class ClientConfig(Endpoint):
+    """One API server and one identity."""
 
-    server: str
-    ca: bytes = field(default=b"", repr=False)
-    insecure: bool = False
-    tls_server_name: str = ""
-    proxy_url: str = field(default="", repr=False)
     namespace: str = ""
     identity: Identity = Identity()

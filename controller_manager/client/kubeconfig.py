@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from controller_manager.client.config import ClientConfig, ConfigError, ExecPlugin, Identity
+from controller_manager.client.config import ClientConfig, ExecPlugin, Identity
 from controller_manager.client.kubefile import Cluster, Context, Exec, Found, User, read
+from controller_manager.transport.transport import ConfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")

@@ -9,7 +9,7 @@ import msgspec
 
 from controller_manager.api.model import Model
 from controller_manager.base.plain_yaml import NotPlain, read_yaml
-from controller_manager.client.config import ConfigError
+from controller_manager.transport.transport import ConfigError
 
 T = TypeVar("T")
 

@@ -27,6 +27,7 @@ _FAREWELL = 0.5  # seconds a client has to read its answer before a connection i
 _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
 _ROOTS = 1000  # certificates of clients whose authority is remembered
 _BLANK = b"\r\n\r\n"  # ends the head of a request
+_SPACE = 32
 _SEAM = 16  # bytes of a head that what follows is read together with
 
 
@@ -83,7 +84,7 @@ class Connection(web.RequestHandler):
 
     __slots__ = (
         *("_arrived", "_backlog", "_body", "_body_bytes", "_crowd", "_head_bytes", "_head_limit", "_head_timer"),
-        *("_drain", "_heads", "_held", "_is_serving", "_may_offer", "_roots", "_seam", "_stopped"),
+        *("_drain", "_heads", "_held", "_is_plain", "_is_serving", "_may_offer", "_roots", "_seam", "_stopped"),
         *("answering", "certificate", "may_switch"),
     )
     answering: bool  # from the first byte of an answer to its last
@@ -115,6 +116,7 @@ class Connection(web.RequestHandler):
         self._head_bytes = 0  # of a head that has not come whole
         self._head_timer: asyncio.TimerHandle | None = None
         self._seam = b""  # the last bytes of such a head
+        self._is_plain = True  # whether nothing is held, and no head has come in part
         self._may_offer = False  # whether such a head may offer another protocol
         self._held: bytearray | None = None  # what came behind an offer
         self._drain: asyncio.Future[None] | None = None
@@ -145,13 +147,24 @@ class Connection(web.RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         """Read on; what belongs to no body is the head of a request."""
-        if self._stopped:
-            return
+        if (
+            self._is_plain
+            and self._body is EMPTY_PAYLOAD
+            and data.endswith(_BLANK)
+            and data[0] > _SPACE
+            and b"pgrade" not in data
+            and b"PGRADE" not in data
+        ):  # one whole head, as nearly always: nothing to count or to hold
+            super().data_received(data)
+        elif not self._stopped:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         if self._held is not None:
             self._hold(data)
         elif not self._body.is_eof():
             super().data_received(data)
-            self._seam = b""
+            self._seam, self._is_plain = b"", True
             self._count_body(len(data))
         elif data:
             self._read_head(data)
@@ -163,7 +176,8 @@ class Connection(web.RequestHandler):
         seen = self._seam + data
         end = seen.find(_BLANK)
         self._may_offer = self._may_offer or b"pgrade" in seen or b"PGRADE" in seen
-        if end < 0 or (not self._seam and data[0] in b"\r\n"):
+        self._is_plain = False
+        if end < 0 or (not self._seam and data[0] <= _SPACE):
             self._seam = seen[-_SEAM:]
             super().data_received(data)
             self._count_head(len(data))
@@ -171,6 +185,7 @@ class Connection(web.RequestHandler):
         end += len(_BLANK) - len(self._seam)
         self._seam = b"" if seen.endswith(_BLANK) else seen[-_SEAM:]
         if not self._may_offer:
+            self._is_plain = not self._seam
             super().data_received(data)
             return
         self._may_offer = False
@@ -203,11 +218,18 @@ class Connection(web.RequestHandler):
     def begin(self, incoming: web.BaseRequest) -> None:
         """Serve a request, whose head is complete, from now on."""
         self._is_serving = True
-        self._head_complete()
+        if self._head_timer is not None or self._head_bytes:
+            self._head_complete()
         self._body, self._body_bytes = incoming.content, 0
-        self.may_switch = self._held is not None and _is_offer(incoming)
-        if self._held is not None and not self.may_switch:
-            held, self._held = bytes(self._held), None
+        if self._held is not None:
+            self._settle(incoming)
+
+    def _settle(self, incoming: web.BaseRequest) -> None:
+        """Keep what is held if it follows an offer, and look at it otherwise."""
+        assert self._held is not None
+        self.may_switch = _is_offer(incoming)
+        if not self.may_switch:
+            held, self._held, self._is_plain = bytes(self._held), None, True
             if len(held) >= LIMIT:
                 self._resume()
             if held:
@@ -215,8 +237,8 @@ class Connection(web.RequestHandler):
 
     @property
     def holds_more(self) -> bool:
-        """Whether the client has sent something behind the offer that is being served."""
-        return self.may_switch and bool(self._held)
+        """Whether the client has sent something behind an offer."""
+        return bool(self._held)
 
     def end(self) -> None:
         """Serve the request no longer."""
@@ -237,7 +259,7 @@ class Connection(web.RequestHandler):
 
     def stop_reading(self) -> None:
         """Look at nothing more that comes; the connection ends with the answer that is being made."""
-        self._stopped = True
+        self._stopped, self._is_plain = True, False
         self._held = None
         self.close()
         self._pause()

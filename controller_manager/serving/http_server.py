@@ -162,7 +162,7 @@ class HTTPServer:
                 response = await self._answer(request)
             # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
             # sends whose body was not wanted is not worth reading.
-            unwanted = (body is not None and not body.arrived) or connection.holds_more
+            unwanted = (body is not None and not body.arrived) or (connection.may_switch and connection.holds_more)
             keep = keep and not (unwanted or self._stopping or response.status == 401)
             connection.answering = True
             try:
@@ -190,7 +190,8 @@ class HTTPServer:
             response = await self._handle(request)
         except errors.ApiError as error:
             return http.refusal(error)
-        check_offered(request, response)
+        if not isinstance(response.body, bytes):
+            check_offered(request, response)
         return response
 
     def _understand(self, incoming: web.BaseRequest, connection: Connection, body: Body | None) -> Request:

@@ -17,8 +17,8 @@ from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.random import random_source
 from controller_manager.client import Transport, TransportError
 from controller_manager.client.credentials import Obtain
-from controller_manager.client.transport import close_body, is_watch
 from controller_manager.testing.link import Link
+from controller_manager.transport.transport import close_body, is_watch
 
 F = TypeVar("F", bound=Enum)
 T = TypeVar("T")

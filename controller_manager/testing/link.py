@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from controller_manager.api.wire import DuplexStream, Response, Upgrade
 from controller_manager.client import TransportError
-from controller_manager.client.transport import close_body
+from controller_manager.transport.transport import close_body
 
 T = TypeVar("T")
 

@@ -1,1 +1,1 @@
-"""Floor 3: connections to servers and streams over them, for the client and for servers that call other servers."""
+"""Requests to servers: connections, TLS, duplex streams; for clients of the API and for servers that call others."""

@@ -16,7 +16,7 @@ from controller_manager.api.core import NAMESPACES, PODS, SERVICES
 from controller_manager.api.resource import Key
 from controller_manager.app import catalog
 from controller_manager.base.random import random_source
-from controller_manager.client import correlate
+from controller_manager.client import events
 from controller_manager.controller import Context, ControllerSpec, For, PolicyRule, Requeue, TerminalError
 from controller_manager.options import Options
 from controller_manager.testing import Cluster, Replica, builders
@@ -35,7 +35,7 @@ Held = Mapping[str, int]
 def small_memories(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is bounded is full at once: how many absent owners are remembered, and what of events for how long."""
     monkeypatch.setattr(graph, "MOST_ABSENT", 3)
-    monkeypatch.setattr(correlate, "_REFILL", 25 / QUIET)
+    monkeypatch.setattr(events, "_REFILL", 25 / QUIET)
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from controller_manager.api.errors import NotFound
 from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
-from controller_manager.client.transport import whole_body
 from controller_manager.testing import Cluster
+from controller_manager.transport.transport import whole_body
 
 pytestmark = pytest.mark.virtual
 

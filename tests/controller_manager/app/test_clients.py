@@ -17,10 +17,10 @@ from controller_manager.app.network import HttpNetwork
 from controller_manager.base.clock import monotonic
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError
-from controller_manager.client.credentials import Credential
 from controller_manager.options import FlagError, FlagSet
 from controller_manager.testing import Cluster, FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
+from controller_manager.transport.transport import Credential
 
 KEY = Key("", "default")
 

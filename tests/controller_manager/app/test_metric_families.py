@@ -16,9 +16,9 @@ from controller_manager.app.manager import Manager
 from controller_manager.base.metrics import Shown, bound_text, qualified
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import InProcessTransport
-from controller_manager.client.transport_metrics import TransportMetrics
 from controller_manager.testing import FaultyNetwork
 from controller_manager.testing.cluster import ADMIN
+from controller_manager.transport.metrics import TransportMetrics
 
 pytestmark = pytest.mark.virtual
 

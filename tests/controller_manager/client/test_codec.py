@@ -12,7 +12,7 @@ from controller_manager.api.core import PODS, PodTemplateSpec
 from controller_manager.api.model import EMPTY_RAW, Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.client.codec import Codec, Lines, Write, deletion
-from controller_manager.client.transport import TransportError
+from controller_manager.transport.transport import TransportError
 
 
 @settings(max_examples=200, deadline=None)

@@ -16,8 +16,7 @@ from controller_manager.api.errors import ApiError, Forbidden, not_found
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.wire import Request, Response
 from controller_manager.client import Client, InProcessTransport, TransportError
-from controller_manager.client.correlate import Correlator, Occurrence
-from controller_manager.client.events import EventWriter, Recorder
+from controller_manager.client.events import Correlator, EventWriter, Occurrence, Recorder
 
 POD = Pod(api_version="v1", kind="Pod", metadata=ObjectMeta(name="a", namespace="ns", uid="u", resource_version="3"))
 virtual = pytest.mark.virtual

@@ -23,12 +23,11 @@ from controller_manager.client import (
     ConfigError,
     HttpTransport,
     TransportError,
-    http,
-    response_parser,
 )
 from controller_manager.client.config import ExecPlugin, Identity
-from controller_manager.client.credentials import Credential
 from controller_manager.client.kubeconfig import in_cluster
+from controller_manager.transport import http, response_parser
+from controller_manager.transport.transport import Credential
 
 KEY = Key("default", "a")
 GET = Request("GET", "/api/v1/pods")

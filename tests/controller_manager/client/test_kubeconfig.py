@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from controller_manager.client.config import ConfigError, ExecPlugin, Identity
+from controller_manager.client.config import ExecPlugin, Identity
 from controller_manager.client.kubeconfig import from_flags, in_cluster, load
+from controller_manager.transport.transport import ConfigError
 
 
 def b64(text: str) -> str:

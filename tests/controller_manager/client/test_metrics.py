@@ -20,12 +20,12 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
 from controller_manager.base.registry import Registry
 from controller_manager.client import Client, ClientMetrics, InProcessTransport
-from controller_manager.client.config import ClientConfig, ConfigError, ExecPlugin, Identity
-from controller_manager.client.connections import Connections, Limits
-from controller_manager.client.credentials import Credential
+from controller_manager.client.config import ClientConfig, ExecPlugin, Identity
+from controller_manager.client.credentials import from_plugin
 from controller_manager.client.http import HttpTransport
-from controller_manager.client.plugin import from_plugin
-from controller_manager.client.transport_metrics import TransportMetrics
+from controller_manager.transport.connections import Connections
+from controller_manager.transport.metrics import TransportMetrics
+from controller_manager.transport.transport import ConfigError, Credential
 
 POD = b'{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}'
 READ = {"verb": "GET", "host": "in-process"}
@@ -75,7 +75,7 @@ async def test_shared_connections_are_told_from_new_ones() -> None:
     async def obtain(_: float) -> Credential:
         return Credential(token="x")
 
-    first = HttpTransport(CONFIG, shared=Connections(CONFIG, Limits(), metrics))
+    first = HttpTransport(CONFIG, shared=Connections(CONFIG, metrics=metrics))
     second = first.with_credentials(obtain)
     calls = "rest_client_transport_create_calls_total"
     assert registry.get_sample_value(calls, {"result": "miss"}) == 1
@@ -88,7 +88,7 @@ async def test_shared_connections_are_told_from_new_ones() -> None:
 
 def test_contexts_of_former_certificates_are_dropped() -> None:
     registry = Registry()
-    connections = Connections(CONFIG, Limits(), TransportMetrics(registry))
+    connections = Connections(CONFIG, metrics=TransportMetrics(registry))
     for number in range(6):
         assert isinstance(connections.context(certificate(hours=number + 1)), ssl.SSLContext)
     assert registry.get_sample_value("rest_client_transport_cache_entries") == 4

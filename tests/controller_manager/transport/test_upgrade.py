@@ -12,10 +12,10 @@ from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import ClientConfig, HttpTransport, InProcessTransport, TransportError
 from controller_manager.client.config import Identity
-from controller_manager.client.transport import Transport
 from controller_manager.serving import tls
 from controller_manager.serving.http_server import HTTPServer
 from controller_manager.transport import duplex
+from controller_manager.transport.transport import Transport
 
 pytestmark = pytest.mark.filterwarnings("ignore:Overriding the .event_loop_policy.")
 OFFER = Request("GET", "/echo", (("command", "sh"),), {"upgrade": "echo/1"})

@@ -5,52 +5,41 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade, check_offered
+from controller_manager.api.wire import Certificate, Request, Response, Upgrade, check_offered
 from controller_manager.base.log import get_logger
 from controller_manager.base.tasks import Tasks, contain
-from controller_manager.client.config import Identity
-from controller_manager.client.credentials import Credential, Credentials, Obtain, from_identity
-from controller_manager.client.transport import UnaskedUpgrade, with_offer
 from controller_manager.transport.duplex import PipeStream, pipe, serve_upgrade
+from controller_manager.transport.transport import NO_CREDENTIAL, Credential, UnaskedUpgrade, with_offer
 
 _LOG = get_logger("in-process")
 Handle = Callable[[Request], Awaitable[Response]]
 
 
-class InProcessTransport:
-    """Calls `handle`, as the holder of `token` or what `obtain` gives, of `certificate`, or of nothing."""
+class HandlerTransport:
+    """Calls `handle`, as the holder of `certificate` or of none."""
 
     host = "in-process"
     authorities = b""
 
-    def __init__(
-        self,
-        handle: Handle,
-        *,
-        token: str = "",
-        certificate: Certificate | None = None,
-        obtain: Obtain | None = None,
-    ) -> None:
+    def __init__(self, handle: Handle, certificate: Certificate | None = None) -> None:
         self._handle = handle
-        self._credentials = Credentials(obtain or from_identity(Identity(token=token)))
         self._certificate = certificate
         self._upgrades: Tasks | None = None
         self._streams: set[PipeStream] = set()
 
-    async def send(self, request: Request) -> Response:
-        """The answer, with a streamed body passed through; one of 401 is asked for again with renewed credentials.
-
-        Raises `TransportError` when there are no credentials to be had.
-        """
-        response = await self._credentials.send(request, self._exchange)
+    async def send(self, request: Request, credential: Credential = NO_CREDENTIAL) -> Response:
+        """The answer, with a streamed body passed through."""
+        response = await self._exchange(request, credential)
         if isinstance(response.body, Upgrade):
             raise UnaskedUpgrade
         return response
 
-    async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
+    async def upgrade(
+        self, request: Request, credential: Credential = NO_CREDENTIAL
+    ) -> tuple[Response, PipeStream | None]:
         """See `Transport`; the stream is a pair of pipes in memory, at whose other end the server talks."""
         offer = with_offer(request)
-        response = await self._credentials.send(offer, self._exchange)
+        response = await self._exchange(offer, credential)
         check_offered(offer, response)
         upgrade = response.body
         if not isinstance(upgrade, Upgrade):
@@ -66,8 +55,8 @@ class InProcessTransport:
         return Response(101, {**response.headers, "upgrade": upgrade.protocol}), ours
 
     async def _exchange(self, request: Request, credential: Credential) -> Response:
-        shown = {"authorization": f"Bearer {credential.token}"} if credential.token else {}
-        return await self._handle(replace(request, headers={**request.headers, **shown}, certificate=self._certificate))
+        headers = credential.headers(request)
+        return await self._handle(replace(request, headers=headers, certificate=self._certificate))
 
     async def close(self) -> None:
         """Break the streams; there is nothing else to give back."""

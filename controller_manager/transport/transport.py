@@ -1,12 +1,21 @@
-"""The seam between the client and whatever carries its requests: a network, or a server in the same process."""
+"""What carries a request to a server and brings back the answer: over a network, or within one process."""
 
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.base.errors import CannotStart
 
 LARGEST_BODY = 1 << 30
+_EARLY = 60.0  # seconds
+
+
+class ConfigError(CannotStart, ValueError):
+    """The configuration of a client is unusable; the message is one sentence naming the file and the field."""
 
 
 class TransportError(ConnectionError):
@@ -20,8 +29,45 @@ class UnaskedUpgrade(TransportError):
         super().__init__("the server changed to a protocol nobody asked for")
 
 
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities of
+    the system.
+    """
+
+    server: str
+    ca: bytes = field(default=b"", repr=False)
+    insecure: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """What proves who we are; times are wall seconds. Two are equal when they prove the same."""
+
+    token: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    renew_at: float = field(default=math.inf, compare=False)
+    expires: float = field(default=math.inf, compare=False)
+
+    @classmethod
+    def until(cls, expires: float, now: float, *, token: str, certificate: bytes, key: bytes) -> "Credential":
+        """A credential that is renewed a minute before it expires, or when a quarter of a short life is left."""
+        renew_at = expires - min(_EARLY, max(expires - now, 0.0) / 4) if math.isfinite(expires) else expires
+        return cls(token=token, certificate=certificate, key=key, renew_at=renew_at, expires=expires)
+
+    def headers(self, request: Request) -> Mapping[str, str]:
+        """The headers of a request with the bearer token, if there is one (RFC 6750, section 2.1)."""
+        return {**request.headers, "authorization": f"Bearer {self.token}"} if self.token else request.headers
+
+
+NO_CREDENTIAL = Credential()
+
+
 class Transport(Protocol):
-    """Carries one request and brings back the answer; a refusal of the API is an answer too."""
+    """Carries requests; a refusal of the API is an answer, too."""
 
     @property
     def host(self) -> str:
@@ -46,7 +92,7 @@ class Transport(Protocol):
 
 
 def is_watch(request: Request) -> bool:
-    """Whether the answer is an endless stream."""
+    """Return True if the answer is an endless stream."""
     return any(name == "watch" and value not in ("0", "false") for name, value in request.query)
 
 

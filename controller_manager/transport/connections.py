@@ -1,14 +1,14 @@
-"""Connections to one API server, for all transports that share them whatever their credentials."""
+"""Connections to one server and their TLS contexts, for all transports that share them whatever their credentials."""
 
 import ssl
 from dataclasses import dataclass
 
 import aiohttp
 
-from controller_manager.client.config import ClientConfig
-from controller_manager.client.connection_pool import ConnectionPool
-from controller_manager.client.tls import client_context
-from controller_manager.client.transport_metrics import TransportMetrics
+from controller_manager.base.memory_file import memory_file
+from controller_manager.transport.connection_pool import ConnectionPool
+from controller_manager.transport.metrics import TransportMetrics
+from controller_manager.transport.transport import ConfigError, Endpoint
 
 _READ_BUFFER = 1 << 20
 _MOST_CONTEXTS = 4
@@ -16,7 +16,7 @@ Pair = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """How many connections there are for requests, and the seconds without a connection and without a byte."""
 
     connections: int = 64
@@ -24,19 +24,24 @@ class Limits:
     read_timeout: float = 60.0
 
 
+DEFAULT_LIMITS = ConnectionLimits()
+
+
 class Connections:
     """Opened when first needed, closed when the last of those who joined has left.
 
-    Those for watches are apart from those for requests (`wires`), and as many as it takes.
+    Those for watches are apart from those for requests (`pool`), and as many as it takes.
     """
 
-    def __init__(self, config: ClientConfig, limits: Limits, metrics: TransportMetrics | None = None) -> None:
-        self.config = config
+    def __init__(
+        self, endpoint: Endpoint, limits: ConnectionLimits = DEFAULT_LIMITS, metrics: TransportMetrics | None = None
+    ) -> None:
+        self.endpoint = endpoint
         self.limits = limits
         self.metrics = metrics or TransportMetrics()
         self._users = 0
         self._contexts: dict[Pair, ssl.SSLContext] = {}
-        self.wires = ConnectionPool(limits.connections, limits.connect, limits.read_timeout)
+        self.pool = ConnectionPool(limits.connections, limits.connect, limits.read_timeout)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
 
@@ -53,7 +58,7 @@ class Connections:
             return
         self.metrics.closed(len(self._contexts))
         self._contexts.clear()
-        self.wires.close()
+        self.pool.close()
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
@@ -80,7 +85,7 @@ class Connections:
         """
         found = self._contexts.get(pair)
         if found is None:
-            found = self._contexts[pair] = client_context(self.config, *pair)
+            found = self._contexts[pair] = client_context(self.endpoint, *pair)
             self.metrics.made_context()
             if len(self._contexts) > _MOST_CONTEXTS:
                 del self._contexts[next(iter(self._contexts))]
@@ -98,3 +103,28 @@ def _session(connections: int, timeout: aiohttp.ClientTimeout) -> aiohttp.Client
         read_bufsize=_READ_BUFFER,
         trust_env=False,
     )
+
+
+def client_context(endpoint: Endpoint, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """A context that trusts the authorities of an endpoint and shows `certificate` (PEM, with `key`), if any."""
+    try:
+        # What is not ASCII can only be a comment, over which `ssl` would stumble.
+        context = ssl.create_default_context(cadata=endpoint.ca.decode("ascii", "ignore") if endpoint.ca else None)
+    except (ssl.SSLError, ValueError) as error:
+        raise ConfigError(f"certificate-authority of {endpoint.server} holds no usable PEM certificate") from error
+    # Newer Pythons ask for extensions that the authorities of many clusters lack.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if endpoint.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if certificate:
+        _show(context, certificate, key)
+    return context
+
+
+def _show(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
+    try:
+        with memory_file(certificate + b"\n" + key) as pair:
+            context.load_cert_chain(pair, password=lambda: "")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ConfigError("client-certificate and client-key are no matching, unencrypted PEM pair") from error

@@ -7,7 +7,7 @@ connection is not used again.
 import re
 
 from controller_manager.api.wire import Response
-from controller_manager.client.transport import LARGEST_BODY, TransportError, UnaskedUpgrade
+from controller_manager.transport.transport import LARGEST_BODY, TransportError, UnaskedUpgrade
 
 _LONGEST_HEAD = 64 << 10
 _LONGEST_SIZE_LINE = 4 << 10
@@ -29,7 +29,7 @@ class ResponseParser:
     The server may change to another protocol only if `may_switch`; its answer is whole with its head then.
     """
 
-    def __init__(self, *, may_switch: bool = False) -> None:
+    def __init__(self, may_switch: bool = False) -> None:
         self._may_switch = may_switch
         self._data = bytearray()
         # The size of all heads: others may come before that of the answer.
@@ -57,8 +57,6 @@ class ResponseParser:
             self._heads += stop
             self._read_head(self._data[:end].decode("latin-1"))
             del self._data[:stop]
-        if self._status == _SWITCHING:
-            return Response(_SWITCHING, self._headers)
         return self._read_chunks() if self._chunked else self._read_plain()
 
     @property
@@ -107,6 +105,8 @@ class ResponseParser:
 
     def _read_plain(self) -> Response | None:
         if self._length is None:
+            if self._status == _SWITCHING:
+                return Response(_SWITCHING, self._headers)
             _bound(len(self._data), LARGEST_BODY, "the answer")
             return None
         if len(self._data) < self._length:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from controller_manager.api.wire import Response
-from controller_manager.client.response_parser import ResponseParser, ServerDisconnected
-from controller_manager.client.transport import TransportError
 from controller_manager.transport.duplex import SocketStream
+from controller_manager.transport.response_parser import ResponseParser, ServerDisconnected
+from controller_manager.transport.transport import TransportError
 
 # Seconds after which a connection that nobody uses is closed, before servers do it.
 _IDLE = 15.0
@@ -75,19 +75,15 @@ class Connection(asyncio.Protocol):
         """Called by the loop."""
         self._end(error)
 
-    async def ask(self, request: bytes, read_timeout: float) -> Response:
-        """The answer to a request. Whatever this raises, the connection can't be used again."""
-        return await self._exchange(request, ResponseParser(), read_timeout)
+    async def send(self, request: bytes, read_timeout: float, *, may_switch: bool = False) -> Response:
+        """The answer to a request, which may change the protocol if `may_switch`.
 
-    async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
-        """The answer to a request that offers another protocol, and the stream in it if the answer is 101."""
-        return await self._exchange(request, ResponseParser(may_switch=True), read_timeout), self._stream
-
-    async def _exchange(self, request: bytes, parser: ResponseParser, read_timeout: float) -> Response:
+        Whatever this raises, the connection can't be used again.
+        """
         if not self.open:  # it was closed as soon as it was there
             raise self._failure or ServerDisconnected("the server hung up")
         loop = asyncio.get_running_loop()
-        self._answer, self._waiting, self._heard = parser, loop.create_future(), loop.time()
+        self._answer, self._waiting, self._heard = ResponseParser(may_switch), loop.create_future(), loop.time()
         self._watchdog = loop.call_later(read_timeout, self._look, read_timeout)
         self._transport.write(request)
         try:
@@ -97,6 +93,10 @@ class Connection(asyncio.Protocol):
             raise
         finally:
             self._watchdog.cancel()
+
+    async def upgrade(self, request: bytes, read_timeout: float) -> tuple[Response, SocketStream | None]:
+        """The answer to a request that offers another protocol, and the stream in it if the answer is 101."""
+        return await self.send(request, read_timeout, may_switch=True), self._stream
 
     def drop(self) -> None:
         """End the connection at once; a running request fails."""
@@ -112,8 +112,8 @@ class Connection(asyncio.Protocol):
             return
         try:
             found = self._answer.end()
-        except ServerDisconnected as hung_up:
-            waiting.set_exception(hung_up if error is None or isinstance(error, _HANGING_UP) else error)
+        except ServerDisconnected as disconnected:
+            waiting.set_exception(disconnected if error is None or isinstance(error, _HANGING_UP) else error)
         except TransportError as early:
             waiting.set_exception(error or early)
         else:
@@ -139,10 +139,10 @@ class ConnectionPool:
     """
 
     def __init__(self, connections: int, connect: float, read_timeout: float) -> None:
-        self._room = asyncio.Semaphore(connections)
+        self._slots = asyncio.Semaphore(connections)
         self._connect = connect
-        self._silence = read_timeout
-        # Every wire is in one of the two.
+        self._read_timeout = read_timeout
+        # Every connection is in one of the two.
         self._busy: set[Connection] = set()
         self._idle: dict[Origin, list[Connection]] = {}
         # Those that left HTTP; they are gone from the two, and take nobody's room.
@@ -150,37 +150,37 @@ class ConnectionPool:
         self._sweeper: asyncio.TimerHandle | None = None
         self._closings = 0
 
-    async def ask(self, place: Origin, request: bytes, *, idempotent: bool) -> Response:
+    async def send(self, origin: Origin, request: bytes, *, idempotent: bool) -> Response:
         """The answer to a request; one that may be sent `idempotent` is, if a kept connection turns out to be closed.
 
         Raises OSError, of which `TransportError` is one, and TimeoutError.
         """
         clock, closings = asyncio.get_running_loop().time, self._closings
-        async with self._room:
-            kept, begun = self._kept(place), clock()
+        async with self._slots:
+            kept, begun = self._kept(origin), clock()
             if kept is not None:
                 try:
-                    return await self._exchange(place, kept, request)
+                    return await self._exchange(origin, kept, request)
                 except ServerDisconnected:
                     if not idempotent or clock() - begun > _SOON:
                         raise
-            return await self._exchange(place, await self._open(place, closings), request)
+            return await self._exchange(origin, await self._open(origin, closings), request)
 
-    async def upgrade(self, place: Origin, request: bytes) -> tuple[Response, SocketStream | None]:
+    async def upgrade(self, origin: Origin, request: bytes) -> tuple[Response, SocketStream | None]:
         """The answer to a request that offers another protocol, and the stream in it if the answer is 101.
 
-        It has a connection of its own, beside those for requests. Raises as `ask`.
+        It has a connection of its own, beside those for requests. Raises as `send`.
         """
-        wire, stream = await self._open(place, self._closings), None
-        self._busy.add(wire)
+        connection, stream = await self._open(origin, self._closings), None
+        self._busy.add(connection)
         try:
-            response, stream = await wire.upgrade(request, self._silence)
+            response, stream = await connection.upgrade(request, self._read_timeout)
         finally:
-            self._busy.discard(wire)
-            if wire.open:
-                self._keep(place, wire)
+            self._busy.discard(connection)
+            if connection.open:
+                self._keep(origin, connection)
             elif stream is None:
-                wire.drop()
+                connection.drop()
         if stream is not None:
             self._streams.add(stream)
             stream.when_lost(partial(self._streams.discard, stream))
@@ -191,65 +191,65 @@ class ConnectionPool:
         self._closings += 1
         for stream in tuple(self._streams):
             stream.abort()
-        for wire in (*self._busy, *(wire for idle in self._idle.values() for wire in idle)):
-            wire.drop()
+        for connection in (*self._busy, *(connection for idle in self._idle.values() for connection in idle)):
+            connection.drop()
         self._idle.clear()
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
 
-    async def _open(self, place: Origin, closings: int) -> Connection:
+    async def _open(self, origin: Origin, closings: int) -> Connection:
         """A new connection, for a request that began when there were so many closings."""
         if closings == self._closings:
-            wire = await self._reach(place)
+            connection = await self._reach(origin)
             if closings == self._closings:
-                return wire
-            wire.drop()
+                return connection
+            connection.drop()
         raise TransportError("the connection was closed")
 
-    async def _reach(self, place: Origin) -> Connection:
+    async def _reach(self, origin: Origin) -> Connection:
         """A connection to the first address of a host that takes one; none of them gets the time of the others."""
-        loop, name = asyncio.get_running_loop(), (place.name or place.host) if place.tls else None
+        loop, name = asyncio.get_running_loop(), (origin.name or origin.host) if origin.tls else None
         end = loop.time() + self._connect
         async with asyncio.timeout_at(end):
-            found = await loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+            found = await loop.getaddrinfo(origin.host, origin.port, type=socket.SOCK_STREAM)
         hosts = list(dict.fromkeys(str(address[0]) for *_, address in found))
         failures: list[OSError] = []
         for tried, host in enumerate(hosts):
             try:
                 async with asyncio.timeout((end - loop.time()) / (len(hosts) - tried)):
-                    _, wire = await loop.create_connection(
-                        Connection, host, place.port, ssl=place.tls, server_hostname=name
+                    _, connection = await loop.create_connection(
+                        Connection, host, origin.port, ssl=origin.tls, server_hostname=name
                     )
-                return wire
+                return connection
             except OSError as failure:
                 failures.append(failure)
         raise failures[0]
 
-    async def _exchange(self, place: Origin, wire: Connection, request: bytes) -> Response:
-        self._busy.add(wire)
+    async def _exchange(self, origin: Origin, connection: Connection, request: bytes) -> Response:
+        self._busy.add(connection)
         try:
-            return await wire.ask(request, self._silence)
+            return await connection.send(request, self._read_timeout)
         finally:
-            self._busy.discard(wire)
-            if wire.open:
-                self._keep(place, wire)
+            self._busy.discard(connection)
+            if connection.open:
+                self._keep(origin, connection)
             else:
-                wire.drop()
+                connection.drop()
 
-    def _kept(self, place: Origin) -> Connection | None:
+    def _kept(self, origin: Origin) -> Connection | None:
         """The connection that was used last, since that one is the most likely to be alive."""
-        idle = self._idle.get(place)
+        idle = self._idle.get(origin)
         while idle:
-            wire = idle.pop()
-            if wire.open:
-                return wire
+            connection = idle.pop()
+            if connection.open:
+                return connection
         return None
 
-    def _keep(self, place: Origin, wire: Connection) -> None:
+    def _keep(self, origin: Origin, connection: Connection) -> None:
         loop = asyncio.get_running_loop()
-        wire.idle_since = loop.time()
-        self._idle.setdefault(place, []).append(wire)
+        connection.idle_since = loop.time()
+        self._idle.setdefault(origin, []).append(connection)
         if self._sweeper is None:
             self._sweeper = loop.call_later(_IDLE, self._sweep)
 
@@ -257,12 +257,12 @@ class ConnectionPool:
         """Close what nobody used; the longest idle stand first."""
         loop = asyncio.get_running_loop()
         before = loop.time() - _IDLE
-        for place, idle in tuple(self._idle.items()):
-            used = [wire for wire in idle if wire.open and wire.idle_since > before]
-            for wire in idle:
-                if wire not in used:
-                    wire.drop()
-            self._idle[place] = used
+        for origin, idle in tuple(self._idle.items()):
+            used = [connection for connection in idle if connection.open and connection.idle_since > before]
+            for connection in idle:
+                if connection not in used:
+                    connection.drop()
+            self._idle[origin] = used
             if not used:
-                del self._idle[place]
+                del self._idle[origin]
         self._sweeper = loop.call_later(_IDLE, self._sweep) if self._idle else None

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller_manager.client import TransportError
-from controller_manager.client.connection_pool import Connection, ConnectionPool, Origin
-from controller_manager.client.response_parser import ServerDisconnected
+from controller_manager.transport.connection_pool import Connection, ConnectionPool, Origin
+from controller_manager.transport.response_parser import ServerDisconnected
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -64,7 +64,7 @@ async def test_a_connection_is_used_again() -> None:
     server = Server(lambda *_: OK)
     async with wires(server) as (made, place):
         for _ in range(3):
-            assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+            assert (await made.send(place, GET, idempotent=False)).body == b"ok"
     assert server.seen == [(1, 1), (1, 2), (1, 3)]
 
 
@@ -72,7 +72,7 @@ async def test_there_are_so_many_at_most() -> None:
     server = Server(lambda *_: OK)
     async with wires(server, connections=3) as (made, place), asyncio.TaskGroup() as group:
         for _ in range(12):
-            group.create_task(made.ask(place, GET, idempotent=False))
+            group.create_task(made.send(place, GET, idempotent=False))
     assert server.connections == 3
     assert len(server.seen) == 12
 
@@ -82,7 +82,7 @@ async def test_one_that_ends_with_its_answer_is_not(said: bytes) -> None:
     server = Server(lambda *_: said)
     async with wires(server) as (made, place):
         for _ in range(2):
-            assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+            assert (await made.send(place, GET, idempotent=False)).body == b"ok"
     assert server.seen == [(1, 1), (2, 1)]
 
 
@@ -90,25 +90,25 @@ async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_mean
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
     async with wires(server) as (made, place):
         for _ in range(2):
-            assert (await made.ask(place, GET, idempotent=True)).body == b"ok"
+            assert (await made.send(place, GET, idempotent=True)).body == b"ok"
     assert server.seen == [(1, 1), (1, 2), (2, 1)]
 
 
 async def test_nothing_else_is_sent_twice() -> None:
     server = Server(lambda _, count: None if count == 2 else OK)
     async with wires(server) as (made, place):
-        await made.ask(place, GET, idempotent=False)
+        await made.send(place, GET, idempotent=False)
         with pytest.raises(ServerDisconnected):
-            await made.ask(place, GET, idempotent=False)
+            await made.send(place, GET, idempotent=False)
     fresh = Server(lambda *_: None)
     async with wires(fresh) as (made, place):
         with pytest.raises(ServerDisconnected):
-            await made.ask(place, GET, idempotent=True)
+            await made.send(place, GET, idempotent=True)
     half = Server(lambda _, count: OK if count == 1 else OK[:9])
     async with wires(half, read_timeout=0.1) as (made, place):
-        await made.ask(place, GET, idempotent=True)
+        await made.send(place, GET, idempotent=True)
         with pytest.raises(TimeoutError):
-            await made.ask(place, GET, idempotent=True)
+            await made.send(place, GET, idempotent=True)
     assert [len(one.seen) for one in (server, fresh, half)] == [2, 1, 2]
 
 
@@ -116,12 +116,12 @@ async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
     answers = iter((OK, OK.replace(b"ok", b"no")))
     server = Server(lambda *_: next(answers))
     async with wires(server, connections=1) as (made, place):
-        asking = asyncio.create_task(made.ask(place, GET, idempotent=True))
+        asking = asyncio.create_task(made.send(place, GET, idempotent=True))
         await server.asked.wait()  # and nothing is answered yet
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert (await made.ask(place, GET, idempotent=True)).body in (b"ok", b"no")
+        assert (await made.send(place, GET, idempotent=True)).body in (b"ok", b"no")
     assert server.connections == 2
 
 
@@ -136,19 +136,19 @@ async def test_a_slow_answer_is_no_silence() -> None:
     listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
     made = ConnectionPool(1, 5.0, 0.5)
     place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
-    assert (await made.ask(place, GET, idempotent=False)).body == b"ok"
+    assert (await made.send(place, GET, idempotent=False)).body == b"ok"
     made.close()
     listening.close()
 
 
 async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.client.connection_pool._IDLE", 0.05)
+    monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with wires(server) as (made, place):
-        await made.ask(place, GET, idempotent=False)
+        await made.send(place, GET, idempotent=False)
         async with asyncio.timeout(30):
             await server.ended.wait()
-        await made.ask(place, GET, idempotent=False)
+        await made.send(place, GET, idempotent=False)
     assert server.connections == 2
 
 
@@ -180,7 +180,7 @@ async def test_closing_ends_what_waits_for_a_connection_too() -> None:
 async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
     server = Server(lambda _, count: OK if count == 1 else b"")
     async with wires(server) as (made, place), asyncio.timeout(30):
-        await made.ask(place, GET, idempotent=True)
+        await made.send(place, GET, idempotent=True)
         server.asked.clear()
         async with asyncio.TaskGroup() as group:
             group.create_task(closed(made, place))
@@ -191,30 +191,30 @@ async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_clo
 
 
 async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.client.connection_pool._IDLE", 0.05)
+    monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
     async with wires(server) as (made, place):
-        await made.ask(place, GET, idempotent=False)
+        await made.send(place, GET, idempotent=False)
         made.close()
         async with asyncio.timeout(30):
             await server.ended.wait()
             server.ended.clear()
-            await made.ask(place, GET, idempotent=False)
+            await made.send(place, GET, idempotent=False)
             await server.ended.wait()
 
 
 async def closed(made: ConnectionPool, place: Origin) -> None:
     with pytest.raises(TransportError, match="the connection was closed"):
-        await made.ask(place, GET, idempotent=True)
+        await made.send(place, GET, idempotent=True)
 
 
 async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller_manager.client.connection_pool._SOON", 0.005)  # the server takes 0.01
+    monkeypatch.setattr("controller_manager.transport.connection_pool._SOON", 0.005)  # the server takes 0.01
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
     async with wires(server) as (made, place):
-        await made.ask(place, GET, idempotent=True)
+        await made.send(place, GET, idempotent=True)
         with pytest.raises(ServerDisconnected):
-            await made.ask(place, GET, idempotent=True)
+            await made.send(place, GET, idempotent=True)
     assert server.seen == [(1, 1), (1, 2)]
 
 
@@ -237,7 +237,7 @@ async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: E
     wire.connection_lost(error)
     with pytest.raises(OSError if error is None else type(error)):
         async with asyncio.timeout(30):
-            await wire.ask(GET, 60.0)
+            await wire.send(GET, 60.0)
     assert transport.written == b""
 
 
@@ -248,19 +248,19 @@ async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: 
     asyncio.get_running_loop().call_soon(wire.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
     asyncio.get_running_loop().call_soon(wire.connection_lost, error)
     with pytest.raises(type(error)):
-        await wire.ask(GET, 60.0)
+        await wire.send(GET, 60.0)
     wire = Connection()
     wire.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(wire.connection_lost, error)
     with pytest.raises(ServerDisconnected):
-        await wire.ask(GET, 60.0)
+        await wire.send(GET, 60.0)
 
 
 async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
     wire = Connection()
     wire.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(wire.data_received, OK)
-    await wire.ask(GET, 60.0)
+    await wire.send(GET, 60.0)
     assert wire.open
     wire.eof_received()
     assert not wire.open
@@ -276,7 +276,7 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
     place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
     with pytest.raises(OSError):
         async with asyncio.timeout(30):
-            await made.ask(place, GET, idempotent=True)
+            await made.send(place, GET, idempotent=True)
     made.close()
     listening.close()
 
@@ -303,7 +303,7 @@ async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: p
             patched.setattr(
                 loop, "getaddrinfo", lambda host, *a, **k: (resolve if host == "twice" else real)(host, *a, **k)
             )
-            assert (await made.ask(Origin("twice", port), GET, idempotent=False)).body == b"ok"
+            assert (await made.send(Origin("twice", port), GET, idempotent=False)).body == b"ok"
     finally:
         made.close()
         listening.close()
