@@ -36,7 +36,7 @@ from apiserver_stub.flags import (
     TokenOptions,
 )
 from apiserver_stub.health import StartProgress
-from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.non_resource import NonResourceHandler
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
@@ -98,7 +98,7 @@ class ApiServer:
         server: Server,
         store: WatchCache,
         hub: Hub,
-        kinds: Kinds,
+        kinds: ResourceRegistry,
         progress: StartProgress,
         options: Parsed,
         offload: Offload,
@@ -107,7 +107,8 @@ class ApiServer:
         self.server = server
         self.store = store
         self._hub = hub
-        self._kinds = kinds
+        self.kinds = kinds
+        """What is served, which may change while the server runs."""
         self._progress = progress
         self._options = options
         self._offload = offload
@@ -134,7 +135,7 @@ class ApiServer:
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
         address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
-        versions = frozenset((group.name, version) for group in self._kinds.groups() for version in group.versions)
+        versions = frozenset((group.name, version) for group in self.kinds.groups() for version in group.versions)
         await bootstrap(self.handle, Cluster(address, versions, authentication), self._progress.finish)
         await self._addresses.repair()
 
@@ -191,6 +192,7 @@ def build(
     representations = RepresentationCache(store, options[StorageOptions].representation_cache_size)
     RepresentationMetrics(representations, runtime.registry)
     hub = Hub(store, representations, offload)
+    kinds.subscribe(partial(_end_watches, hub))
     network = options[NetworkOptions]
     own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
     admission = plugins.built_in(
@@ -244,7 +246,12 @@ def build(
     return ApiServer(server, store, hub, kinds, progress, options, offload, addresses)
 
 
-def _measure_store(store: WatchCache, kinds: Kinds, registry: Registry) -> None:
+def _end_watches(hub: Hub, change: ResourceChange) -> None:
+    if change.before is not None:
+        hub.end(change.before.storage, change.before.api_version)
+
+
+def _measure_store(store: WatchCache, kinds: ResourceRegistry, registry: Registry) -> None:
     def counts() -> Mapping[str, int]:
         return {kind.storage: store.count(kind.storage) for kind in kinds.all() if kind.persisted}
 
@@ -258,7 +265,7 @@ def _health_of(store: WatchCache) -> Ask:
     return ask
 
 
-def _store(options: StorageOptions, kinds: Kinds, storage: Storage | None, log: Logger) -> WatchCache:
+def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage | None, log: Logger) -> WatchCache:
     ttls = {kind.storage: options.event_ttl for kind in kinds.all() if kind.strategy.has_ttl}
     retention = Retention(options.watch_cache_window, total=options.watch_cache_size)
     return WatchCache(storage or embedded_storage(_backend(options, log), ttls, log), retention, log=log, ttls=ttls)

@@ -1,4 +1,4 @@
-"""Answers the paths of discovery; its documents are built once per set of kinds."""
+"""Answers the paths of discovery; its documents are made anew when what is served has changed."""
 
 import hashlib
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ import msgspec
 
 from apiserver_stub.discovery.documents import GROUP, Versions, aggregated_list, by_version, plain_documents
 from apiserver_stub.encode.accept import preferred
-from apiserver_stub.kinds.registry import Kinds
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.parse import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
@@ -32,11 +31,11 @@ class Page:
 class Discovery:
     """Answers discovery paths; `elsewhere` are the paths of other pages, named in the list of all."""
 
-    def __init__(self, kinds: Kinds, elsewhere: tuple[str, ...] = (), address: str = "") -> None:
+    def __init__(self, kinds: ResourceRegistry, elsewhere: tuple[str, ...] = (), address: str = "") -> None:
         self._kinds = kinds
         self._elsewhere = elsewhere
         self._address = address
-        self._shown: tuple[ResourceInfo, ...] = ()
+        self._generation = -1  # that the documents were made of
         self._plain: dict[str, Page] = {}
         self._aggregated: dict[str, Page] = {}
 
@@ -55,10 +54,10 @@ class Discovery:
         return Response(200, headers, page.body)
 
     def _refresh(self) -> None:
-        kinds = tuple(self._kinds.all())
-        if kinds == self._shown:
+        if self._generation == self._kinds.generation:
             return
-        versions = by_version(kinds)
+        self._generation = self._kinds.generation
+        versions = by_version(self._kinds.all())
         plain = plain_documents(versions, self._address)
         plain[""] = {"paths": sorted({*plain, *self._elsewhere})}
         self._plain = {path: _page(_PLAIN, document) for path, document in plain.items()}
@@ -68,7 +67,6 @@ class Discovery:
             "/api": _page(AGGREGATED, aggregated_list(core)),
             "/apis": _page(AGGREGATED, aggregated_list(others)),
         }
-        self._shown = kinds
 
 
 def _choose(accept: str, plain: Page, aggregated: Page | None) -> Page:

@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
 
@@ -15,7 +15,7 @@ from apiserver_stub.encode.listing import Listing
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
-from apiserver_stub.encode.views import cached_rows, event_encoder, listing, one, shown_type
+from apiserver_stub.encode.views import cached_rows, event_encoder, listing, one
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
@@ -120,11 +120,17 @@ def _is_offered(request: APIRequest, representation: Representation) -> bool:
     if representation.view != TABLE:
         listed = request.verb == "list"
         fits = representation.view != PARTIAL or request.verb in _DELETES or representation.many == listed
-        return fits and (serializer.knows is None or serializer.knows(*shown_type(request, representation)))
+        return fits and (serializer.knows is None or _has_message(request, representation, serializer.knows))
     if not serializer.tables or not _has_rows(request):
         return False
     check_include(request.query.get("includeObject", ""))
     return True
+
+
+def _has_message(request: APIRequest, representation: Representation, knows: Callable[[str, str], bool]) -> bool:
+    if representation.view:
+        return knows(representation.version, representation.view)
+    return bool((request.subresource or request.kind).definition)
 
 
 def _has_rows(request: APIRequest) -> bool:

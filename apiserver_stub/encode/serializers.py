@@ -17,7 +17,8 @@ class Serializer:
 
     `watch_type` is the media type of its watches, whose events `frame` writes; empty if there are none. `rows` returns
     the encoder of the rows of a kind, or of their metadata only, whose results are kept; None where only JSON is kept.
-    `knows` tells whether objects of a version and kind can be written (None: all), `tables` whether a `Table` can.
+    `knows` tells whether a view of a version and kind can be written; of kinds only those of the published API can be,
+    then (None: all can). `tables` tells whether a `Table` can.
     """
 
     media_type: str

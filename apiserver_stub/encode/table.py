@@ -6,7 +6,7 @@ kept in the cache of representations; the gaps are filled when somebody asks.
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 import orjson
@@ -29,31 +29,13 @@ _METADATA = b'"metadata":'
 _Carry = Callable[[bytes, bytes, bytes], tuple[bytes, ...]]
 
 
-class PrintedKind(Protocol):
-    """A kind or a subresource, by the type of its bodies and how they become rows."""
-
-    @property
-    def group(self) -> str:
-        """The group of the objects' bodies."""
-
-    @property
-    def version(self) -> str:
-        """Their version."""
-
-    @property
-    def printer(self) -> Printer:
-        """Their columns and cells."""
-
-
 class Tabulator:
     """Encodes tables of one kind at one time; `include_object` says what a row carries of its object."""
 
     def __init__(
-        self, kind: PrintedKind, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
+        self, printer: Printer, now: datetime, include_object: str = "Metadata", version: str = META_VERSION
     ) -> None:
-        self._printer = kind.printer
-        self.name = f"table {kind.group}/{kind.version}"
-        """What rows are kept as; how old things are is filled in later."""
+        self._printer = printer
         self._version = version
         self._carry = _CARRIED[include_object]
         self._partial = b'{"kind":"PartialObjectMetadata","apiVersion":"%b","metadata":' % version.encode()

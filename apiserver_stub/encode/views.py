@@ -20,7 +20,8 @@ from controller_manager.base.clock import utc_now
 def cached_rows(request: APIRequest, representation: Representation, cache: RepresentationCache) -> CachedRows:
     """Return the rows of a request's kind that were encoded before in that representation."""
     if representation.view == TABLE:
-        return cache.rows(request.kind.storage, _tabulator(request, representation).name)
+        name = f"table {request.kind.serial} {_shown_kind(request).kind}"
+        return cache.rows(request.kind.storage, name)
     rows = representation.serializer.rows
     return cache.rows(request.kind.storage, rows(request.kind, representation.view == PARTIAL).name if rows else "")
 
@@ -98,7 +99,8 @@ def _table_encoder(
 
 
 def _tabulator(request: APIRequest, representation: Representation) -> Tabulator:
-    return Tabulator(_shown_kind(request), utc_now(), request.query.get("includeObject", ""), representation.version)
+    include_object = request.query.get("includeObject", "")
+    return Tabulator(_shown_kind(request).printer, utc_now(), include_object, representation.version)
 
 
 def _type(request: APIRequest) -> tuple[str, str]:

@@ -70,10 +70,21 @@ _ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "
 @cache
 def resources() -> tuple[ResourceInfo, ...]:
     """Every built-in resource, its schema resolved when first needed; servers in one process share them."""
+    schemas, bodies = _definitions()
+    return tuple(_resource(raw, schemas, bodies) for raw in load("resources.json"))
+
+
+def schemas() -> Schemas:
+    """The definitions of the published API by name (`meta.v1.ObjectMeta`), which other schemas may refer to."""
+    return _definitions()[0]
+
+
+@cache
+def _definitions() -> tuple[Schemas, Mapping[str, str]]:
+    """The definitions, and the name of that of each kind (`group/version/kind`)."""
     data = load("schema.json")
     lay_enums(data["definitions"])
-    schemas, bodies = Schemas(data["definitions"]), data["kinds"]
-    return tuple(_resource(raw, schemas, bodies) for raw in load("resources.json"))
+    return Schemas(data["definitions"]), data["kinds"]
 
 
 def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> ResourceInfo:
@@ -81,6 +92,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
     name = f"{plural}.{group}" if group else plural
     qualified = f"{group}/{version}/{kind}" if group else f"{version}/{kind}"
     subresources = {s["name"]: _subresource(s, group, version, schemas, bodies) for s in raw.get("subresources", ())}
+    definition = bodies[f"{group}/{version}/{kind}"]
     view = _VIEWS.get((group, version, plural))
     storage_name, stored_as, inward, outward = view or (name, None, None, None)
     defaults = VIEW_DEFAULTS if view else DEFAULTS
@@ -93,7 +105,8 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         namespaced=raw["namespaced"],
         verbs=frozenset(raw["verbs"]),
         storage=storage_name,
-        schema=schemas.node(bodies[f"{group}/{version}/{kind}"]),
+        schema=schemas.node(definition),
+        definition=definition,
         strategy=strategy_of(name, subresources),
         short_names=tuple(raw.get("shortNames", ())),
         categories=tuple(raw.get("categories", ())),
@@ -115,13 +128,14 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
 
 def _subresource(raw: Tree, group: str, version: str, schemas: Schemas, bodies: Mapping[str, str]) -> Subresource:
     group, version, kind = raw.get("group", group), raw.get("version", version), raw["kind"]
-    body = bodies.get(f"{group}/{version}/{kind}")
+    definition = bodies.get(f"{group}/{version}/{kind}", "")
     return Subresource(
         name=raw["name"],
         kind=kind,
         group=group,
         version=version,
         verbs=frozenset(raw["verbs"]),
-        schema=schemas.node(body) if body else ANYTHING,
+        schema=schemas.node(definition) if definition else ANYTHING,
+        definition=definition,
         printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),
     )

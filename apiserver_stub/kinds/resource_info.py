@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from types import MappingProxyType
 
 from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
@@ -22,7 +23,7 @@ _PLAIN_RULES = Rules()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Subresource:
-    """A part of an object with a path of its own; group, version, kind, schema and printer are those of its body."""
+    """A part of an object with a path of its own; all but name and verbs is that of its body, as in `ResourceInfo`."""
 
     name: str
     kind: str
@@ -30,6 +31,7 @@ class Subresource:
     version: str
     verbs: frozenset[str]
     schema: Schema = ANYTHING
+    definition: str = ""
     printer: Printer = DEFAULT_PRINTER
 
 
@@ -53,16 +55,19 @@ class SelectableField:
     absent: str = ""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class ResourceInfo:
     """A resource of the API, immutable: a change of it makes a new one, and requests end with the one they began with.
 
     `storage` names its rows in the store; kinds that share it convert with `to_storage` and `from_storage` (both
     return a new tree), and `stored_as` is the group, version and kind of the stored objects where that is another one.
+    `definition` is the name of the schema in the published API (`core.v1.Pod`), by which OpenAPI and protobuf know it;
+    a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
     the object itself), `deprecation` that of everybody who asks for the kind, empty for most. `persisted` is false
     for kinds that are only ever answered, never stored; creating one that `acts_on` a plural and its subresource is
-    the act itself.
+    the act itself. `serial` is a number no other has: what is made with one is kept by it, and not found for another
+    with the same names.
     """
 
     group: str
@@ -74,6 +79,7 @@ class ResourceInfo:
     verbs: frozenset[str]
     storage: str
     schema: Schema
+    definition: str = ""
     strategy: Strategy = field(default_factory=Strategy)
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -90,6 +96,7 @@ class ResourceInfo:
     printer: Printer = DEFAULT_PRINTER
     persisted: bool = True
     acts_on: tuple[str, str] = ("", "")
+    serial: int = field(init=False, default_factory=count(1).__next__)
 
     @property
     def api_version(self) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from apiserver_stub.kinds.shapes import Nothing, Shape, complete, fitting
 from apiserver_stub.kinds.zero_values import Fill, filler
@@ -11,6 +11,7 @@ from apiserver_stub.kinds.zero_values import Fill, filler
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
 _Resolve = Callable[[str], "Schema"]
+T = TypeVar("T")
 
 _EXACT: Mapping[str, type] = MappingProxyType({"string": str, "boolean": bool})
 # What a value is in Python, by type: of those whose empty value may be the same as none.
@@ -54,9 +55,19 @@ class Schema:
         self.preserve: bool = raw.get("preserve", False)
         self.is_map: bool = "values" in raw
         self.exact: type | None = _EXACT.get(self.type)
+        self._derived: dict[Callable[[Schema], Any], Any] | None = None
 
     def __repr__(self) -> str:
-        return f"Node({self.type})"
+        return f"Schema({self.type})"
+
+    def derived(self, make: Callable[["Schema"], T]) -> T:
+        """Return what `make` makes of this schema: made once, and gone with the schema. `make` never returns None."""
+        if self._derived is None:
+            self._derived = {}
+        found: T | None = self._derived.get(make)
+        if found is None:
+            found = self._derived[make] = make(self)
+        return found
 
     @cached_property
     def fields(self) -> Mapping[str, "Schema"]:

@@ -53,6 +53,8 @@ _FITTING: Mapping[str, Shape] = MappingProxyType({
     "time": Annotated[str, Meta(pattern=rf"{_MOMENT}Z\Z")],
     "micro-time": Annotated[str, Meta(pattern=rf"{_MOMENT}\.[0-9]{{6}}Z\Z")],
 })  # fmt: skip
+# `typing` keeps the newest types it made of hashable arguments; a shape goes with its schema instead.
+_UNHASHABLE: list[None] = []
 _MILLI: Shape = Annotated[str, Meta(pattern=rf"\A(0|{_COUNT}[mkMGTPE]?|{_BINARY})\Z")]
 
 
@@ -94,7 +96,7 @@ def fitting(node: "Schema") -> Shape:
 
 def _full(node: "Schema", shape: Shape) -> Shape:
     """The shape without what the field leaves out."""
-    return Annotated[shape, Meta(min_length=1)] if node.omits else shape
+    return Annotated[shape, Meta(min_length=1), _UNHASHABLE] if node.omits else shape
 
 
 def complete(node: "Schema") -> Shape:

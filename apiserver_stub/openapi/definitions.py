@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from apiserver_stub.kinds.enums import ENUMS
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from apiserver_stub.kinds.schema import Schema
 
 Raw = Mapping[str, Any]
 
@@ -22,6 +24,16 @@ _HOMES = (
     ("apiregistration.", "io.k8s.kube-aggregator.pkg.apis."),
     ("", "io.k8s.api."),
 )
+_TYPE: Raw = MappingProxyType({"apiVersion": {"type": "string"}, "kind": {"type": "string"}})
+# Types of values in the words of OpenAPI, where they are other ones.
+_TYPES: Mapping[str, Raw] = MappingProxyType({
+    "any": {"preserveUnknownFields": True},
+    "bytes": {"type": "string", "format": "byte"},
+    "int-or-string": {"intOrString": True},
+    "quantity": {"type": "string"},
+    "time": {"type": "string", "format": "date-time"},
+    "micro-time": {"type": "string", "format": "date-time"},
+})  # fmt: skip
 
 
 class Definitions:
@@ -29,24 +41,17 @@ class Definitions:
 
     A definition has the keys of the facts: `type`, `format`, `ref`, `fields`, `items`, `values`, `required`, `enum`,
     `default`, `description`, `listType`, `listMapKeys`, `mapType`, `patchStrategy`, `patchMergeKey`, `unions`, and as
-    `gvk` a list of (group, version, kind). `custom` are the names of those that are no part of the built-in API.
+    `gvk` a list of (group, version, kind).
     """
 
-    def __init__(self, definitions: Mapping[str, Raw], custom: Iterable[str] = ()) -> None:
+    def __init__(self, definitions: Mapping[str, Raw]) -> None:
         self._definitions = definitions
-        self.custom = frozenset(custom)
-        self._by_kind = {tuple(gvk): name for name, raw in definitions.items() for gvk in raw.get("gvk", ())}
 
     def __getitem__(self, name: str) -> Raw:
         return self._definitions[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self._definitions
-
-    def name(self, group: str, version: str, kind: str) -> str:
-        """The name of what a kind is made of; of a kind nobody described, the group turned round as clients do it."""
-        home = ".".join([*reversed(group.split(".")), version, kind])
-        return self._by_kind.get((group, version, kind), home)
 
     def closure(self, names: Iterable[str]) -> list[str]:
         """The names and all they refer to, sorted."""
@@ -60,14 +65,13 @@ class Definitions:
         return sorted(found)
 
     def with_kinds(self, kinds: Iterable[ResourceInfo]) -> "Definitions":
-        """These, and one for every kind nobody described: an object that may hold anything, and its list."""
+        """These, and those of every kind the published API has none of, made of its schema, and of its lists."""
         found: dict[str, Raw] = {}
         for kind in kinds:
-            name = self.name(kind.group, kind.version, kind.kind)
-            if name not in self._definitions:
-                found[name] = _anything(kind)
-                found[f"{name}List"] = _list_of(kind, name)
-        return Definitions({**self._definitions, **found}, found) if found else self
+            if not kind.definition:
+                found[name_of(kind)] = _object_of(kind)
+                found[name_of_list(kind)] = _list_of(kind)
+        return Definitions({**self._definitions, **found}) if found else self
 
 
 def built_in() -> Definitions:
@@ -95,6 +99,20 @@ def full_name(short: str) -> str:
     return next(home + short for start, home in _HOMES if short.startswith(start))
 
 
+def name_of(body: ResourceInfo | Subresource) -> str:
+    """The name clients know the definition of a kind by; of one that is not in the published API, its group turned
+    round, version and kind, whether it is defined or not.
+    """
+    if body.definition:
+        return full_name(body.definition)
+    return ".".join([*reversed(body.group.split(".")), body.version, body.kind])
+
+
+def name_of_list(kind: ResourceInfo) -> str:
+    """The name of the definition of its collections."""
+    return f"{name_of(kind)}List"
+
+
 def _refs(raw: Raw) -> Iterator[str]:
     for field in raw.get("fields", {}).values():
         found: Raw | None = field
@@ -104,18 +122,44 @@ def _refs(raw: Raw) -> Iterator[str]:
             found = found.get("items") or found.get("values")
 
 
-def _anything(kind: ResourceInfo) -> Raw:
-    fields = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"ref": f"{META}ObjectMeta"}}
+def _object_of(kind: ResourceInfo) -> Raw:
+    """An object as its schema has it; one that says nothing may hold anything."""
+    found = _described(kind.schema, ())
+    fields = {**found.get("fields", {}), **_TYPE, "metadata": {"ref": f"{META}ObjectMeta"}}
     gvk = [[kind.group, kind.version, kind.kind]]
-    return {"type": "object", "gvk": gvk, "preserveUnknownFields": True, "fields": fields}
+    return {**found, "type": "object", "gvk": gvk, "fields": {name: fields[name] for name in sorted(fields)}}
 
 
-def _list_of(kind: ResourceInfo, name: str) -> Raw:
+def _list_of(kind: ResourceInfo) -> Raw:
     fields = {
-        "apiVersion": {"type": "string"},
-        "items": {"type": "array", "items": {"ref": name}},
-        "kind": {"type": "string"},
+        **_TYPE,
+        "items": {"type": "array", "items": {"ref": name_of(kind)}},
         "metadata": {"ref": f"{META}ListMeta"},
     }
     gvk = [[kind.group, kind.version, kind.list_kind]]
-    return {"type": "object", "gvk": gvk, "required": ["items"], "fields": fields}
+    return {"type": "object", "gvk": gvk, "required": ["items"], "fields": {k: fields[k] for k in sorted(fields)}}
+
+
+def _described(schema: Schema, above: tuple[Schema, ...]) -> Raw:
+    """A schema as a definition, with all it refers to in its place; where it leads back to itself, anything."""
+    found: dict[str, Any] = dict(_TYPES.get(schema.type, {"type": schema.type}))
+    if schema.preserve or schema in above or not (schema.fields or schema.values or schema.type != "object"):
+        found["preserveUnknownFields"] = True
+    if schema in above:
+        return found
+    above = (*above, schema)
+    found.update({key: value for key, value in _said(schema) if value})
+    if schema.fields:
+        found["fields"] = {name: _described(field, above) for name, field in schema.fields.items()}
+    for part, inner in (("items", schema.items), ("values", schema.values)):
+        if inner is not None:
+            found[part] = _described(inner, above)
+    return found
+
+
+def _said(schema: Schema) -> Iterator[tuple[str, Any]]:
+    yield "required", list(schema.required)
+    yield "enum", list(schema.enum)
+    yield "listType", schema.list_type
+    yield "listMapKeys", list(schema.list_map_keys)
+    yield "mapType", schema.map_type

@@ -15,7 +15,7 @@ import msgspec
 
 from apiserver_stub.encode.accept import preferred
 from apiserver_stub.encode.body import JSON
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
@@ -86,54 +86,55 @@ class Document:
 
 
 class OpenApi:
-    """The descriptions of what is served now; those of versions whose kinds have not changed are kept."""
+    """The descriptions of what is served now. When a resource changes, those that tell of it are made anew."""
 
-    def __init__(self, kinds: Kinds, media: Media | None = None, run: Run = at_once) -> None:
+    def __init__(self, kinds: ResourceRegistry, media: Media | None = None, run: Run = at_once) -> None:
         self._run = run
         self._kinds = kinds
         self._media = media or Media()
-        self._shown: tuple[ResourceInfo, ...] = ()
-        self._parts: dict[str, tuple[tuple[ResourceInfo, ...], Document]] = {}
-        self._whole = Document("v2", gnostic.V2, partial(self._of_all, ()))
+        self._parts: dict[str, Document] = {}
+        self._whole: Document | None = None  # made, as all parts are, when something is asked for
+        kinds.subscribe(self._forget)
 
     async def answer(self, request: Request, path: str) -> Response | None:
         """The description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
         if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
-        self._refresh()
+        whole = self._whole or self._refreshed()
         if path == _V2:
-            return await self._whole.answer(request, self._run)
+            return await whole.answer(request, self._run)
         if path == _V3:
             return await self._index(request)
         root = path.removeprefix(f"{_V3}/")
         found = self._parts.get(root)
         if found is None:
             raise unknown()
-        tag = await found[1].tagged(self._run)
+        tag = await found.tagged(self._run)
         asked = dict(request.query).get("hash", "")
         if asked and asked != tag:  # by an older one, it is elsewhere now
             return Response(301, {"location": _address(root, tag)})
-        response = await found[1].answer(request, self._run)
+        response = await found.answer(request, self._run)
         return _lasting(response) if asked else response
 
     async def _index(self, request: Request) -> Response:
-        tags = {root: await found.tagged(self._run) for root, (_, found) in self._parts.items()}
+        tags = {root: await found.tagged(self._run) for root, found in tuple(self._parts.items())}
         body = msgspec.json.encode(
             {"paths": {root: {"serverRelativeURL": _address(root, tag)} for root, tag in tags.items()}}
         )
         return _answer(request, JSON, _tag(body), body)
 
-    def _refresh(self) -> None:
+    def _forget(self, change: ResourceChange) -> None:
+        self._parts.pop(root_of(change.info.group, change.info.version), None)
+        self._whole = None
+
+    def _refreshed(self) -> Document:
         kinds = tuple(self._kinds.all())
-        if kinds == self._shown:
-            return
-        parts: dict[str, tuple[tuple[ResourceInfo, ...], Document]] = {}
-        for root, held in sorted(_by_root(kinds).items()):
-            known = self._parts.get(root)
-            made = Document("v3", gnostic.V3, partial(self._of_root, root, held))
-            parts[root] = known if known and known[0] == held else (held, made)
-        self._parts, self._shown = parts, kinds
+        self._parts = {
+            root: self._parts.get(root) or Document("v3", gnostic.V3, partial(self._of_root, root, held))
+            for root, held in sorted(_by_root(kinds).items())
+        }
         self._whole = Document("v2", gnostic.V2, partial(self._of_all, kinds))
+        return self._whole
 
     @cached_property
     def _built_in(self) -> Definitions:

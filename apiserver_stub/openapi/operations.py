@@ -5,7 +5,15 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
-from apiserver_stub.openapi.definitions import DELETE_OPTIONS, PATCH, STATUS, WATCH_EVENT, Definitions
+from apiserver_stub.openapi.definitions import (
+    DELETE_OPTIONS,
+    PATCH,
+    STATUS,
+    WATCH_EVENT,
+    Definitions,
+    name_of,
+    name_of_list,
+)
 from apiserver_stub.openapi.operation import TEXT, Operation, root_of, tag_of, words
 from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PATCHING, WRITING
 
@@ -60,7 +68,7 @@ class _Told:
     def __init__(self, kind: ResourceInfo, definitions: Definitions) -> None:
         self._kind = kind
         self._definitions = definitions
-        self._own = definitions.name(kind.group, kind.version, kind.kind)
+        self._own, self._list = name_of(kind), name_of_list(kind)
         self._gv = words(kind.group) + kind.version.capitalize()
         self._tag = f"{tag_of(kind.group)}_{kind.version}"
         self._root = f"/{root_of(kind.group, kind.version)}"
@@ -95,13 +103,13 @@ class _Told:
 
     def _part(self, part: Subresource, path: str) -> Iterator[Operation]:
         noun, about = self._noun + part.name.capitalize(), (part.group, part.version, part.kind)
-        if self._definitions.name(*about) not in self._definitions:
+        if name_of(part) not in self._definitions:
             yield from self._connections(part, path, noun, about)
             return
         for verb, row in _ON_OBJECT.items():
             if verb in part.verbs:
                 name, answer = f"{row.word}{self._gv}{noun}", _ANSWERS.get(part.name, "")
-                yield self._operation(row, path, name, about=about, answer=answer)
+                yield self._operation(row, path, name, about=part, answer=answer)
 
     def _connections(self, part: Subresource, path: str, noun: str, about: tuple[str, str, str]) -> Iterator[Operation]:
         """A subresource that is a way to somewhere else: nothing is known of what goes in and comes out."""
@@ -120,24 +128,23 @@ class _Told:
         name: str,
         *,
         action: str = "",
-        about: tuple[str, str, str] | None = None,
+        about: Subresource | None = None,
         answer: str = "",
     ) -> Operation:
-        kind = self._kind
-        about = about or (kind.group, kind.version, kind.kind)
-        own = self._definitions.name(*about)
-        answers = {"": own, _LIST: self._definitions.name(kind.group, kind.version, kind.list_kind)}
+        body = about or self._kind
+        own = name_of(body)
+        answers = {"": own, _LIST: self._list}
         return Operation(
             path=self._root + path,
             method=row.method,
             name=name,
-            sentence=row.sentence.format(kind.kind),
+            sentence=row.sentence.format(self._kind.kind),
             tag=self._tag,
             answer=answer or answers.get(row.answer, row.answer),
             action=action or row.action,
-            about=about,
+            about=(body.group, body.version, body.kind),
             query=row.query,
             body="" if row.body is None else row.body or own,
             codes=row.codes,
-            custom=own in self._definitions.custom,
+            custom=not body.definition,
         )

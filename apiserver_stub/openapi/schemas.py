@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 _INT_OR_STRING = "io.k8s.apimachinery.pkg.util.intstr.IntOrString"
 _QUANTITY = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 _EXTENSIONS = (
+    ("intOrString", "x-kubernetes-int-or-string"),
     ("listMapKeys", "x-kubernetes-list-map-keys"),
     ("listType", "x-kubernetes-list-type"),
     ("mapType", "x-kubernetes-map-type"),
@@ -70,6 +71,11 @@ class Dialect:
 
     def _field(self, definitions: Definitions, raw: Raw, sentence: str, *, there: bool) -> Schema:
         schema = _described(raw)
+        if "fields" in raw:
+            schema["properties"] = {
+                name: self._field(definitions, inner, "", there=name in raw.get("required", ()))
+                for name, inner in raw["fields"].items()
+            }
         if sentence:
             schema.setdefault("description", sentence)
         if self.defaults:

@@ -1,7 +1,7 @@
 """Objects and maps whose members have owners of their own (KEP-555), and the type of any value by its schema."""
 
 from abc import abstractmethod
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
@@ -244,11 +244,14 @@ DEDUCED = DeducedType()
 _DEDUCED_ENTRIES = Map(DEDUCED)
 
 
-@lru_cache(maxsize=1 << 14)
 def type_of(schema: Schema) -> Typed:
     """Return the type of the values of a schema: a list that it does not call a set or a map is atomic, an object that
     it does not call atomic is granular, and what it does not describe is one value.
     """
+    return schema.derived(_type_of)
+
+
+def _type_of(schema: Schema) -> Typed:
     if schema.type == "array":
         return _list_type(schema)
     if schema.type != "object" or schema.map_type == "atomic":

@@ -39,15 +39,19 @@ _APPLY: Mapping[str, Callable[[Tree, Any, Schema], Tree]] = MappingProxyType({
     MERGE_PATCH: lambda tree, document, _node: merge.apply(tree, document),
     STRATEGIC_MERGE_PATCH: merge.apply_strategic,
 })  # fmt: skip
+# Of kinds that are not in the published API: who patches them strategically knows nothing of their lists.
+_WITHOUT_STRATEGIC = tuple(media for media in PATCHES if media != STRATEGIC_MERGE_PATCH)
 
 
 class Patch:
     """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
     def __init__(self, call: APIRequest) -> None:
-        found = _APPLY.get(media_type(call.http))
-        if found is None:
-            raise unsupported(PATCHES)
+        media = media_type(call.http)
+        found = _APPLY.get(media)
+        offered = PATCHES if call.kind.definition else _WITHOUT_STRATEGIC
+        if found is None or media not in offered:
+            raise unsupported(offered)
         self._apply = found
         self._document, self.duplicates = decode_noting(call.http.body)
 

@@ -39,7 +39,10 @@ async def watch(scope: RequestScope, call: APIRequest) -> Reply:
     )
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:
-        return scope.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
+        stream = scope.hub.open(kind.storage, kind.api_version, kind.kind, options, _in_version(kind, represent))
+        if not scope.kinds.serves(kind):  # the hub ends those that were open when it changed
+            stream.end()
+        return stream
 
     return Reply(Stream(open_stream))
 
@@ -59,6 +62,6 @@ def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
     def convert_served(data: bytes) -> bytes:
         return from_storage(kind, data) if convert is None else convert(from_storage(kind, data))
 
-    name = f"{kind.api_version} {represent.name}"
+    name = f"{kind.serial} {represent.name}"
     rest = None if rest is None else _in_version(kind, rest)
     return replace(represent, name=name, convert=convert_served, rest=rest)

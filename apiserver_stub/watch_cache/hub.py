@@ -48,6 +48,14 @@ class Hub:
         for stream in tuple(self._streams.values()):
             stream.end()
 
+    def end(self, resource: str, api_version: str) -> None:
+        """End the streams of a resource in one version: it is served no longer, or in another form. Their clients may
+        go on from where they were.
+        """
+        for stream in tuple(self._streams.values()):
+            if (stream.target.resource, stream.target.api_version) == (resource, api_version):
+                stream.end()
+
     def join(self, resource: str, stream: Stream) -> None:
         """Wake `stream` at the next change of `resource`."""
         self._waiting.setdefault(resource, {})[stream] = None

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Protocol, Self
 
 from apiserver_stub.offload import Offload
-from apiserver_stub.watch_cache.watcher import Watcher
+from apiserver_stub.watch_cache.watcher import Target, Watcher
 from controller_manager.api.errors import ApiError
 from controller_manager.base.clock import monotonic
 
@@ -35,6 +35,11 @@ class Stream(AsyncIterator[bytes]):
         self._waiter: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self._took = False
+
+    @property
+    def target(self) -> Target:
+        """What is watched."""
+        return self._watcher.target
 
     def __aiter__(self) -> Self:
         return self

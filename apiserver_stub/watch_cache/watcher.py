@@ -73,6 +73,11 @@ class Watcher:
         self._place()
 
     @property
+    def target(self) -> Target:
+        """What is watched."""
+        return self._target
+
+    @property
     def idle(self) -> bool:
         """Whether nothing can be sent before another change or `deadline`."""
         through = self._initial is None and self._position == self._history.end and self.work is None

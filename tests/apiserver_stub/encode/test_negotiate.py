@@ -171,7 +171,7 @@ def test_what_nobody_offers_is_not_acceptable(accept: str, verb: str) -> None:
 def test_protobuf_is_only_for_kinds_that_have_messages() -> None:
     """API concepts, Protobuf envelope: unavailable for resources that are defined at run time."""
     known, alone = call(f"{PROTOBUF},{JSON}"), call(PROTOBUF)
-    foreign = dataclasses.replace(known.kind, group="example.com", kind="Thing")
+    foreign = dataclasses.replace(known.kind, group="example.com", kind="Thing", definition="")
     assert FORMS.check(known).serializer.media_type == PROTOBUF
     assert FORMS.check(replace(known, kind=foreign)).serializer.media_type == JSON
     with pytest.raises(NotAcceptable):

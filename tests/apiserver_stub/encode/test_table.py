@@ -1,6 +1,5 @@
 """Tables: their frame, and the cells of every kind that has a printer."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,7 +8,7 @@ import pytest
 
 from apiserver_stub.encode.table import Tabulator, check_include
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
+from apiserver_stub.kinds.printer import DEFAULT_PRINTER
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.printers.cells import duration, labels, selector, shortened
 from controller_manager.api.errors import BadRequest
@@ -19,18 +18,7 @@ BORN = "2026-01-10T00:04:05Z"  # two days and three hours before
 RECENTLY = "2026-01-12T03:00:05Z"  # four minutes before
 
 
-@dataclass(frozen=True)
-class Kind:
-    group: str
-    kind: str
-    version: str = "v1"
-
-    @property
-    def printer(self) -> Printer:
-        return PRINTERS.get((self.group, self.kind), DEFAULT_PRINTER)
-
-
-POD = Kind("", "Pod")
+POD = PRINTERS["", "Pod"]
 
 
 def _object(**members: Any) -> dict:
@@ -39,7 +27,7 @@ def _object(**members: Any) -> dict:
 
 
 def _cells(group: str, kind: str, tree: dict) -> list:
-    found = orjson.loads(Tabulator(Kind(group, kind), NOW).one(orjson.dumps(tree)))
+    found = orjson.loads(Tabulator(PRINTERS.get((group, kind), DEFAULT_PRINTER), NOW).one(orjson.dumps(tree)))
     assert len(found["columnDefinitions"]) == len(found["rows"][0]["cells"])
     return found["rows"][0]["cells"]
 
@@ -289,7 +277,7 @@ def test_column_definitions() -> None:
     assert found[0] == {"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}
     wide = [c["name"] for c in found if c["priority"] == 1]
     assert wide == ["IP", "Node", "Nominated Node", "Readiness Gates"]
-    default = Tabulator(Kind("example.com", "Any"), NOW).head({})["columnDefinitions"]
+    default = Tabulator(DEFAULT_PRINTER, NOW).head({})["columnDefinitions"]
     assert [(c["name"], c["type"]) for c in default] == [("Name", "string"), ("Created At", "date")]
 
 

@@ -49,7 +49,7 @@ def test_a_kept_row_is_at_any_time_what_a_fresh_one_is(
     tree["metadata"] = {**tree.pop("metadata", {}), "resourceVersion": "7"}
     row = row_of(tree)
     for now in moments:
-        tabulator = Tabulator(kind, now, include, version)
+        tabulator = Tabulator(kind.printer, now, include, version)
         found = tabulator.row_of(kept, row, row.data)
         assert found == tabulator.row(row.data)
         assert tabulator.one_of(kept, row, row.data, headed=False) == tabulator.one(row.data, headed=False)
@@ -65,7 +65,7 @@ def test_no_text_is_taken_for_an_age(kept: Any, text: str) -> None:
     row = row_of({**tree, "firstTimestamp": "2026-01-01T00:00:00Z"})
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for later in (0, 60):
-        shown = orjson.loads(Tabulator(EVENTS, now + timedelta(seconds=later)).row_of(kept, row, row.data))
+        shown = orjson.loads(Tabulator(EVENTS.printer, now + timedelta(seconds=later)).row_of(kept, row, row.data))
         age = f"{later}s"
         assert shown["cells"] == [age, text, text, "", "", "", text.strip(), age, 1, text]
         assert shown["object"]["metadata"] == tree["metadata"]
@@ -81,7 +81,7 @@ EVENTS = next(kind for kind in SHOWN if kind.api_version == "v1" and kind.kind =
      {"kind": '"metadata":', "metadata": {"name": "x"}}, {"spec": {"metadata": {"name": "x"}}}],
 )  # fmt: skip
 def test_the_metadata_are_found_wherever_they_stand(tree: dict[str, Any], include: str) -> None:
-    shown = orjson.loads(Tabulator(EVENTS, datetime(2026, 1, 1, tzinfo=UTC), include).row(orjson.dumps(tree)))
+    shown = orjson.loads(Tabulator(EVENTS.printer, datetime(2026, 1, 1, tzinfo=UTC), include).row(orjson.dumps(tree)))
     partial = {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": tree.get("metadata", {})}
     assert shown["object"] == {"Object": tree, "None": None}.get(include, partial)
     assert shown["cells"][-1] == tree.get("metadata", {}).get("name", "")
@@ -93,6 +93,6 @@ def test_what_is_kept_is_small_and_serves_every_table(kept: Any) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
     for include in ("Metadata", "None", "Object"):
         for version in ("meta.k8s.io/v1", "meta.k8s.io/v1beta1"):
-            Tabulator(EVENTS, now, include, version).row_of(kept, row, row.data)
+            Tabulator(EVENTS.printer, now, include, version).row_of(kept, row, row.data)
     (written,) = kept.values()
     assert len(written) < 200

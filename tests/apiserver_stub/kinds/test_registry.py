@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apiserver_stub.kinds.fields import SELECTABLE
-from apiserver_stub.kinds.registry import Kinds, built_in
-from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
+from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.schema import ANYTHING, Schema
 
 
 @pytest.fixture(scope="module")
-def kinds() -> Kinds:
+def kinds() -> ResourceRegistry:
     return built_in()
 
 
@@ -35,7 +38,7 @@ def _at(node: Schema, *path: str) -> Schema | None:
     return found
 
 
-def test_every_resource_has_a_schema_whose_references_resolve(kinds: Kinds) -> None:
+def test_every_resource_has_a_schema_whose_references_resolve(kinds: ResourceRegistry) -> None:
     seen: set[int] = set()
     for kind in kinds.all():
         assert {"apiVersion", "kind", "metadata"} <= kind.schema.fields.keys()
@@ -43,12 +46,12 @@ def test_every_resource_has_a_schema_whose_references_resolve(kinds: Kinds) -> N
     assert len(seen) > 2000
 
 
-def test_every_required_field_exists(kinds: Kinds) -> None:
+def test_every_required_field_exists(kinds: ResourceRegistry) -> None:
     for kind in kinds.all():
         assert set(kind.schema.required) <= kind.schema.fields.keys()
 
 
-def test_a_recursive_definition_is_one_shared_node(kinds: Kinds) -> None:
+def test_a_recursive_definition_is_one_shared_node(kinds: ResourceRegistry) -> None:
     definition = kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
     assert definition is not None
     schema = _at(definition.schema, "spec", "versions", "schema", "openAPIV3Schema")
@@ -57,7 +60,7 @@ def test_a_recursive_definition_is_one_shared_node(kinds: Kinds) -> None:
     assert _at(schema, "properties", "anything") is schema
 
 
-def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: Kinds) -> None:
+def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: ResourceRegistry) -> None:
     deployments = kinds.find("apps", "v1", "deployments")
     assert deployments is not None
     strategy = _at(deployments.schema, "spec", "strategy")
@@ -66,7 +69,7 @@ def test_a_reference_with_more_keys_keeps_the_definition_and_adds_them(kinds: Ki
     assert "rollingUpdate" in strategy.fields
 
 
-def test_list_and_patch_semantics_are_kept(kinds: Kinds) -> None:
+def test_list_and_patch_semantics_are_kept(kinds: ResourceRegistry) -> None:
     pods = kinds.find("", "v1", "pods")
     assert pods is not None
     containers = _at(pods.schema, "spec", "containers")
@@ -78,30 +81,79 @@ def test_list_and_patch_semantics_are_kept(kinds: Kinds) -> None:
     assert volumes.patch_strategy == {"merge", "retainKeys"}
 
 
-def test_groups_prefer_the_newest_stable_version(kinds: Kinds) -> None:
+def test_groups_prefer_the_newest_stable_version(kinds: ResourceRegistry) -> None:
     versions = {group.name: group.versions for group in kinds.groups()}
     assert versions["autoscaling"] == ("v2", "v1")
     assert set(versions[""]) == {"v1"}
     assert next(iter(versions)) == ""
 
 
-def test_added_versions_are_ranked_stable_beta_alpha(kinds: Kinds) -> None:
+def test_added_versions_are_ranked_stable_beta_alpha(kinds: ResourceRegistry) -> None:
     lease = kinds.find("coordination.k8s.io", "v1", "leases")
     assert lease is not None
-    own = Kinds(replace(lease, group="x.io", version=v) for v in ("v1alpha1", "v1", "odd", "v1beta2", "v2", "v1beta10"))
+    own = ResourceRegistry(
+        replace(lease, group="x.io", version=v) for v in ("v1alpha1", "v1", "odd", "v1beta2", "v2", "v1beta10")
+    )
     assert own.groups()[0].versions == ("v2", "v1", "v1beta10", "v1beta2", "v1alpha1", "odd")
 
 
-def test_kinds_come_and_go(kinds: Kinds) -> None:
+def test_resources_come_change_and_go(kinds: ResourceRegistry) -> None:
     lease = kinds.find("coordination.k8s.io", "v1", "leases")
     assert lease is not None
-    own = Kinds()
-    own.add(lease)
-    assert own.find("coordination.k8s.io", "v1", "leases") is lease
-    own.remove(lease)
-    own.remove(lease)
-    assert own.find("coordination.k8s.io", "v1", "leases") is None
+    other = replace(lease, short_names=("ls",))
+    own, told = ResourceRegistry(), list[ResourceChange]()
+    own.subscribe(told.append)
+    for step in (own.add, own.add, own.remove, own.remove):
+        step(lease)
     assert own.groups() == ()
+    own.add(lease)
+    own.add(other)
+    assert (own.serves(lease), own.serves(other)) == (False, True)
+    own.remove(lease)  # whatever is served under its names
+    assert own.find("coordination.k8s.io", "v1", "leases") is None
+    assert told == [(None, lease), (lease, None), (None, lease), (lease, other), (other, None)]
+    assert [change.info for change in told] == [lease, lease, lease, other, other]
+    assert own.generation == 5
+
+
+NAMES = st.tuples(st.sampled_from(["", "a.io", "b.io"]), st.sampled_from(["v1", "v2"]), st.sampled_from(["xs", "ys"]))
+
+
+@given(st.lists(st.tuples(st.booleans(), NAMES, st.integers(0, 1))))
+def test_who_hears_of_each_change_knows_what_is_served(steps: list[tuple[bool, tuple[str, str, str], int]]) -> None:
+    known: dict[tuple[str, str, str], ResourceInfo] = {}
+    seen: list[int] = []
+
+    def follow(change: ResourceChange) -> None:
+        info = change.info
+        key = info.group, info.version, info.plural
+        assert known.get(key) is change.before
+        assert own.find(*key) is change.after
+        seen.append(own.generation)
+        if change.after is None:
+            del known[key]
+        else:
+            known[key] = change.after
+
+    own = ResourceRegistry()
+    own.subscribe(follow)
+    infos = {(*names, edition): _named(*names) for _, names, edition in steps}
+    for added, names, edition in steps:
+        info = infos[*names, edition]
+        if added:
+            own.add(info)
+            assert own.serves(info)
+        else:
+            own.remove(info)
+            assert own.find(*names) is None
+    assert sorted(known) == sorted((info.group, info.version, info.plural) for info in own.all())
+    assert all(own.serves(info) for info in known.values())
+    assert seen == list(range(1, own.generation + 1))
+    assert {(group.name, version) for group in own.groups() for version in group.versions} == {key[:2] for key in known}
+
+
+def _named(group: str, version: str, plural: str) -> ResourceInfo:
+    return ResourceInfo(group, version, "X", plural, "x", True, frozenset(), plural, ANYTHING)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +169,7 @@ def test_kinds_come_and_go(kinds: Kinds) -> None:
     ],
 )
 def test_where_kinds_are_stored(
-    kinds: Kinds, group: str, version: str, plural: str, storage: str, persisted: bool
+    kinds: ResourceRegistry, group: str, version: str, plural: str, storage: str, persisted: bool
 ) -> None:
     kind = kinds.find(group, version, plural)
     assert kind is not None
@@ -125,12 +177,12 @@ def test_where_kinds_are_stored(
     assert (kind.to_storage is None) == (kind.from_storage is None)
 
 
-def test_every_scale_subresource_has_paths(kinds: Kinds) -> None:
+def test_every_scale_subresource_has_paths(kinds: ResourceRegistry) -> None:
     scaled = {kind.name for kind in kinds.all() if kind.scale is not None}
     assert scaled == {"deployments.apps", "replicasets.apps", "statefulsets.apps", "replicationcontrollers"}
 
 
-def test_subresources_know_their_bodies(kinds: Kinds) -> None:
+def test_subresources_know_their_bodies(kinds: ResourceRegistry) -> None:
     pods, deployments = kinds.find("", "v1", "pods"), kinds.find("apps", "v1", "deployments")
     assert pods is not None
     assert deployments is not None
@@ -143,7 +195,7 @@ def test_subresources_know_their_bodies(kinds: Kinds) -> None:
     assert pods.subresources["exec"].schema.type == "any"
 
 
-def test_selectable_fields_are_fields_of_their_kind(kinds: Kinds) -> None:
+def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> None:
     by_name = {kind.name: kind for kind in kinds.all()}
     for name in SELECTABLE:
         kind = by_name[name]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.schema import ANYTHING, Schemas
 from apiserver_stub.openapi import OpenApi, definitions, handler
 from controller_manager.api.errors import NotAcceptable, NotFound
 from controller_manager.api.wire import Request
@@ -102,12 +103,77 @@ def test_they_follow_the_kinds(ask: Callable[..., Any]) -> None:
     before = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
     deployment = kinds.find("apps", "v1", "deployments")
     assert deployment is not None
-    kinds.add(replace(deployment, group="stable.example.com", kind="CronTab", plural="crontabs", subresources={}))
+    names = {"group": "stable.example.com", "kind": "CronTab", "plural": "crontabs", "definition": ""}
+    cron_tab = replace(deployment, **names, subresources={}, schema=ANYTHING)
+    kinds.add(cron_tab)
     after = msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"]
     assert {root: after[root] for root in before} == before, "other documents stay what they were"
     assert after.keys() - before.keys() == {"apis/stable.example.com", "apis/stable.example.com/v1"}
     whole = msgspec.json.decode(ask("/openapi/v3/apis/stable.example.com/v1", of=descriptions).body)
     assert whole["components"]["schemas"]["com.example.stable.v1.CronTab"]["x-kubernetes-preserve-unknown-fields"]
+    kinds.remove(cron_tab)
+    assert msgspec.json.decode(ask("/openapi/v3", of=descriptions).body)["paths"] == before
+    with pytest.raises(NotFound):
+        ask("/openapi/v3/apis/stable.example.com/v1", of=descriptions)
+
+
+STEP = {
+    "type": "object",
+    "required": ["name"],
+    "fields": {"name": {"type": "string", "enum": ["a", "b"]}, "after": {"type": "array", "items": {"ref": "Step"}}},
+}
+CRON_TAB = {
+    "type": "object",
+    "fields": {
+        "spec": {
+            "type": "object",
+            "required": ["cron"],
+            "fields": {
+                "cron": {"type": "string"},
+                "steps": {"type": "array", "listType": "map", "listMapKeys": ["name"], "items": {"ref": "Step"}},
+                "limits": {"type": "object", "mapType": "atomic", "values": {"type": "int-or-string"}},
+                "free": {"type": "object", "preserve": True},
+                "at": {"type": "time"},
+                "key": {"type": "bytes"},
+            },
+        }
+    },
+}
+
+
+def test_a_kind_without_a_definition_is_described_by_its_schema(ask: Callable[..., Any]) -> None:
+    kinds = built_in()
+    deployment = kinds.find("apps", "v1", "deployments")
+    assert deployment is not None
+    schema = Schemas({"CronTab": CRON_TAB, "Step": STEP}).node("CronTab")
+    names = {"group": "stable.example.com", "kind": "CronTab", "plural": "crontabs", "definition": ""}
+    kinds.add(replace(deployment, **names, subresources={}, schema=schema))
+    descriptions = OpenApi(kinds)
+    whole = msgspec.json.decode(ask("/openapi/v3/apis/stable.example.com/v1", of=descriptions).body)
+    described = whole["components"]["schemas"]["com.example.stable.v1.CronTab"]
+    assert sorted(described["properties"]) == ["apiVersion", "kind", "metadata", "spec"]
+    spec = described["properties"]["spec"]
+    assert spec["required"] == ["cron"]
+    assert spec["properties"]["limits"] == {
+        "type": "object",
+        "x-kubernetes-map-type": "atomic",
+        "additionalProperties": {"x-kubernetes-int-or-string": True},
+    }
+    assert spec["properties"]["free"] == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    assert spec["properties"]["at"] == {"type": "string", "format": "date-time"}
+    assert spec["properties"]["key"] == {"type": "string", "format": "byte"}
+    steps = spec["properties"]["steps"]
+    assert (steps["x-kubernetes-list-type"], steps["x-kubernetes-list-map-keys"]) == ("map", ["name"])
+    step = steps["items"]
+    assert step["properties"]["name"] == {"type": "string", "enum": ["a", "b"]}
+    assert step["properties"]["after"]["items"] == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    patches = whole["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"]["patch"]
+    assert "application/strategic-merge-patch+json" not in patches["requestBody"]["content"]
+    assert (
+        "com.example.stable.v1.CronTab" in msgspec.json.decode(ask("/openapi/v2", of=descriptions).body)["definitions"]
+    )
+    for path, accept in (("/openapi/v2", PROTOBUF_2), ("/openapi/v3/apis/stable.example.com/v1", PROTOBUF_3)):
+        assert b"stable.example.com" in ask(path, of=descriptions, accept=accept).body
     patch = whole["paths"]["/apis/stable.example.com/v1/namespaces/{namespace}/crontabs/{name}"]["patch"]
     assert patch["operationId"] == "patchStableExampleComV1NamespacedCronTab"
     assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.encode import protobuf
+from apiserver_stub.kinds.registry import built_in
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -25,9 +26,13 @@ async def watch(api, accept: str, query: str = "watch=1") -> AsyncIterator[bytes
     return body
 
 
+CONFIG_MAPS = next(info for info in built_in().all() if info.name == "configmaps")
+TABLE_ROWS = f"table {CONFIG_MAPS.serial} {CONFIG_MAPS.kind}"
+
+
 @pytest.mark.parametrize(
     ("accept", "name"),
-    [(protobuf.MEDIA_TYPE, "protobuf v1"), (PARTIAL, "protobuf metadata"), (TABLE, "table /v1")],
+    [(protobuf.MEDIA_TYPE, "protobuf v1"), (PARTIAL, "protobuf metadata"), (TABLE, TABLE_ROWS)],
 )
 async def test_get_list_and_watch_share_what_was_encoded(api, accept: str, name: str) -> None:
     of_list = accept.replace("as=PartialObjectMetadata", "as=PartialObjectMetadataList")
@@ -50,7 +55,7 @@ async def test_get_list_and_watch_share_what_was_encoded(api, accept: str, name:
 @pytest.mark.parametrize("accept", [protobuf.MEDIA_TYPE, TABLE])
 async def test_large_objects_are_kept_too(api, accept: str) -> None:
     """They are encoded in a thread, and handed to the cache by the loop."""
-    name = "table /v1" if accept == TABLE else "protobuf v1"
+    name = TABLE_ROWS if accept == TABLE else "protobuf v1"
     for number in range(3):
         body: dict[str, Any] = {"metadata": {"name": f"c{number}"}, "data": {"k": "x" * 300_000}}
         await api.post(CONFIGS, body)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.kinds.registry import built_in
+
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 NAME, DATA, AGE = range(3)
@@ -33,9 +35,12 @@ async def told(stream: AsyncIterator[bytes]) -> tuple[str, list[Any]]:
     return event["type"], row["cells"]
 
 
+CONFIG_MAPS = next(info for info in built_in().all() if info.name == "configmaps")
+
+
 def kept_row(api) -> bytes | None:
     row = api.store.get("configmaps", "default/a")
-    return api.representations.rows("configmaps", "table /v1").get(row)
+    return api.representations.rows("configmaps", f"table {CONFIG_MAPS.serial} {CONFIG_MAPS.kind}").get(row)
 
 
 @pytest.mark.virtual

@@ -305,6 +305,19 @@ async def test_closing_the_hub_ends_all_streams_and_later_ones(cluster: Cluster)
     assert [chunk async for chunk in cluster.hub.open("pods", "v1", "Pod", WatchOptions())] == []
 
 
+async def test_the_streams_of_one_version_of_a_resource_can_be_ended(cluster: Cluster) -> None:
+    ended, kept = cluster.watch(start=1), cluster.hub.open("pods", "v2", "Pod", WatchOptions(start=1))
+    await cluster.put("ns/a")
+    cluster.hub.end("pods", "v1")
+    cluster.hub.end("nodes", "v2")
+    await ready()
+    assert (ended.ended, ended.short) == (True, ["ADDED a 2"])
+    assert json.loads(await anext(kept))["object"]["metadata"]["name"] == "a"
+    later = cluster.watch(start=1)
+    await ready()
+    assert (later.ended, later.short) == (False, ["ADDED a 2"])
+
+
 async def test_closing_a_stream_ends_its_reader_and_leaves_nothing_behind(cluster: Cluster) -> None:
     seen = cluster.watch(start=1, bookmarks=True, timeout=1000)
     await ready()
