@@ -7,8 +7,8 @@ import msgspec
 
 from controller_manager.api.wire import Response
 from controller_manager.base.runtime import Runtime
-from controller_manager.component.build_info import build_info
 from controller_manager.component.pages import Profiling, debugging_routes, metrics_handler
+from controller_manager.component.process_metrics import build_info
 from controller_manager.component.routes import Handler, fixed
 from controller_manager.options import Parsed, reported_version
 from controller_manager.serving.health import Health

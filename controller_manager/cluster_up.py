@@ -16,11 +16,11 @@ from apiserver_stub.pki.authorities import Authorities, Identity
 from apiserver_stub.pki.certificates import MARKS
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.base.clock import monotonic
-from controller_manager.base.listeners import listener_on
+from controller_manager.base.files import private_folder
 from controller_manager.base.tasks import Tasks, all_of
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
-from controller_manager.serving.files import private_folder
+from controller_manager.serving.listening import listener_on
 
 API_SERVER = "apiserver"
 START_SECONDS = 60.0

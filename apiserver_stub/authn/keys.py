@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
 )
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-from controller_manager.serving.files import write_atomically
+from controller_manager.base.files import write_atomically
 
 _ALGORITHMS: Mapping[str, str] = MappingProxyType({"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"})
 _SMALLEST_RSA = 2048

@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.base.clock import utc_now
-from controller_manager.serving.files import write_atomically
+from controller_manager.base.files import write_atomically
 from controller_manager.serving.tls import KeyPair, alternative_name, check_authority, issue, make_ca
 
 _CLUSTER = "cluster"

@@ -9,10 +9,10 @@ from apiserver_stub.flags import AccessOptions, NetworkOptions, ServingOptions, 
 from apiserver_stub.pki.addresses import reachable_address, server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, YEAR, Authorities
 from controller_manager.base.clock import monotonic
+from controller_manager.base.files import private_folder
 from controller_manager.base.log import Logger
 from controller_manager.options import Parsed
-from controller_manager.serving.files import private_folder
-from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.trust import CLIENTS, Trust
 
 _LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed

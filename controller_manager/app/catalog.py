@@ -1,18 +1,23 @@
 """The controllers that are installed, built in or found by entry points, and the choice that `--controllers` makes."""
 
 import pkgutil
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar
 
-from controller_manager.app.builtins import builtin_package
 from controller_manager.app.known import KNOWN, Known, known_names
 from controller_manager.controller import ControllerSpec
 from controller_manager.options import Check, Options, Parsed, StringList, flag
-from controller_manager.options.closest import did_you_mean
+from controller_manager.options.grammar import did_you_mean
+
+_NAME = "controllers"
+_PRIVATE = "controller_manager_builtins"
 
 ENTRY_POINTS = "cluster_controller_manager.controllers"
 _OURS = "cluster-controller-manager"
@@ -109,3 +114,33 @@ def _check_names(specs: Iterable[AnySpec]) -> None:
             if name in owners:
                 raise ValueError(f"two controllers are called {name!r}: {owners[name].name} and {spec.name}")
             owners[name] = spec
+
+
+def builtin_package() -> ModuleType:
+    """The `controllers` that stands beside `controller_manager`.
+
+    It goes by its own name unless a package of somebody else comes first under that: in the working directory or on
+    `PYTHONPATH`, as every project of an operator has one. Then it goes by a name of ours, and both can be imported.
+    """
+    home = Path(__file__).resolve().parents[2] / _NAME / "__init__.py"
+    return import_module(_NAME) if _found_under(_NAME) == home else _load(home)
+
+
+def _found_under(name: str) -> Path | None:
+    """The file that `import name` loads, or has loaded."""
+    try:
+        spec = find_spec(name)
+    except ValueError:  # something without a specification was put in its place
+        return None
+    return Path(spec.origin).resolve() if spec is not None and spec.origin else None
+
+
+def _load(home: Path) -> ModuleType:
+    if _PRIVATE not in sys.modules:
+        spec = spec_from_file_location(_PRIVATE, home, submodule_search_locations=[str(home.parent)])
+        assert spec is not None
+        assert spec.loader is not None
+        package = module_from_spec(spec)
+        sys.modules[_PRIVATE] = package
+        spec.loader.exec_module(package)
+    return sys.modules[_PRIVATE]

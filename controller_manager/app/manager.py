@@ -16,8 +16,7 @@ from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
-from controller_manager.app.pages.index import index_handler
-from controller_manager.app.pages.routes import Pages
+from controller_manager.app.pages.routes import Pages, index_handler
 from controller_manager.app.serving import ServingOptions, pages_server
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.base import clock
@@ -26,9 +25,9 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
-from controller_manager.component.build_info import register_process_metrics
 from controller_manager.component.metrics import MetricsOptions
 from controller_manager.component.pages import Profiling, debugging_routes, metrics_handler
+from controller_manager.component.process_metrics import register_process_metrics
 from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.component.routes import Handler
 from controller_manager.controller import Context

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
 
+from controller_manager.base.clock import elapsed_nanoseconds
 from controller_manager.base.log import Logger
-from controller_manager.base.measure import elapsed_nanoseconds
 from controller_manager.base.metrics import Family, Histograms
 from controller_manager.base.stacks import Stack, running_stack
 

@@ -14,7 +14,6 @@ from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import Buffered, Levels, Streams, configure, get_logger, quote
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks, keep_running
-from controller_manager.base.unhandled import unhandled
 from controller_manager.base.watchdog import Hold, Watchdog
 from controller_manager.component.features import FeatureOptions
 from controller_manager.component.logs import LoggingOptions
@@ -72,3 +71,13 @@ def _streams(options: LoggingOptions) -> Streams:
         return Streams(sys.stderr)
     size = options.log_text_info_buffer_size
     return Streams(sys.stderr, Buffered(sys.stdout, size, options.log_flush_frequency) if size else sys.stdout)
+
+
+def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what the event loop found wrong and nobody handled; but quietly that a connection or its TLS ended badly: who
+    used it tells of it, and many do when a process on either side stops.
+    """
+    if isinstance(context.get("exception"), OSError) and not {"task", "future"} & context.keys():
+        get_logger("connections").debug(context.get("message", ""), error=str(context["exception"]))
+    else:
+        loop.default_exception_handler(context)

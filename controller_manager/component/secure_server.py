@@ -9,10 +9,9 @@ from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import get_logger
 from controller_manager.component.secure_serving import FILE_FLAGS, USUAL_VERSION, VERSIONS, SecureServingOptions
 from controller_manager.serving import suites
-from controller_manager.serving.contexts import Contexts, Named
+from controller_manager.serving.certificates import Contexts, FilePair, Named, PairSource, SelfSigned
 from controller_manager.serving.http_server import HTTPServer, Limits
 from controller_manager.serving.listening import ALL_INTERFACES
-from controller_manager.serving.pairs import FilePair, PairSource, SelfSigned
 from controller_manager.serving.tls import Policy, available_ciphers
 from controller_manager.serving.trust import Trust
 

@@ -1,9 +1,8 @@
 """The grammar of command lines, which is that of pflag: words become values of flags, or problems."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller_manager.options.closest import did_you_mean
 from controller_manager.options.flag import Flag
 
 
@@ -92,3 +91,11 @@ class Reading:
         flag = self._by_name.get(before.removeprefix("--").replace("_", "-")) if before.startswith("--") else None
         hint = f"; write {before}={word}" if flag is not None and flag.type.bare is not None else ""
         self.problems.append(f"unexpected argument {word!r}{hint}")
+
+
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """Return a half-sentence with the known name that is most alike, `prefix` before it; empty if none is."""
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{close[0]}?" if close else ""

@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
-from controller_manager.base.memory_file import memory_file
+from controller_manager.base.files import memory_file, write_atomically
 from controller_manager.serving.alerting_ssl import AlertingSSLObject
-from controller_manager.serving.files import write_atomically
 
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
 _NO_PASSWORD = ""  # an encrypted key is refused; nobody is asked at a terminal

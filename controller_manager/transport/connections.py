@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import aiohttp
 
-from controller_manager.base.memory_file import memory_file
+from controller_manager.base.files import memory_file
 from controller_manager.transport.connection_pool import ConnectionPool
 from controller_manager.transport.metrics import TransportMetrics
 from controller_manager.transport.transport import ConfigError, Endpoint

@@ -199,7 +199,7 @@ def check_files(options: SigningOptions) -> None:
 
 def authorities(options: SigningOptions, log: Logger) -> dict[str, RenewableAuthority]:
     """The authority of each signer that has files; raises ConfigError naming the flags whose files are of no use."""
-    from controller_manager.serving.pairs import FilePair
+    from controller_manager.serving.certificates import FilePair
 
     from .authority import RenewableAuthority
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
 from controller_manager.base.log import Logger
-from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.tls import KeyPair
 
 from .._certificate_requests import CURVES, UnusableRequest, alternative_names

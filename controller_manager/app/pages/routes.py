@@ -1,15 +1,39 @@
 """The pages of a manager: a handler by path, behind the guard."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from html import escape
 from typing import Protocol
+
+import msgspec
 
 from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.pages.html import wants_html
-from controller_manager.app.pages.refusal import how_to_come_in
+from controller_manager.app.pages.html import document, headers, table, wants_html
 from controller_manager.component.routes import Handler, find_handler
 from controller_manager.serving.health import Health
 from controller_manager.serving.http import refusal
+
+_ABOUT = {
+    "/debug/controllers": "what each controller does, what fails and why, and how fresh its local copies are",
+    "/healthz": "whether this process should be left running, controller by controller with ?verbose",
+    "/livez": "whether this process is alive",
+    "/readyz": "whether its controllers have read what they need, with ?verbose which ones wait for what",
+    "/metrics": "numbers for Prometheus",
+    "/metrics/slis": "the health checks as numbers for Prometheus",
+    "/configz": "the settings in effect, as JSON",
+    "/flagz": "the flags in effect",
+    "/statusz": "version and age of this process",
+    "/debug/pprof": "profiles of time and memory, for go tool pprof",
+}
+_HTML = headers()
+# Nothing of the request is in what people copy to their shells.
+_COMMANDS = """kubectl create clusterrole manager-pages --verb=get --non-resource-url=/debug/controllers
+kubectl -n NAMESPACE create serviceaccount reader
+kubectl create clusterrolebinding manager-pages --clusterrole=manager-pages --serviceaccount=NAMESPACE:reader
+
+kubectl -n NAMESPACE port-forward POD 10257
+curl --insecure --header "Authorization: Bearer $(kubectl -n NAMESPACE create token reader)" \\
+  https://localhost:10257/debug/controllers"""
 
 
 class Guards(Protocol):
@@ -44,3 +68,29 @@ class Pages:
         if request.method != "GET":
             raise MethodNotAllowed(f"{request.path} can only be read")
         return await handler(request)
+
+
+def index_handler(name: str, paths: Iterable[str]) -> Handler:
+    """Answers / with the `paths` there are: a page for browsers, JSON as an API server tells its own for others."""
+    known = sorted({path.removesuffix("/") for path in paths} - {""} | {"/healthz", "/livez", "/readyz"})
+    body = msgspec.json.encode({"paths": known})
+    rows = [("", (f'<a href="{escape(path)}">{escape(path)}</a>', _ABOUT.get(path, ""))) for path in known]
+    page = document(name, f"<h1>{escape(name)}</h1>{table(('Page', 'What it shows'), rows)}").encode()
+
+    async def answer(request: Request) -> Response:
+        if wants_html(request):
+            return Response(200, _HTML, page)
+        return Response(200, {"content-type": "application/json", "vary": "accept"}, body)
+
+    return answer
+
+
+def how_to_come_in(error: ApiError) -> Response:
+    """The refusal of a browser, whose reader can't make much of a Status; it tells nothing that this would not."""
+    body = f"""<h1>{error.code}: this page is not for everybody</h1>
+<p>{escape(error.message)}</p>
+<p>Ask with the token of a service account that may get this path, or with a client certificate of the cluster's
+authority, which this browser can hold. Whoever may create roles gives that permission, for one path or several, and
+asks:</p>
+<pre>{escape(_COMMANDS)}</pre>"""
+    return Response(error.code, _HTML, document(f"{error.code}", body).encode())

@@ -7,13 +7,11 @@ from typing import Any
 
 import structlog
 
-from controller_manager.base.log.json_lines import as_json
-from controller_manager.base.log.levels import Levels
+from controller_manager.base.log.formats import as_json, as_text
 from controller_manager.base.log.line import Line, from_event, from_record
-from controller_manager.base.log.logger import Logger
+from controller_manager.base.log.logger import Levels, Logger
 from controller_manager.base.log.mask import without_secrets
 from controller_manager.base.log.streams import CurrentStderr, Streams
-from controller_manager.base.log.text import as_text
 
 Form = Callable[[Line], str]
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from controller_manager.api.errors import Conflict, ServiceUnavailable
-from controller_manager.base import measure
+from controller_manager.base import clock
 from controller_manager.base.stacks import Stack, running_stack
 from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Labels, Profile, Tally, Unit, labels_of
 from controller_manager.serving.pprof.tasks import Describe
@@ -59,7 +59,7 @@ class _Meter:
         self._loop = asyncio.get_running_loop()
         self._describe = describe
         self._note = note
-        self._spent = {ident: measure.thread_nanoseconds(ident) for ident in sys._current_frames()}
+        self._spent = {ident: clock.thread_nanoseconds(ident) for ident in sys._current_frames()}
 
     def tick(self, interrupted: FrameType | None) -> None:
         """The main thread was interrupted, in that frame."""
@@ -75,7 +75,7 @@ class _Meter:
 
     def _take(self, ident: int) -> int:
         """What a thread has spent since it was last seen, if it is worth being noted."""
-        now, before = measure.thread_nanoseconds(ident), self._spent[ident]
+        now, before = clock.thread_nanoseconds(ident), self._spent[ident]
         spent = now - before if now >= before else now  # else a new thread got the ident of one that has ended
         if spent < _LEAST:
             return 0

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from controller_manager.base import clock, measure
+from controller_manager.base import clock
 from controller_manager.base.stacks import Stack
 from controller_manager.serving.pprof.cpu import C_CODE, PERIOD, ticking
 from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Labels, Profile, Sample, Unit, labels_of
@@ -37,7 +37,7 @@ class _Timeline:
 
     def __init__(self, describe: Describe) -> None:
         self._describe = describe
-        self._began = measure.elapsed_nanoseconds()
+        self._began = clock.elapsed_nanoseconds()
         self.stretches: list[_Stretch] = []
         # By task: what it waited for when last seen, and the stretch that is growing since.
         self._open: dict[asyncio.Task[Any], tuple[object, _Stretch]] = {}
@@ -74,7 +74,7 @@ class _Timeline:
             self.stretches.append(_Stretch(max(0, now - nanoseconds), now, stack, labels))
 
     def _now(self) -> int:
-        return measure.elapsed_nanoseconds() - self._began
+        return clock.elapsed_nanoseconds() - self._began
 
 
 async def trace_profile(seconds: float, describe: Describe) -> Profile:

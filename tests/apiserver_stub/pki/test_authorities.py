@@ -11,7 +11,7 @@ from cryptography import x509
 
 from apiserver_stub.pki.addresses import server_hosts, server_url
 from apiserver_stub.pki.authorities import ADMIN, Authorities, Identity
-from controller_manager.serving.pairs import FilePair
+from controller_manager.serving.certificates import FilePair
 from controller_manager.serving.tls import context_of, issue, make_ca
 
 HOSTS = ["localhost", "127.0.0.1", "::1"]

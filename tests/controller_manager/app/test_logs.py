@@ -20,10 +20,9 @@ from controller_manager.app.manager import Manager
 from controller_manager.app.network import HttpNetwork
 from controller_manager.base.log import get_logger
 from controller_manager.base.runtime import Runtime
-from controller_manager.base.unhandled import unhandled
 from controller_manager.client import InProcessTransport
 from controller_manager.component.logs import LoggingOptions, logs_allowed
-from controller_manager.component.process import configure_logs
+from controller_manager.component.process import configure_logs, unhandled
 from controller_manager.controller import Context, ControllerSpec, For
 from controller_manager.options import FlagError, FlagSet, Options
 from controller_manager.testing import FaultyNetwork

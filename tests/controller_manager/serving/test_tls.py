@@ -7,8 +7,8 @@ import pytest
 from cryptography import x509
 
 from controller_manager.base.clock import utc_now
+from controller_manager.base.files import write_atomically
 from controller_manager.serving import tls
-from controller_manager.serving.files import write_atomically
 
 
 def subject(pair: tls.KeyPair) -> list[str]:

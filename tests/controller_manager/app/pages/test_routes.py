@@ -9,8 +9,7 @@ from controller_manager.api.errors import Unauthorized
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.access.metrics import AccessMetrics
 from controller_manager.app.flags import flag_set
-from controller_manager.app.pages.index import index_handler
-from controller_manager.app.pages.routes import Pages
+from controller_manager.app.pages.routes import Pages, index_handler
 from controller_manager.base.log import get_logger
 from controller_manager.component.pages import debugging_routes, metrics_handler
 from controller_manager.serving.access import Access

@@ -1,4 +1,4 @@
-"""Which of several certificates is shown to a client, by the name or address it asked for; pure decisions."""
+"""The choice among several certificates by the name or address that a client asked for (RFC 6066); pure."""
 
 import ipaddress
 import re
@@ -12,7 +12,7 @@ _DOMAIN_LENGTH = 253
 
 
 def name_table(wanted: Sequence[Sequence[str]], shown: Sequence[Sequence[str]]) -> dict[str, int]:
-    """The certificate, by number, of each name.
+    """Return the certificate, by number, of each name.
 
     `wanted` are the patterns given for each certificate and `shown` its own names, which count where it was given
     none. A pattern beats a name of a certificate, and an earlier certificate a later one.
@@ -26,7 +26,7 @@ def name_table(wanted: Sequence[Sequence[str]], shown: Sequence[Sequence[str]]) 
 
 
 def by_name(table: Mapping[str, int], server_name: str) -> int | None:
-    """The certificate for a server name (RFC 6066, section 3): a name itself beats a wildcard, the longer one first."""
+    """Return the certificate for a server name: a name itself beats a wildcard, the longer one first."""
     name = _canonical(server_name)
     if name in table:
         return table[name]
@@ -39,13 +39,13 @@ def by_name(table: Mapping[str, int], server_name: str) -> int | None:
 
 
 def by_address(table: Mapping[str, int], address: str) -> int | None:
-    """The certificate for the address a client that named no server has connected to."""
+    """Return the certificate for the address a client that named no server has connected to."""
     return table.get(_canonical(address))
 
 
 def names_of(certificate: bytes) -> list[str]:
-    """The domains of the first certificate of a chain (PEM). Its addresses do not count: no client may send one as a
-    server name. Raises ValueError.
+    """Return the domains of the first certificate of a chain (PEM). Its addresses do not count: no
+    client may send one as a server name. Raises ValueError.
     """
     try:
         found = x509.load_pem_x509_certificate(certificate)

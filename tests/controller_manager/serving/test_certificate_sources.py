@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from controller_manager.base.clock import utc_now
 from controller_manager.serving import tls
-from controller_manager.serving.pairs import FilePair, SelfSigned
+from controller_manager.serving.certificates import FilePair, SelfSigned
 
 HOSTS = ("localhost", "127.0.0.1")
 

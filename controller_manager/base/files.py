@@ -1,13 +1,33 @@
-"""Files that are whole or absent, never half written, and folders that are their owner's alone."""
+"""Files that are whole or absent, files that are on no disk, and folders that are their owner's alone."""
 
 import os
 import stat
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _SECRET = (".key", ".kubeconfig", ".pem")
+
+
+@contextmanager
+def memory_file(data: bytes) -> Iterator[str]:
+    """Yield the path of a file that only we can read and that is gone afterwards, for libraries that read only files.
+
+    Where Linux is beneath it is on no disk: a private key leaves no trace, and a file system nobody may write to is no
+    obstacle.
+    """
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("data"), "wb") as file:
+            file.write(data)
+            file.flush()
+            yield f"/proc/self/fd/{file.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(data)
+            file.flush()
+            yield file.name
 
 
 def private_folder(path: Path, marks: Collection[str]) -> None:

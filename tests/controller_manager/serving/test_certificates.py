@@ -10,8 +10,7 @@ import structlog.testing
 from cryptography import x509
 
 from controller_manager.serving import tls
-from controller_manager.serving.contexts import Contexts, Named, UnusablePair
-from controller_manager.serving.pairs import FilePair, SelfSigned
+from controller_manager.serving.certificates import Contexts, FilePair, Named, SelfSigned, UnusablePair
 from controller_manager.serving.trust import CLIENTS, Trust
 
 CA = tls.make_ca("ca")
