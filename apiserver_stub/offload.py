@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from controller_manager.api.errors import Details, TooManyRequests
+from controller_manager.base.loop import working_for
 
 T = TypeVar("T")
 
@@ -76,9 +77,8 @@ class Offload:
 def _in_turns(loop: asyncio.AbstractEventLoop, step: Callable[[], T]) -> T:
     usual = sys.getswitchinterval()
     sys.setswitchinterval(min(usual, _TURN))
-    asyncio._set_running_loop(loop)
     try:
-        return step()
+        with working_for(loop):
+            return step()
     finally:
-        asyncio._set_running_loop(None)
         sys.setswitchinterval(usual)

@@ -5,14 +5,15 @@ the loop's timers always move together. What is in nanoseconds is for measuring 
 does.
 """
 
-import asyncio
 import time
 from datetime import UTC, datetime
+
+from controller_manager.base.loop import loop_served
 
 
 def wall_seconds() -> float:
     """Return the seconds since the Unix epoch, as the running loop sees them."""
-    loop = asyncio._get_running_loop()
+    loop = loop_served()
     wall_time = getattr(loop, "wall_time", None)
     return wall_time() if wall_time is not None else time.time()
 
@@ -24,7 +25,7 @@ def utc_now() -> datetime:
 
 def monotonic() -> float:
     """Return the seconds of the running loop's clock; of the system's monotonic clock outside a loop."""
-    loop = asyncio._get_running_loop()
+    loop = loop_served()
     return loop.time() if loop is not None else time.monotonic()
 
 

@@ -1,7 +1,8 @@
 """Randomness: identifiers, jitter and secrets, reproducible when the running loop carries a seeded source."""
 
-import asyncio
 import random
+
+from controller_manager.base.loop import loop_served
 
 # Kubernetes leaves out vowels and look-alikes in generated names (apimachinery, util/rand).
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -39,5 +40,5 @@ _SYSTEM = Random(random.SystemRandom())
 
 def random_source() -> Random:
     """The running loop's seeded source if it has one, otherwise the operating system's."""
-    found = getattr(asyncio._get_running_loop(), "random", None)
+    found = getattr(loop_served(), "random", None)
     return found if isinstance(found, Random) else _SYSTEM

@@ -37,6 +37,7 @@ class Registry(CollectorRegistry):
         super().__init__()
         self.rules = Rules()
         self._unexpected = 0
+        self._by_family: dict[str, Collector] = {}
 
     def register(self, collector: Collector) -> None:
         """Show a collector from now on; one whose families are all disabled is never asked.
@@ -51,10 +52,16 @@ class Registry(CollectorRegistry):
             return
         self._replace(described)
         super().register(collector)
+        self._by_family.update((metric.name, collector) for metric in described)
+
+    def unregister(self, collector: Collector) -> None:
+        """Show a collector no longer."""
+        super().unregister(collector)
+        self._by_family = {name: one for name, one in self._by_family.items() if one is not collector}
 
     def _replace(self, described: Sequence[Metric]) -> None:
         families = [metric.family for metric in described if isinstance(metric, Shown)]
-        former = self._names_to_collectors.get(described[0].name) if families else None
+        former = self._by_family.get(described[0].name) if families else None
         if former is not None and [one.family for one in _described(former) if isinstance(one, Shown)] == families:
             self.unregister(former)
 

@@ -15,6 +15,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from controller_manager.api.platform import API_VERSION
+from controller_manager.base.loop import running_loop
 from controller_manager.base.metrics import Family, Gauges, Shown
 from controller_manager.base.registry import Registry
 from controller_manager.component.features import FeatureOptions
@@ -115,7 +116,7 @@ class ProcessMetrics(Collector):
     def collect(self) -> Iterable[Metric]:
         """Read from /proc; called by the registry."""
         yield from self._common.collect()
-        if asyncio._get_running_loop() is not None:
+        if running_loop() is not None:
             yield Shown(_TASKS, [((), len(asyncio.all_tasks()))])
         limit = address_space(_text(self._folder / "limits"))
         if limit is not None:

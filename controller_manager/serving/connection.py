@@ -1,6 +1,5 @@
 """One connection of a site as aiohttp's server keeps it, and the writing of answers on it."""
 
-import _ssl
 import asyncio
 import math
 import ssl
@@ -14,6 +13,7 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
+from controller_manager.base.standard_library import verified_chain
 from controller_manager.serving import http
 from controller_manager.serving.backlog import Backlog
 from controller_manager.serving.connection_limiter import ConnectionLimiter
@@ -61,11 +61,11 @@ class Roots:
 
     def of(self, connection: ssl.SSLObject) -> str:
         """The digest of that authority; empty when it was not verified here."""
-        chain = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined] # public from Python 3.13 on
+        chain = verified_chain(connection)
         leaf = digest(connection.getpeercert(binary_form=True) or b"")
         if not chain:
             return self._known.get(leaf, "")
-        self._known[leaf] = digest(chain[-1].public_bytes(_ssl.ENCODING_DER))
+        self._known[leaf] = digest(chain[-1])
         self._known.move_to_end(leaf)
         if len(self._known) > _ROOTS:
             self._known.popitem(last=False)

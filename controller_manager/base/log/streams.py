@@ -1,9 +1,10 @@
 """Where finished lines go: one stream, or two of which that for information may be buffered."""
 
-import asyncio
 import sys
 from contextlib import suppress
 from typing import Protocol
+
+from controller_manager.base.loop import running_loop
 
 
 class Stream(Protocol):
@@ -63,7 +64,7 @@ class Buffered:
 
     def flush(self) -> None:
         """Nothing happens: that is what it is for."""
-        if self._size >= self._limit or asyncio._get_running_loop() is None:
+        if self._size >= self._limit or running_loop() is None:
             self.drain()
 
     def drain(self) -> None:
@@ -74,7 +75,7 @@ class Buffered:
             self._stream.flush()
 
     def _drain_later(self) -> None:
-        loop = asyncio._get_running_loop()
+        loop = running_loop()
         if loop is not None and not self._is_due:
             self._is_due = True
             loop.call_later(self._seconds, self._drain_at_last)

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 
 from controller_manager.base.stacks import DEEPEST, Stack, place_of, running_stack
+from controller_manager.base.standard_library import awaited
 from controller_manager.serving.pprof.profile import COUNT, Profile, Sample, Unit, labels_of
 
 RUNNING, READY, WAITING = "running", "ready", "waiting"
@@ -52,12 +53,6 @@ def task_state(task: "asyncio.Task[Any]", *, running: bool = False) -> TaskState
         return TaskState(task.get_name(), READY, "", stack)
     name = future.get_name() if isinstance(future, asyncio.Task) else type(future).__name__
     return TaskState(task.get_name(), WAITING, name, stack)
-
-
-def awaited(task: "asyncio.Task[Any]") -> "asyncio.Future[Any] | None":
-    """The future that wakes a task; None if it was not yet started, or is about to run."""
-    future: asyncio.Future[Any] | None = getattr(task, "_fut_waiter", None)
-    return future
 
 
 def waiting_stack(work: Any) -> Stack:

@@ -6,9 +6,10 @@ from typing import Any
 
 from controller_manager.base import clock
 from controller_manager.base.stacks import Stack
+from controller_manager.base.standard_library import awaited
 from controller_manager.serving.pprof.cpu import C_CODE, PERIOD, ticking
 from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Labels, Profile, Sample, Unit, labels_of
-from controller_manager.serving.pprof.tasks import RUNNING, Describe, awaited, task_state
+from controller_manager.serving.pprof.tasks import RUNNING, Describe, task_state
 
 _UNITS = (Unit("stretches", COUNT), Unit("time", NANOSECONDS))
 _PAUSE = 0.01  # seconds between two looks at the tasks, at least

@@ -1,0 +1,64 @@
+"""What is used of the standard library beyond its public names is there, and does what it is used for."""
+
+import asyncio
+import ssl
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from controller_manager.base.memory_file import memory_file
+from controller_manager.base.standard_library import awaited, verified_chain
+from controller_manager.serving import tls
+
+
+async def test_a_task_tells_what_wakes_it():
+    future = asyncio.get_running_loop().create_future()
+
+    async def wait() -> None:
+        await future
+
+    task = asyncio.create_task(wait())
+    assert awaited(task) is None
+    await asyncio.sleep(0)
+    assert awaited(task) is future
+    future.set_result(None)
+    assert awaited(task) is future
+    await task
+    assert awaited(task) is None
+
+
+def handshake(*, shows: bool) -> ssl.SSLObject:
+    """The server's side of a connection whose client shows a certificate, or none."""
+    ca = tls.make_ca("authority")
+    server = tls.context_of(tls.issue(ca, "server", hosts=["localhost"]), ca.certificate)
+    client = ssl.create_default_context(cadata=ca.certificate.decode())
+    client.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if shows:
+        pair = tls.issue(ca, "somebody", client=True)
+        with memory_file(pair.certificate + pair.key) as file:
+            client.load_cert_chain(file)
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        server.wrap_bio(there, back, server_side=True),
+        client.wrap_bio(back, there, server_hostname="localhost"),
+    ]
+    for _ in range(10):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    return ends[0]
+
+
+def test_a_connection_tells_by_whom_the_certificate_of_its_client_is_verified():
+    chain = verified_chain(handshake(shows=True))
+    leaf, root = map(x509.load_der_x509_certificate, chain)
+    assert [name.rfc4514_string() for name in (leaf.subject, leaf.issuer, root.subject)] == [
+        *("CN=somebody", "CN=authority", "CN=authority"),
+    ]
+    assert chain[0] == leaf.public_bytes(Encoding.DER)
+
+
+def test_there_is_no_chain_without_a_certificate():
+    assert verified_chain(handshake(shows=False)) == []
