@@ -6,7 +6,7 @@ import ssl
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from controller_manager.base.memory_file import memory_file
+from controller_manager.base.files import memory_file
 from controller_manager.base.standard_library import awaited, verified_chain
 from controller_manager.serving import tls
 
