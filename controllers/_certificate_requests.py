@@ -1,4 +1,4 @@
-"""What a certificate request (PKCS #10, RFC 2986) asks for, and the rules of the built-in signers about it.
+"""Certificate requests (PKCS #10, RFC 2986), and the rules of the built-in signers about them.
 
 The rules look at plain values; only `read_request` needs a library, which is loaded by whoever calls it.
 """
@@ -35,7 +35,7 @@ class Asked:
 
 
 Check = Callable[[Asked, Collection[str]], str]
-"""What is wrong with what is asked for, and with the usages; empty if nothing."""
+"""Says what is wrong with what is asked for, and with the usages; empty if nothing."""
 
 
 # Signer             subject                      names              usages
@@ -46,7 +46,7 @@ Check = Callable[[Asked, Collection[str]], str]
 
 
 def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Of a client that is no node."""
+    """Return what is wrong with the request of a client that is no node; empty if nothing."""
     if problem := admin_problem(asked, usages):
         return problem
     others = sorted(set(usages) - {_CLIENT, _SIGNATURE, _ENCIPHERMENT})
@@ -56,14 +56,14 @@ def api_client_problem(asked: Asked, usages: Collection[str]) -> str:
 
 
 def node_client_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Of a node that speaks to the API server."""
+    """Return what is wrong with the request of a node that speaks to the API server; empty if nothing."""
     present = next((kind for kind in (DNS, EMAIL, IP, URI) if asked.names.get(kind)), "")
     names = f"a node's client certificate must have no {present} subjectAltName" if present else ""
     return _subject_problem(asked) or names or _usages_problem(usages, _CLIENT)
 
 
 def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Of a node that is spoken to."""
+    """Return what is wrong with the request of a node that is spoken to; empty if nothing."""
     present = next((kind for kind in (EMAIL, URI) if asked.names.get(kind)), "")
     names = f"a node's serving certificate must have no {present} subjectAltName" if present else ""
     if not asked.names.get(DNS) and not asked.names.get(IP):
@@ -72,7 +72,7 @@ def node_serving_problem(asked: Asked, usages: Collection[str]) -> str:
 
 
 def admin_problem(asked: Asked, usages: Collection[str]) -> str:
-    """Of whoever it is: those who may do everything are certified by nobody's asking."""
+    """Return what is wrong with a request of whomever: those who may do everything are certified by nobody's asking."""
     return f"no member of {ADMIN_GROUP} is certified" if ADMIN_GROUP in asked.organizations else ""
 
 
@@ -117,7 +117,7 @@ def read_request(pem: bytes) -> "CertificateSigningRequest":
 
 
 def asked_for(request: "CertificateSigningRequest") -> Asked:
-    """What a request asks for, in plain values. Of several common names the last counts."""
+    """Return what a request asks for, in plain values. Of several common names the last counts."""
     from cryptography.x509.oid import NameOID
 
     common = [str(one.value) for one in request.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]

@@ -1,4 +1,4 @@
-"""What is written to a pod before it is deleted, so that whoever owns it learns why; pure."""
+"""The condition that a pod is given before it is deleted, so that its owner learns why; pure."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""What controllers that keep something in every namespace have in common."""
+"""Namespaces, for controllers that keep something in every one."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +8,7 @@ from controller_manager.controller import Change, Informers, Key
 
 
 def takes_content(namespace: Namespace | None) -> bool:
-    """Whether something may be created in it: it is there, and not being deleted."""
+    """Return whether something may be created in it: it is there, and not being deleted."""
     return (
         namespace is not None
         and namespace.metadata.deletion_timestamp is None

@@ -1,4 +1,4 @@
-"""What it takes to serve behind a service: readiness, addresses, ports and names of a pod, as both kinds of lists of
+"""Pods as they serve behind a service: readiness, addresses, ports and names of a pod, as both kinds of lists of
 endpoints understand them.
 """
 
@@ -22,7 +22,7 @@ LEADER = f"control-plane.alpha.{PLATFORM_DOMAIN}/leader"
 
 
 def is_headless(service: Service) -> bool:
-    """Whether the service has no address of its own."""
+    """Return whether the service has no address of its own."""
     return service.spec.cluster_ip in ("", "None")
 
 
@@ -72,7 +72,7 @@ def trigger_time(
 
 
 def facts_of(pod: Pod) -> object:
-    """What of a pod the endpoints of its services depend on."""
+    """Return what of a pod the endpoints of its services depend on."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     placed = (spec.node_name, spec.hostname, spec.subdomain, status.pod_ip, status.pod_ips)
     return (meta.labels, meta.uid, meta.deletion_timestamp is None, *placed, status.phase, is_pod_ready(pod))
@@ -83,7 +83,7 @@ services_served_by = partial(services_of_pod, facts_of)
 
 
 async def is_gone(client: Client, resource: Resource[Any], key: Key) -> bool:
-    """Whether there is no such object, by the word of the server: one local copy may lag behind another."""
+    """Return whether there is no such object, by the word of the server: one local copy may lag behind another."""
     try:
         await client.get(resource, key)
     except NotFound:

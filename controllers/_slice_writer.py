@@ -65,7 +65,7 @@ def services_of_slice(manager: str, _: Informers, change: Change[EndpointSlice])
 
 
 def settling(batch_period: str) -> Callable[[Any], float]:
-    """How long changes of slices wait, by the option of that name."""
+    """Return how long changes of slices wait, by the option of that name."""
     return lambda options: max(SETTLING, getattr(options, batch_period))
 
 
@@ -74,7 +74,7 @@ def _is_kept_by(manager: str, slice_: EndpointSlice) -> bool:
 
 
 class _Held(NamedTuple):
-    """What one service has: endpoints, slices, and how many slices it would take at least."""
+    """The numbers of one service: endpoints, slices, and how many slices it would take at least."""
 
     endpoints: int
     slices: int
@@ -82,7 +82,7 @@ class _Held(NamedTuple):
 
 
 class SliceMetrics:
-    """What happens to slices; the names of its families begin with `prefix`, as dashboards know them."""
+    """The metrics of slices; the names of its families begin with `prefix`, as dashboards know them."""
 
     def __init__(self, prefix: str, limit: int, registry: CollectorRegistry) -> None:
         self._limit = limit
@@ -94,7 +94,7 @@ class SliceMetrics:
         self._gauges = [Gauges(Family(prefix + name, text, "gauge"), registry) for name, text in _TOTALS.items()]
 
     def arranged(self, key: Key, arrangement: Arrangement) -> None:
-        """So the slices of a service are arranged now."""
+        """Note how the slices of a service are arranged now."""
         self._added.observe(arrangement.added)
         self._removed.observe(arrangement.removed)
         sizes: dict[object, int] = {}
@@ -104,7 +104,7 @@ class SliceMetrics:
         self._note(key, _Held(sum(sizes.values()), len(arrangement.drafts), ideal))
 
     def gone(self, key: Key) -> None:
-        """A service has no slices any more."""
+        """Note that a service has no slices any more."""
         self._note(key, None)
 
     def _note(self, key: Key, held: _Held | None) -> None:

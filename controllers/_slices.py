@@ -53,7 +53,7 @@ class Arrangement(NamedTuple):
 
 
 class SliceWrites(NamedTuple):
-    """What is to be written."""
+    """The writes to make."""
 
     create: tuple[EndpointSlice, ...] = ()
     update: tuple[EndpointSlice, ...] = ()
@@ -61,12 +61,12 @@ class SliceWrites(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many slices are changed."""
+        """Return how many slices are changed."""
         return len(self.create) + len(self.update) + len(self.delete)
 
 
 def identity(endpoint: Endpoint) -> Identity:
-    """What tells this endpoint apart from others."""
+    """Return what tells this endpoint apart from others."""
     ref = endpoint.target_ref
     behind = (ref.namespace, ref.name) if ref else ("", "")
     return (endpoint.addresses, endpoint.hostname or "", *behind)
@@ -116,7 +116,7 @@ def _pack(
     limit: int,
     is_due: Callable[[EndpointSlice], bool],
 ) -> tuple[list[list[Endpoint]], list[list[Endpoint]], int]:
-    """What each of the slices of one group holds then, what new ones hold, and how many endpoints are new."""
+    """Return what each of the slices of one group holds then, what new ones hold, and how many endpoints are new."""
     left = dict(endpoints)
     held: list[list[Endpoint]] = []
     for slice_ in slices:
@@ -165,7 +165,7 @@ def _reuse(drafts: list[Draft], spare: list[EndpointSlice]) -> tuple[tuple[Draft
 
 
 class Style:
-    """How the slices of one owner look beside their endpoints.
+    """The form of the slices of one owner, beside their endpoints.
 
     `owner` is of the resource `kind`. `labels` are what they have; `annotations` says what their annotations are, of
     those they have now. Those that are written have the annotations that `stamp` tells as well, and no longer those
@@ -185,13 +185,13 @@ class Style:
         self._annotations = annotations
 
     def is_due(self, slice_: EndpointSlice) -> bool:
-        """Whether labels or annotations of a slice are not as they should be."""
+        """Return whether labels or annotations of a slice are not as they should be."""
         meta = slice_.metadata
         now = meta.annotations or {}
         return meta.labels != self._labels or self._annotations(now) != now
 
     def differs(self, draft: Draft) -> bool:
-        """Whether there is something to write of a slice."""
+        """Return whether there is something to write of a slice."""
         current = draft.current
         return (
             current is None
@@ -201,7 +201,7 @@ class Style:
         )
 
     def writes(self, arrangement: Arrangement, stamp: Callable[[], Mapping[str, str | None]]) -> SliceWrites:
-        """What is to be written for an arrangement to be there."""
+        """Return what is to be written for an arrangement to be there."""
         changed = [draft for draft in arrangement.drafts if self.differs(draft)]
         marks = stamp() if changed else {}
         return SliceWrites(

@@ -1,4 +1,4 @@
-"""How long a pod may stay on a node with taints; pure."""
+"""Tolerations of pods: how long one may stay on a node with taints; pure."""
 
 import math
 import re
@@ -44,7 +44,7 @@ def by_key(tolerations: Iterable[Toleration]) -> Callable[[str], list[Toleration
 
 
 def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -> bool:
-    """Whether the toleration matches the taint (core/v1 Toleration; KEP-5471 for `Lt` and `Gt`)."""
+    """Return whether the toleration matches the taint (core/v1 Toleration; KEP-5471 for `Lt` and `Gt`)."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     match toleration.operator:
@@ -60,7 +60,7 @@ def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -
 
 
 def _is_less(left: str, right: str) -> bool:
-    """Whether both are integers of 64 bits in their one usual form, and the left one is less."""
+    """Return whether both are integers of 64 bits in their one usual form, and the left one is less."""
     if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
         return False
     return -_LIMIT <= int(left) < int(right) < _LIMIT

@@ -46,7 +46,7 @@ class ApprovingOptions(Options):
 
 
 class NodePermission(NamedTuple):
-    """What a node may be allowed to ask for: a subresource of requests that it needs to be able to create."""
+    """A right of nodes to ask for certificates: a subresource of requests that it needs to be able to create."""
 
     subresource: str
     message: str
@@ -89,7 +89,7 @@ class CertificateApprover:
         return Requeue(next_look(request, utc_now())) if found else None
 
     async def _may(self, request: CertificateSigningRequest, claim: NodePermission) -> bool:
-        """Whether whoever sent the request may make such a claim."""
+        """Return whether whoever sent the request may make such a claim."""
         sender = request.spec
         action = ResourceAttributes(group=GROUP, resource=REQUESTS.plural, subresource=claim.subresource, verb="create")
         spec = SubjectAccessReviewSpec(
@@ -130,12 +130,12 @@ SPECS = (
 
 
 def is_judged(request: CertificateSigningRequest) -> bool:
-    """Whether there is nothing left to decide."""
+    """Return whether there is nothing left to decide."""
     return bool(request.status.certificate) or any(request.condition(kind) for kind in (APPROVED, DENIED))
 
 
 def claims(request: CertificateSigningRequest, asked: Asked) -> Iterator[NodePermission]:
-    """What a request is, if it is such as a node sends: for the sender itself, and for any node."""
+    """Return what a request is, if it is such as a node sends: for the sender itself, and for any node."""
     if request.spec.signer_name != NODE_CLIENT or node_client_problem(asked, request.spec.usages):
         return
     if request.spec.username == asked.common_name:

@@ -77,7 +77,7 @@ SPECS = (
 
 
 def end_of(request: CertificateSigningRequest) -> datetime | None:
-    """From when on a request is to be deleted; None if never."""
+    """Return the moment from which on a request is to be deleted; None if never."""
     return min(_ends(request), default=None)
 
 
@@ -106,7 +106,7 @@ def _later(moment: str, period: timedelta) -> datetime:
 
 
 def expiry_of(certificate: bytes) -> datetime | None:
-    """When the first certificate (PEM) ends; None if it cannot be read: signers may write what they like."""
+    """Return when the first certificate (PEM) ends; None if it cannot be read: signers may write what they like."""
     from cryptography import x509  # --help does without
 
     try:

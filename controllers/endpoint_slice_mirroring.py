@@ -161,7 +161,7 @@ class Mirror(NamedTuple):
 
 
 def is_mirrored(endpoints: Endpoints) -> bool:
-    """Whether Endpoints of a service without a selector have slices."""
+    """Return whether Endpoints of a service without a selector have slices."""
     labels, annotations = endpoints.metadata.labels or {}, endpoints.metadata.annotations or {}
     return labels.get(SKIP_MIRROR) != "true" and LEADER not in annotations
 
@@ -242,7 +242,7 @@ _SKIPPED = Family(f"{_PREFIX}addresses_skipped_per_sync", "Addresses left out by
 
 
 class _Metrics:
-    """What the controller counts."""
+    """The metrics of the controller."""
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.slices = SliceMetrics(_PREFIX, limit, registry)
@@ -251,7 +251,7 @@ class _Metrics:
         self._skipped = Histograms(_SKIPPED, registry)
 
     def mirrored(self, key: Key, arrangement: Arrangement, mirror: Mirror, before: Iterable[EndpointSlice]) -> None:
-        """That was done about Endpoints."""
+        """Count what was done about Endpoints."""
         self.slices.arranged(key, arrangement)
         self._skipped.observe(mirror.invalid + mirror.too_many)
         known = {identity(endpoint): endpoint for slice_ in before for endpoint in slice_.endpoints or ()}

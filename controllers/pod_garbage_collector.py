@@ -118,7 +118,7 @@ class PodGarbageCollector:
                 await self._delete(victim)
 
     async def _is_lost(self, name: str, reason: str) -> bool:
-        """Whether the API server has the node gone, or out of service, whichever is the reason."""
+        """Return whether the API server has the node gone, or out of service, whichever is the reason."""
         try:
             node = await self._client.get(NODES, Key("", name))
         except NotFound:
@@ -229,18 +229,18 @@ def without(pods: Sequence[Pod], victims: Collection[Victim]) -> Sequence[Pod]:
 
 
 def is_done_with(pod: Pod) -> bool:
-    """Whether nothing more can be asked for: it has ended, and only finalizers keep it."""
+    """Return whether nothing more can be asked for: it has ended, and only finalizers keep it."""
     return is_pod_terminal(pod) and _is_out_of_grace(pod)
 
 
 def is_out_of_service(node: Node) -> bool:
-    """Whether an admin says that the node is off for good, and it is not heard to be ready (KEP-2268)."""
+    """Return whether an admin says that the node is off for good, and it is not heard to be ready (KEP-2268)."""
     is_ready = is_condition_true(node.status.conditions, "Ready")
     return not is_ready and any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)
 
 
 def _worth(pod: Pod) -> tuple[bool, str, str, str]:
-    """What sorts the least useful pods first; creation times are `Time`s, whose text sorts as they do."""
+    """Return what sorts the least useful pods first; creation times are `Time`s, whose text sorts as they do."""
     evicted = pod.status.phase == "Failed" and pod.status.reason == "Evicted"
     return not evicted, pod.metadata.creation_timestamp or "", pod.metadata.name, pod.metadata.namespace
 

@@ -55,7 +55,7 @@ class ServiceCIDROptions(Options):
 
 
 class Step(Enum):
-    """What is next for a ServiceCIDR."""
+    """The next step for a ServiceCIDR."""
 
     FINALIZE = auto()
     """It is given its finalizer, and then said to be ready."""
@@ -166,8 +166,8 @@ SPECS = (
 
 
 def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[str], age: float | None) -> Step:
-    """What is next for `mine`, of `every` one there is, deleted `age` seconds ago (None: not) while services have
-    these addresses.
+    """Return the next step for `mine`, of `every` one there is, deleted `age` seconds ago (None: not) while services
+    have these addresses.
     """
     if age is None:
         return Step.READY if FINALIZER in mine.metadata.finalizers else Step.FINALIZE
@@ -178,7 +178,7 @@ def decide(mine: ServiceCIDR, every: Iterable[ServiceCIDR], addresses: Iterable[
 
 
 def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:
-    """Whether each of the ranges is within one of another that outlives it."""
+    """Return whether each of the ranges is within one of another that outlives it."""
     return all(
         any(
             range_.network_address in wider and wider.prefixlen <= range_.prefixlen and _outlives(other, wider, mine)
@@ -190,7 +190,7 @@ def _is_within(mine: ServiceCIDR, others: Collection[ServiceCIDR]) -> bool:
 
 
 def _is_needed(mine: ServiceCIDR, others: Collection[ServiceCIDR], addresses: Iterable[str]) -> bool:
-    """Whether an address is in `mine` and in no other that outlives it."""
+    """Return whether an address is in `mine` and in no other that outlives it."""
     return any(
         _contains(mine, address)
         and not any(
@@ -203,7 +203,7 @@ def _is_needed(mine: ServiceCIDR, others: Collection[ServiceCIDR], addresses: It
 
 
 def _outlives(other: ServiceCIDR, range_: Network, mine: ServiceCIDR) -> bool:
-    """Whether a range of another that meets one of `mine` is there when that is gone."""
+    """Return whether a range of another that meets one of `mine` is there when that is gone."""
     if other.metadata.deletion_timestamp is None:
         return True
     met = next((one for one in _networks(mine) if one.version == range_.version), range_)
@@ -215,7 +215,7 @@ def _contains(one: ServiceCIDR, address: Address) -> bool:
 
 
 def _gives(network: Network, address: Address) -> bool:
-    """Whether it is an address of the range for services: neither the first nor, of version 4, the last is."""
+    """Return whether it is an address of the range for services: neither the first nor, of version 4, the last is."""
     if address not in network or address == network.network_address:
         return False
     return address.version == 6 or address != network.broadcast_address
@@ -230,5 +230,5 @@ def _given(addresses: Iterable[PartialObject]) -> Iterator[str]:
 
 
 def _is_given(address: PartialObject) -> bool:
-    """Whether an API server gave it to a service."""
+    """Return whether an API server gave it to a service."""
     return (address.metadata.labels or {}).get(_MANAGED_BY) == _ALLOCATOR

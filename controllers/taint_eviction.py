@@ -74,7 +74,7 @@ class Endured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """What a pod endures, by trouble, and when its time runs out."""
+    """The taints that a pod endures, by trouble, and when its time runs out."""
 
     uid: str
     endured: Mapping[str, Endured]
@@ -126,7 +126,7 @@ class TaintEvictionController:
         return None
 
     async def _is_current(self, node: Node) -> bool:
-        """Whether the API server has the node as it was seen: no pod is evicted by hearsay."""
+        """Return whether the API server has the node as it was seen: no pod is evicted by hearsay."""
         try:
             found = await self._client.get(NODES, key_of(node))
         except NotFound:
@@ -196,7 +196,7 @@ def countdown(
     *,
     compares: bool = False,
 ) -> tuple[Mapping[str, Endured], float] | None:
-    """What is endured that is not tolerated for good, by trouble, and when the first toleration runs out.
+    """Return what is endured that is not tolerated for good, by trouble, and when the first toleration runs out.
 
     None where the pod may stay. `before` is what this returned of the pod before.
     """

@@ -278,7 +278,7 @@ def _always() -> bool:
 
 def _why_not_healthy(controller: Controller) -> str:
     state = controller.state()
-    keeps_crashing = state.ailing_seconds >= _PATIENCE and not state.waits_for
+    keeps_crashing = state.failing_seconds >= _PATIENCE and not state.waits_for
     return f"it keeps crashing: {state.crash}" if keeps_crashing else ""
 
 

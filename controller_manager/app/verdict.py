@@ -67,7 +67,7 @@ def of_controller(one: ControllerState) -> Verdict:
     if one.phase is not Phase.RUNNING:
         return Verdict(Severity.WAITING, _IDLE[one.phase])
     found = of_loop(one.work) if one.work is not None else WELL
-    if one.ailing_seconds and not found.needs_a_look:
+    if one.failing_seconds and not found.needs_a_look:
         return Verdict(Severity.STRUGGLING, "crashed lately, and runs again")
     return found
 

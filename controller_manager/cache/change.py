@@ -1,4 +1,4 @@
-"""Which objects an informer holds, what it tells about one of them, and how fresh all of them are."""
+"""The selection of objects that an informer holds, the changes it tells of, and its state."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Selection(Generic[T]):
-    """Which objects: those of a resource, or of one namespace, or those matching label and field selectors."""
+    """A selection of objects: those of a resource, or of one namespace, or those matching label and field selectors."""
 
     resource: Resource[T]
     namespace: str = ""

@@ -16,10 +16,10 @@ from controller_manager.base.metrics import Distribution
 from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
 from controller_manager.cache.change import Change, InformerState, Selection, Subscriber
+from controller_manager.cache.indexer import Index, Indexer, Staged, UnreadableObjects
 from controller_manager.cache.metrics import PROCESSING
 from controller_manager.cache.progress import Progress
-from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, Stream, Watch
-from controller_manager.cache.store import Index, Staged, Store, UnreadableObjects
+from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, StreamingList, Watch
 from controller_manager.client import Client, WatchEvent, Write
 
 T = TypeVar("T", bound=Object)
@@ -44,7 +44,7 @@ class Informer(Generic[T]):
         self._client = client
         self._log = log.bind(informer=str(selection))
         self._resync = resync
-        self._store: Store[T] = Store()
+        self._store: Indexer[T] = Indexer()
         self.unreadable = UnreadableObjects(self._log)
         self._reflector = Reflector(lambda low, high: random_source().uniform(low, high), streams)
         self._progress = Progress()
@@ -89,7 +89,7 @@ class Informer(Generic[T]):
 
     @property
     def is_synced(self) -> bool:
-        """Whether the whole collection was read once."""
+        """Return whether the whole collection was read once."""
         return self._synced.is_set()
 
     @property
@@ -107,7 +107,7 @@ class Informer(Generic[T]):
         return 0.0 if self._last_heard is None else clock.monotonic() - self._last_heard
 
     def state(self) -> InformerState:
-        """What it holds now, and how it came to that."""
+        """Return what it holds now, and how it came to that."""
         made = self._reflector
         return InformerState(
             selection=str(self.selection),
@@ -123,7 +123,7 @@ class Informer(Generic[T]):
         )
 
     def has_seen(self, write: Write) -> bool:
-        """Whether what became of the object by that write is known here."""
+        """Return whether what became of the object by that write is known here."""
         found = self._store.get(write.key)
         if write.gone:
             return found is None or found.metadata.uid != write.gone
@@ -159,7 +159,7 @@ class Informer(Generic[T]):
                     await asyncio.sleep(seconds)
                 case List():
                     await self._read_pages(step)
-                case Stream() | Watch():
+                case StreamingList() | Watch():
                     await self._follow(step)
                     self._reflector.ended(clock.monotonic())
         except errors.ApiError as refusal:
@@ -188,7 +188,7 @@ class Informer(Generic[T]):
                 break
         self._replace(staged, page.resource_version)
 
-    async def _follow(self, step: Stream | Watch) -> None:
+    async def _follow(self, step: StreamingList | Watch) -> None:
         chosen = self.selection
         events = self._client.watch(
             chosen.resource,
@@ -196,12 +196,12 @@ class Informer(Generic[T]):
             resource_version=step.revision if isinstance(step, Watch) else "",
             labels=chosen.labels,
             fields=chosen.fields,
-            send_initial_events=isinstance(step, Stream),
+            send_initial_events=isinstance(step, StreamingList),
             timeout=step.timeout,
             opened=lambda: self._reflector.opened(clock.monotonic()),
         )
         # The state as a stream tells it, until it is complete.
-        staged = Staged[T]() if isinstance(step, Stream) else None
+        staged = Staged[T]() if isinstance(step, StreamingList) else None
         async with asyncio.timeout(step.silence) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
@@ -294,6 +294,6 @@ class Informer(Generic[T]):
 
 
 def _is_same(one: Object, other: Object) -> bool:
-    """Whether these are the same state of the same object."""
+    """Return whether these are the same state of the same object."""
     mine, its = one.metadata, other.metadata
     return mine.uid == its.uid and mine.resource_version == its.resource_version

@@ -122,5 +122,5 @@ class Informers:
 
 
 def _is_whole(chosen: Selection[Any]) -> bool:
-    """Whether a selection is that of all objects of a resource."""
+    """Return whether a selection is that of all objects of a resource."""
     return not (chosen.namespace or chosen.labels or chosen.fields)

@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from controller_manager.api.model import BareObject, PartialObject
 from controller_manager.base.metrics import Distribution, Family, Labels, Shown
 from controller_manager.cache.change import Selection
+from controller_manager.cache.indexer import UnreadableObjects
 from controller_manager.cache.reflector import Reflector
-from controller_manager.cache.store import UnreadableObjects
 
 # As client-go names them, and as there of informers that read whole objects. Events are taken in as they come, so none
 # ever waits.
@@ -39,19 +39,19 @@ _UNREADABLE = Family(
 _FAILURES = Family("informer_failures_total", "Requests that failed.", "counter", _EACH)
 
 
-class Source(Protocol):
-    """What an informer tells."""
+class InformerSource(Protocol):
+    """An informer, as it is read at scrape time."""
 
     selection: Selection[Any]
     processing: Distribution
 
     @property
     def is_synced(self) -> bool:
-        """Whether the whole collection was read once."""
+        """Return whether the whole collection was read once."""
 
     @property
     def unreadable(self) -> UnreadableObjects:
-        """What is left out."""
+        """Return what is left out."""
 
     @property
     def reflector(self) -> Reflector:
@@ -66,7 +66,7 @@ class Source(Protocol):
 class CacheMetrics(Collector):
     """Counts are of the process `name` so far; the age grows when the server has gone silent."""
 
-    def __init__(self, informers: Iterable[Source], name: str) -> None:
+    def __init__(self, informers: Iterable[InformerSource], name: str) -> None:
         self._informers = informers
         self._name = name
 
@@ -91,8 +91,8 @@ class CacheMetrics(Collector):
         yield Shown(_QUEUED, ((labels, 0) for labels in kinds))
         yield Shown(PROCESSING, kinds.items())
 
-    def _by_kind(self, informers: Iterable[Source]) -> dict[Labels, Distribution]:
-        """What the informers of whole objects of one resource observed, together."""
+    def _by_kind(self, informers: Iterable[InformerSource]) -> dict[Labels, Distribution]:
+        """Return what the informers of whole objects of one resource observed, together."""
         found: dict[Labels, Distribution] = {}
         for one in informers:
             resource = one.selection.resource

@@ -1,4 +1,4 @@
-"""How far an informer has come, and who waits for it to come further; pure.
+"""The progress of an informer, and who waits for it to come further; pure.
 
 Versions of one resource are compared as the numbers they are; one that is no number is only ever equal or not.
 """
@@ -24,7 +24,7 @@ class Progress:
         self._count = 0
 
     def reached(self, version: str) -> bool:
-        """Whether the change that made `version` is known."""
+        """Return whether the change that made `version` is known."""
         return int(version) <= self._number if version.isdecimal() else version == self.revision
 
     def when_reached(self, version: str, call: Callable[[], None]) -> None:

@@ -1,6 +1,6 @@
-"""What to ask the API next so that a local copy stays true: list, stream, watch or wait; pure, no input or output.
+"""Decides what to ask the API next so that a local copy stays true: list, stream, watch or wait; pure.
 
-    revision unknown   -> Stream, the state and then the changes, in one request;
+    revision unknown   -> StreamingList, the state and then the changes, in one request;
                           or List, if the server does not offer that (API concepts, Streaming lists, Chunked listing)
     revision known     -> Watch from there, again and again: after its time is over, a lost connection, or silence
     revision refused   -> forget it (410, a line that is no event, and whatever else asking once more cannot cure)
@@ -44,7 +44,7 @@ class List:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class StreamingList:
     """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
 
     timeout: float
@@ -60,7 +60,7 @@ class Watch:
     silence: float = SILENCE
 
 
-Step = Pause | List | Stream | Watch
+Step = Pause | List | StreamingList | Watch
 
 
 class Reflector:
@@ -93,7 +93,7 @@ class Reflector:
         self.is_unserved = False
 
     def step(self, now: float) -> Step:
-        """What to do next."""
+        """Return what to do next."""
         if self._has_lasted(now):
             self._late_since = None
         self._opened = None
@@ -108,11 +108,11 @@ class Reflector:
             self.watches += 1
             return Watch(self.revision, timeout)
         self.lists += 1
-        return Stream(timeout) if self._streams else List(self._page)
+        return StreamingList(timeout) if self._streams else List(self._page)
 
     @property
     def is_failing(self) -> bool:
-        """Whether something went wrong since a watch last made progress."""
+        """Return whether something went wrong since a watch last made progress."""
         return self._failed > 0
 
     def late(self, now: float) -> float | None:
@@ -122,11 +122,11 @@ class Reflector:
         return 0.0 if self._late_since is None else now - self._late_since
 
     def opened(self, now: float) -> None:
-        """The server accepted a Stream or Watch."""
+        """The server accepted a StreamingList or Watch."""
         self._opened = now
 
     def listed(self, revision: str) -> None:
-        """The whole state as of `revision` was read; after a Stream, its changes follow."""
+        """The whole state as of `revision` was read; after a StreamingList, its changes follow."""
         self.revision = revision
         self._page = PAGE
         self._keep_up()
@@ -209,5 +209,5 @@ class Reflector:
 
 
 def _is_gone(error: errors.ApiError) -> bool:
-    """Whether the revision is too old, or (after a server went back in time) too new."""
+    """Return whether the revision is too old, or (after a server went back in time) too new."""
     return error.code == 410 or "Too large resource version" in error.message

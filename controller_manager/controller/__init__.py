@@ -1,4 +1,4 @@
-"""What the author of a controller imports, from here alone; everything else of the floor is not public.
+"""The framework: all that the author of a controller imports; everything else of this floor is not public.
 
 `controller_manager.framework` offers the same, and `main` for a program of one's own.
 """

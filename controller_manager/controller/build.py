@@ -50,7 +50,7 @@ class Controller:
             self._add_indexes()
         self._life = Lifecycle(clock.monotonic())
         self._loop: ControlLoop[Hashable] | None = None
-        self._feed: EventHandler | None = None
+        self._handler: EventHandler | None = None
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -80,7 +80,7 @@ class Controller:
         self._stop.set()
 
     def state(self) -> ControllerState:
-        """How it fares now."""
+        """Return how it fares now."""
         work = self._loop.state() if self._loop is not None else None
         return self._life.state(self.spec.name, clock.monotonic(), self.waits_for, work)
 
@@ -105,18 +105,18 @@ class Controller:
             when_seen=self._barrier.when_seen,
             queue=self.spec.queue,
         )
-        self._feed = feed = EventHandler(
+        self._handler = handler = EventHandler(
             self.spec.watches, self._context.informers, self._options, loop.add, self._barrier.is_echo
         )
         self._life.enter(Phase.RUNNING, clock.monotonic())
         try:
             async with Tasks() as tasks:
-                tasks.start(feed.run(), name=f"feed {self.spec.name}")
+                tasks.start(handler.run(), name=f"watches {self.spec.name}")
                 if isinstance(reconciler, Source):
                     tasks.start(reconciler.run(loop.add), name=f"source {self.spec.name}")
                 await loop.run(grace=_GRACE)
         finally:
-            self._loop = self._feed = None
+            self._loop = self._handler = None
             self._barrier.clear()
 
     def _add_indexes(self) -> None:
@@ -124,15 +124,15 @@ class Controller:
             informer.add_indexes(watch.indexes)
 
     async def _reconcile(self, reconciler: Reconciler[Any], key: Hashable) -> Requeue | None:
-        feed = self._feed
-        if feed is not None:
-            feed.began(key)
+        handler = self._handler
+        if handler is not None:
+            handler.began(key)
         with self._barrier.noting(key):
             try:
                 return await reconciler.reconcile(key)
             finally:
-                if feed is not None:
-                    feed.ended(key)
+                if handler is not None:
+                    handler.ended(key)
 
 
 class ControllerMetrics(Collector):

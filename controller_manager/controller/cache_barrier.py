@@ -82,7 +82,7 @@ class CacheBarrier:
             informer.when_seen(write, seen)
 
     def is_echo(self, resource: Resource[Any], change: Change[Any]) -> bool:
-        """Whether a change is what a write of this controller made, and nobody else; each is told once."""
+        """Return whether a change is what a write of this controller made, and nobody else; each is told once."""
         name = resource.name, change.key
         at, write = self._awaited.get(name, (0.0, None))
         if write is None or clock.monotonic() - at > LONGEST_HOLD:

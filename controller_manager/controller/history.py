@@ -125,7 +125,7 @@ def in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevision
 
 
 def is_equal(one: msgspec.Raw, other: msgspec.Raw) -> bool:
-    """Whether two states are the same, whatever the order of fields and the spaces between them."""
+    """Return whether two states are the same, whatever the order of fields and the spaces between them."""
     return one == other or _canonical(one) == _canonical(other)
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a controller between the start and the stop of its process; pure.
+"""The life of a controller between the start and the stop of its process; pure.
 
     phase      left when                                    then
     standby    this replica leads and its turn has come     waiting
@@ -18,7 +18,7 @@ from controller_manager.work import LoopState
 
 
 class Phase(StrEnum):
-    """Where a controller stands in its life."""
+    """A phase in the life of a controller."""
 
     STANDBY = "standby"
     """Another replica leads, or its turn to start has not come."""
@@ -36,7 +36,7 @@ class Phase(StrEnum):
 class ControllerState:
     """One controller: in its phase since so many `seconds`; `restarts` counts its crashes since the process began.
 
-    `crash` is what ended it last, so many `crash_seconds` ago, empty if nothing ever did; `ailing_seconds` is how long
+    `crash` is what ended it last, so many `crash_seconds` ago, empty if nothing ever did; `failing_seconds` is how long
     it has been failing without a recovery in between, 0 while it is well. `waits_for` are the local copies that are not
     complete, and why. `work` is there while it runs. `component` is who runs it instead, if it is elsewhere.
     """
@@ -47,7 +47,7 @@ class ControllerState:
     restarts: int = 0
     crash: str = ""
     crash_seconds: float = 0.0
-    ailing_seconds: float = 0.0
+    failing_seconds: float = 0.0
     waits_for: tuple[str, ...] = ()
     work: LoopState | None = None
     component: str = ""
@@ -64,7 +64,7 @@ class Lifecycle:
         self._restarts = 0
         self._crash, self._crashed_at = "", 0.0
         # Since when it has been failing without a recovery in between; None while it is well.
-        self._ailing: float | None = None
+        self._failing_since: float | None = None
 
     def enter(self, phase: Phase, now: float) -> None:
         """It is in that phase from now on."""
@@ -72,15 +72,15 @@ class Lifecycle:
 
     def crash(self, error: BaseException, now: float) -> None:
         """It failed, and will be started again."""
-        if self._ailing is None or self._has_recovered(now):
-            self._ailing = now
+        if self._failing_since is None or self._has_recovered(now):
+            self._failing_since = now
         self._restarts += 1
         self._crash, self._crashed_at = describe(error), now
         self.enter(Phase.CRASHED, now)
 
     def state(self, name: str, now: float, waits_for: tuple[str, ...], work: LoopState | None) -> ControllerState:
         """Everything about the controller at a time, with what others know about it."""
-        well = self._ailing is None or self._has_recovered(now)
+        well = self._failing_since is None or self._has_recovered(now)
         return ControllerState(
             name=name,
             phase=self._phase,
@@ -88,7 +88,7 @@ class Lifecycle:
             restarts=self._restarts,
             crash=self._crash,
             crash_seconds=now - self._crashed_at if self._crash else 0.0,
-            ailing_seconds=0.0 if well or self._ailing is None else now - self._ailing,
+            failing_seconds=0.0 if well or self._failing_since is None else now - self._failing_since,
             waits_for=waits_for,
             work=work,
         )

@@ -62,7 +62,7 @@ async def recheck_owner(client: Client, kind: Resource[T], owner: T) -> T:
 
 
 class Claim(Enum):
-    """What an owner makes of an object that may be its own."""
+    """The decision of an owner about an object that may be its own."""
 
     KEEP = auto()
     ADOPT = auto()
@@ -107,18 +107,26 @@ class ControllerRefManager:
         failures = [refusal] if refusal is not None else []
         claimed: list[T] = []
         for obj, claim in decided:
+            if claim is Claim.ADOPT and refusal is not None:
+                continue
             try:
-                if claim is Claim.KEEP:
-                    claimed.append(obj)
-                elif claim is Claim.RELEASE:
-                    await self._release(resource, obj)
-                elif claim is Claim.ADOPT and refusal is None:
-                    claimed += await self._adopt(resource, obj)
+                claimed += await self._carry_out(claim, resource, obj)
             except (ApiError, TransportError) as error:
                 failures.append(error)
         if failures:
             raise failures[0]
         return claimed
+
+    async def _carry_out(self, claim: Claim, resource: Resource[T], obj: T) -> list[T]:
+        """Do what was decided; return the object if the owner controls it from now on."""
+        match claim:
+            case Claim.KEEP:
+                return [obj]
+            case Claim.ADOPT:
+                return await self._adopt(resource, obj)
+            case Claim.RELEASE:
+                await self._release(resource, obj)
+        return []
 
     async def _refusal(self) -> ApiError | TransportError | None:
         """Return why the owner may not adopt anything, by the word of the server; None if it may."""
@@ -157,6 +165,6 @@ class ControllerRefManager:
 
 
 def is_other(error: Invalid) -> bool:
-    """Whether a patch was refused since the object is another one by now, or has another controller."""
+    """Return whether a patch was refused since the object is another one by now, or has another controller."""
     causes = error.details.causes if error.details is not None else ()
     return any(cause.field in ("metadata.uid", "metadata.ownerReferences") for cause in causes)

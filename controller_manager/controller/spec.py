@@ -1,4 +1,4 @@
-"""What an author declares about a controller, and what the controller is given.
+"""The declaration of a controller, and the context that it is given.
 
 class Greeter:
     def __init__(self, context: Context, options: GreeterOptions) -> None: ...
@@ -42,7 +42,7 @@ class Reconciler(Protocol[K_contra]):
 
 
 class Add(Protocol):
-    """How work is ordered."""
+    """The function that orders work."""
 
     def __call__(
         self, key: Hashable, cause: str = "", priority: Priority = Priority.NORMAL, *, after: float = 0.0
@@ -64,7 +64,7 @@ def _off(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What every controller is given; informers hold what the controller's watches name, complete, before it starts.
+    """The context of every controller; informers hold what the controller's watches name, complete, before it starts.
 
     `enabled(gate)` tells whether a feature gate of this process is on.
     """
@@ -125,7 +125,7 @@ Watch = For[Any] | Owned[Any] | Mapped[Any]
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """What a controller may do: verbs on resources of API groups, as in a Role; an empty group is the core.
+    """A permission of a controller: verbs on resources of API groups, as in a Role; an empty group is the core.
 
     With `names` that is so for objects of these names alone.
     """

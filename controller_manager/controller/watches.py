@@ -1,4 +1,4 @@
-"""From changes to work: which keys a change wakes, why, and how urgently."""
+"""Turns changes into work: the keys that a change wakes, why, and how urgently."""
 
 import asyncio
 from collections import deque

@@ -30,7 +30,7 @@ _NOTHING = Details()
 
 
 class Refusal(Enum):
-    """What it means that the server refused a write."""
+    """The meaning of the refusal of a write."""
 
     NAMESPACE_ENDS = auto()
     STALE = auto()

@@ -1,4 +1,4 @@
-"""Who may lead: what to do about a lease, given what was seen of it and when; pure.
+"""Decides who may lead: the next action about a lease, by what was seen of it and when; pure.
 
     lease                      its holder's term        do
     none                       over, or mine            CREATE
@@ -15,7 +15,7 @@ that change, so it ends its own term earlier; clocks are never compared.
 from dataclasses import dataclass
 from enum import Enum
 
-from controller_manager.leader.record import Record
+from controller_manager.leader.record import LeaderElectionRecord
 
 # How much longer than the retry period the renew deadline must be, so that a single lost request costs nothing.
 _SLACK = 1.2
@@ -50,13 +50,13 @@ class LeaseTimings:
 class Seen:
     """The lease's record as last read (None: there is no lease), who held it last, and until when by our clock."""
 
-    record: Record | None = None
+    record: LeaderElectionRecord | None = None
     holder: str = ""
     until: float = 0.0
 
 
 class Action(Enum):
-    """What to do next about the lease."""
+    """The next action about the lease."""
 
     CREATE = "create"
     TAKE = "take"
@@ -64,8 +64,8 @@ class Action(Enum):
     WAIT = "wait"
 
 
-def observe(seen: Seen, record: Record | None, now: float) -> Seen:
-    """What is known after reading `record`: only a change of it starts a term, and a lease that is gone ends none."""
+def observe(seen: Seen, record: LeaderElectionRecord | None, now: float) -> Seen:
+    """Return what is known after reading `record`: only a change starts a term; a lease that is gone ends none."""
     if record is None:
         return Seen(None, seen.holder, seen.until)
     if record == seen.record:

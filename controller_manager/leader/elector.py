@@ -18,7 +18,7 @@ from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import Tasks
 from controller_manager.client import Client
 from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
-from controller_manager.leader.record import Record, held, read, released
+from controller_manager.leader.record import LeaderElectionRecord, held, read, released
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 
@@ -86,12 +86,12 @@ class Elector:
 
     @property
     def holder(self) -> str:
-        """Who held the lease when it was last seen; empty for nobody."""
+        """The holder of the lease when it was last seen; empty for nobody."""
         return self._seen.holder
 
     @property
-    def record(self) -> Record | None:
-        """What the lease said when it was last seen; None if there was none."""
+    def record(self) -> LeaderElectionRecord | None:
+        """Return what the lease said when it was last seen; None if there was none."""
         return self._seen.record
 
     @property
@@ -100,7 +100,7 @@ class Elector:
         return self._lease
 
     def leads(self) -> bool:
-        """Whether this process may act right now."""
+        """Return whether this process may act right now."""
         return self._renewed is not None and clock.monotonic() < self._renewed + self._terms.renew
 
     async def run(self, work: Work) -> None:

@@ -1,4 +1,4 @@
-"""What a Lease says about who leads, and how to say it; pure."""
+"""The record of an election in a Lease: reading and writing it; pure."""
 
 import math
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from controller_manager.api.timestamps import format_micro, told
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """Who leads, for how many seconds after a renewal, since when, and the how-manieth holder that is.
+class LeaderElectionRecord:
+    """The holder of a lease, for how many seconds after a renewal, since when, and the how-manieth holder that is.
 
     `renewed` is only ever compared with an earlier `renewed`: clocks of several machines do not agree.
     """
@@ -24,10 +24,10 @@ class Record:
     transitions: int
 
 
-def read(lease: Lease) -> Record:
+def read(lease: Lease) -> LeaderElectionRecord:
     """The record within a lease."""
     spec = lease.spec
-    return Record(
+    return LeaderElectionRecord(
         holder=spec.holder_identity,
         seconds=float(spec.lease_duration_seconds or 0),
         renewed=told(spec.renew_time),

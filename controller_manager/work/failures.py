@@ -1,4 +1,4 @@
-"""Which keys of a control loop fail, how and for how long; pure."""
+"""The keys of a control loop that fail, how and for how long; pure."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -69,11 +69,11 @@ class Failures(Generic[K]):
 
     @property
     def retried(self) -> int:
-        """How many of these keys have not been given up."""
+        """Return how many of these keys have not been given up."""
         return len(self._passing) + len(self._defects)
 
     def is_incomplete(self, now: float) -> bool:
-        """Whether there may be keys that failed and were forgotten, and have not been tried again."""
+        """Return whether there may be keys that failed and were forgotten, and have not been tried again."""
         return now < self._complete_at
 
     def note(
@@ -99,7 +99,7 @@ class Failures(Generic[K]):
         self._pop(key)
 
     def state(self, now: float, most: int) -> tuple[Failing, ...]:
-        """What fails: defects first, then what fails longest in a row."""
+        """Return the failing keys: defects first, then what fails longest in a row."""
         every = (*self._defects.items(), *self._passing.items(), *self._given_up.items())
         order = sorted(every, key=lambda item: (not item[1].defect, -item[1].failures))
         return tuple(last.told(str(key), now) for key, last in order[:most])
@@ -117,7 +117,7 @@ class Failures(Generic[K]):
 
 
 def is_defect(error: BaseException, failures: int) -> bool:
-    """Whether no retry will mend an error, which came after so many `failures` in a row.
+    """Return whether no retry will mend an error, which came after so many `failures` in a row.
 
     | error | is a defect |
     |--|--|

@@ -117,7 +117,7 @@ class ControlLoop(Generic[K]):
                 timer.cancel()
 
     def state(self) -> LoopState:
-        """What this loop is doing now."""
+        """Return what this loop is doing now."""
         now = clock.monotonic()
         return LoopState(
             name=self.name,
@@ -170,7 +170,7 @@ class ControlLoop(Generic[K]):
             tasks.start(self._work(entry), name=f"{self.name} {entry.key}")
 
     async def _sleep(self) -> None:
-        """Until something was added or finished, or a delayed key is due."""
+        """Wait until something was added or finished, or a delayed key is due."""
         due = self._queue.next_deadline() if len(self._running) < self.workers else None
         timer = asyncio.get_running_loop().call_at(due, self._wake.set) if due is not None else None
         try:

@@ -100,8 +100,8 @@ _RESULT_OF: Mapping[str, str] = {
 }
 
 
-class Source(Protocol):
-    """What a loop tells at scrape time; `name` is its controller's, `queue` what its queue is called."""
+class LoopSource(Protocol):
+    """A loop, as it is read at scrape time; `name` is its controller's, `queue` what its queue is called."""
 
     name: str
     queue: str
@@ -131,7 +131,7 @@ class WorkMetrics(Collector):
     """One per process; a loop that is made anew under its name takes the place of the former one."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, LoopSource] = {}
         self.waited = Histograms(_WAITED, registry)
         self.worked = Histograms(_WORKED, registry)
         self.took = Histograms(_TOOK, registry)
@@ -141,7 +141,7 @@ class WorkMetrics(Collector):
         if registry is not None:
             registry.register(self)
 
-    def follow(self, source: Source) -> None:
+    def follow(self, source: LoopSource) -> None:
         """Report `source` from now on.
 
         What is done and what fails is counted from zero, since a rate does not see the first of a series; what hardly
@@ -152,7 +152,7 @@ class WorkMetrics(Collector):
             self.outcomes[source.name, outcome] += 0
 
     def collect(self) -> Iterable[Metric]:
-        """What is not observed but read; called by the registry."""
+        """Return what is not observed but read; called by the registry."""
         yield from self._of_queues()
         yield from self._of_workers()
         results, errors = Counter[tuple[str, str]](), Counter[str]()

@@ -5,7 +5,7 @@ A key is idle, ready or running, and beside that may be due later:
     idle     add   -> ready
     ready    add   -> ready           the same entry; it gains the cause, and the higher priority of the two
     ready    take  -> running         handed out once; nobody else gets it before `done`
-    running  add   -> running, again
+    running  add   -> running, dirty
     running  done  -> idle, or ready if it was added again
     any      due   -> as by add       once the time of `add_after` or `retry` has come; the earliest time wins
 """
@@ -71,7 +71,7 @@ class DelayedItem(Generic[K]):
 
 
 class _Waiting:
-    """What is known of one key that waits: since when, how urgently, and why."""
+    """One key that waits: since when, how urgently, and why."""
 
     __slots__ = ("causes", "priority", "since", "unnamed")
 
@@ -100,16 +100,16 @@ class WorkQueue(Generic[K]):
     def __init__(self, backoff: Exponential | None = None, bucket: TokenBucket | None = None) -> None:
         self._backoff = backoff or Exponential()
         self._bucket = bucket or TokenBucket(RETRY_RATE, RETRY_BURST)
-        # A key is in at most one of the two lanes and _again; it is in _again only while it is in _running,
-        # and never in a lane while it is in _running.
+        # A key is in at most one of the two lanes and _dirty; it is in _dirty only while it is in _processing,
+        # and never in a lane while it is in _processing.
         self._low: OrderedDict[K, _Waiting] = OrderedDict()
         self._normal: OrderedDict[K, _Waiting] = OrderedDict()
         self._dirty: dict[K, _Waiting] = {}
         self._processing: dict[K, Priority] = {}
-        # _later holds one promise per key; _heap has an item for each, and stale ones whose number is no longer there.
-        self._later: dict[K, tuple[float, int, _Waiting]] = {}
+        # _delayed holds one item per key; _heap has an item for each, and stale ones whose number is no longer there.
+        self._delayed: dict[K, tuple[float, int, _Waiting]] = {}
         self._heap: list[tuple[float, int, K]] = []
-        self._promises = 0
+        self._ordinal = 0
         # A key is in _failures from its first failure until `forget`.
         self._failures: dict[K, int] = {}
         self._normal_in_a_row = 0
@@ -118,17 +118,17 @@ class WorkQueue(Generic[K]):
         self.retries = 0
 
     def __len__(self) -> int:
-        """How many keys are ready."""
+        """Return how many keys are ready."""
         return len(self._low) + len(self._normal)
 
     @property
     def delayed(self) -> int:
-        """How many keys are due later."""
-        return len(self._later)
+        """Return how many keys are due later."""
+        return len(self._delayed)
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """Return whether `close` was called."""
         return self._closed
 
     def add(self, key: K, now: float, cause: str = "", priority: Priority = Priority.NORMAL) -> None:
@@ -140,11 +140,11 @@ class WorkQueue(Generic[K]):
     def add_after(
         self, key: K, now: float, seconds: float, cause: str = "", priority: Priority = Priority.NORMAL
     ) -> None:
-        """Add `key` once `seconds` have passed, or earlier if that was promised already."""
+        """Add `key` once `seconds` have passed, or earlier if that is due already."""
         if seconds <= 0:
             self.add(key, now, cause, priority)
         elif not self._closed:
-            self._promise(key, now + seconds, cause, priority)
+            self._delay(key, now + seconds, cause, priority)
 
     def retry(self, key: K, now: float, cause: str = "") -> float:
         """Add `key` again after a failure, at a limited rate and with its priority; return the seconds until then."""
@@ -177,13 +177,13 @@ class WorkQueue(Generic[K]):
 
     def upcoming(self, count: int) -> list[DelayedItem[K]]:
         """The first `count` of the keys that are due later, in order."""
-        first = heapq.nsmallest(count, self._later.items(), key=lambda item: item[1][:2])
+        first = heapq.nsmallest(count, self._delayed.items(), key=lambda item: item[1][:2])
         return [
             DelayedItem(key, due, self._failures.get(key, 0), waiting.described()) for key, (due, _, waiting) in first
         ]
 
     def next_deadline(self) -> float | None:
-        """When the next delayed key becomes due."""
+        """Return when the next delayed key becomes due."""
         while self._heap and self._is_stale(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -219,33 +219,33 @@ class WorkQueue(Generic[K]):
                 self._normal[key] = waiting
         return waiting
 
-    def _promise(self, key: K, due: float, cause: str, priority: Priority) -> None:
-        found = self._later.get(key)
+    def _delay(self, key: K, due: float, cause: str, priority: Priority) -> None:
+        found = self._delayed.get(key)
         waiting = found[2] if found else _Waiting(due, priority)
         waiting.because((cause,))
         waiting.priority = max(priority, waiting.priority)
         if found and found[0] <= due:
             return
-        self._promises += 1
+        self._ordinal += 1
         waiting.since = due
-        self._later[key] = (due, self._promises, waiting)
-        heapq.heappush(self._heap, (due, self._promises, key))
+        self._delayed[key] = (due, self._ordinal, waiting)
+        heapq.heappush(self._heap, (due, self._ordinal, key))
         self._sweep()
 
     def _admit_due(self, now: float) -> None:
         while (due := self.next_deadline()) is not None and due <= now:
             _, _, key = heapq.heappop(self._heap)
-            _, _, promised = self._later.pop(key)
-            waiting = self._waiting(key, due, promised.priority)
+            _, _, delayed = self._delayed.pop(key)
+            waiting = self._waiting(key, due, delayed.priority)
             if waiting is not None:
-                waiting.because(promised.causes, promised.unnamed)
+                waiting.because(delayed.causes, delayed.unnamed)
 
     def _is_stale(self, item: tuple[float, int, K]) -> bool:
-        promise = self._later.get(item[2])
-        return promise is None or promise[1] != item[1]
+        current = self._delayed.get(item[2])
+        return current is None or current[1] != item[1]
 
     def _sweep(self) -> None:
         """Drop stale items once they are the most, so that the heap stays in proportion to the keys."""
-        if len(self._heap) > 2 * len(self._later) + 32:
-            self._heap = [(due, number, key) for key, (due, number, _) in self._later.items()]
+        if len(self._heap) > 2 * len(self._delayed) + 32:
+            self._heap = [(due, number, key) for key, (due, number, _) in self._delayed.items()]
             heapq.heapify(self._heap)

@@ -1,4 +1,4 @@
-"""What a control loop is doing, as plain data for people and pages."""
+"""The state of a control loop, as plain data for people and pages."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """What a control loop is doing: numbers of keys, the keys themselves, and how the past ones went.
+    """The state of a control loop: numbers of keys, the keys themselves, and how the past ones went.
 
     `next` are the first of the `delayed`; `failing` some of the keys that failed and have not run well since, of
     `failing_keys` that are remembered, and `failing_more` if others were forgotten; `last_error` was so many

@@ -187,7 +187,7 @@ class CertificateSigner:
 
 
 def is_waiting(request: CertificateSigningRequest) -> bool:
-    """Whether a request is approved and nothing has come of it yet."""
+    """Return whether a request is approved and nothing has come of it yet."""
     over = any(request.condition(kind) for kind in (DENIED, FAILED))
     return request.condition(APPROVED) is not None and not over and not request.status.certificate
 

@@ -61,7 +61,7 @@ _EXTENDED_USAGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Authority:
+class SigningAuthority:
     """A certificate and the key that signs in its name."""
 
     certificate: x509.Certificate
@@ -69,7 +69,7 @@ class Authority:
 
     @property
     def end(self) -> datetime:
-        """From when on nothing it signed is valid."""
+        """The moment from which on nothing it signed is valid."""
         return self.certificate.not_valid_after_utc
 
     def issue(self, request: x509.CertificateSigningRequest, usages: Collection[str], validity: Validity) -> bytes:
@@ -101,7 +101,7 @@ class Authority:
         return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own)
 
 
-def read_authority(pair: KeyPair) -> Authority:
+def read_authority(pair: KeyPair) -> SigningAuthority:
     """The authority of a certificate and a key; raises ValueError saying what is wrong, and nothing of the key."""
     try:
         certificates = x509.load_pem_x509_certificates(pair.certificate)
@@ -122,7 +122,7 @@ def read_authority(pair: KeyPair) -> Authority:
         raise ValueError("the key is not the one of the certificate")
     if constraints is not None and not constraints.ca:
         raise ValueError("the certificate is not that of an authority")
-    return Authority(certificate, key)
+    return SigningAuthority(certificate, key)
 
 
 class RenewableAuthority:
@@ -139,8 +139,8 @@ class RenewableAuthority:
         self._authority = read_authority(self._seen)
         self._problem = ""
 
-    def current(self) -> Authority:
-        """What to sign with now."""
+    def current(self) -> SigningAuthority:
+        """Return what to sign with now."""
         try:
             pair = self._source.read()
             if pair != self._seen:
@@ -162,7 +162,7 @@ class RenewableAuthority:
 
 
 def subject_of(request: x509.CertificateSigningRequest) -> x509.Name:
-    """What of the subject of a request is certified. Raises UnusableRequest for values of no known form."""
+    """Return what of the subject of a request is certified. Raises UnusableRequest for values of no known form."""
     found = request.subject.get_attributes_for_oid
     sets = [list(dict.fromkeys(found(oid))) for oid in _SETS]
     singles = [found(oid)[-1:] for oid in _SINGLE]

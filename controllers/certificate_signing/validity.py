@@ -1,4 +1,4 @@
-"""From when to when a certificate is valid; pure.
+"""The validity of a certificate; pure.
 
     asked for                       lifetime counted from now, and the end
     nothing                         the maximum
@@ -26,7 +26,7 @@ class Validity(NamedTuple):
 
 
 def validity(now: datetime, asked: int | None, maximum: timedelta, authority_end: datetime) -> Validity | None:
-    """When a certificate signed `now` is valid, for whom `asked` so many seconds; None if its authority is expired."""
+    """Return when a certificate signed `now` is valid that is to last `asked` seconds; None if the authority ended."""
     if now >= authority_end:
         return None
     wanted = maximum if asked is None else max(timedelta(seconds=asked), _SHORTEST)

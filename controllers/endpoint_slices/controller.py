@@ -208,7 +208,7 @@ _DISTRIBUTIONS = Family(
 
 
 class _Metrics:
-    """What the controller counts."""
+    """The metrics of the controller."""
 
     def __init__(self, limit: int, registry: CollectorRegistry) -> None:
         self.slices = SliceMetrics(_PREFIX, limit, registry)
@@ -219,7 +219,7 @@ class _Metrics:
         self._numbers: Counter[str] = Counter()
 
     def decided(self, key: Key, service: Service, made: SliceDecision) -> None:
-        """That was done about a service."""
+        """Count what was done about a service."""
         wanted = distribution(service)
         self.slices.arranged(key, made.arrangement)
         topology = "Auto" if follows_zones(service) else "Disabled"

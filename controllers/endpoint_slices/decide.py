@@ -1,4 +1,4 @@
-"""What the slices of a service should be, decided from the service, its pods, their nodes and what is there; pure."""
+"""Decides the slices of a service, from the service, its pods, their nodes and what is there; pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -52,7 +52,7 @@ Ratios = Callable[[], Mapping[str, float]]
 
 
 class SliceDecision(NamedTuple):
-    """What is to be written, how that arranges the slices, and for each family why it has no zone hints.
+    """The writes to make, the arrangement of slices that follows, and for each family why it has no zone hints.
 
     An empty reason: it has hints. A family that is not in `hints` is not to have any.
     """
@@ -63,12 +63,12 @@ class SliceDecision(NamedTuple):
 
 
 def is_kept(service: Service) -> bool:
-    """Whether a service has slices that are ours to keep."""
+    """Return whether a service has slices that are ours to keep."""
     return service.spec.type != "ExternalName" and bool(service.spec.selector)
 
 
 def follows_zones(service: Service) -> bool:
-    """Whether the annotation asks for hints by zone."""
+    """Return whether the annotation asks for hints by zone."""
     annotations = service.metadata.annotations or {}
     return annotations.get(_OLD_TOPOLOGY_MODE, annotations.get(TOPOLOGY_MODE)) in ("Auto", "auto")
 
@@ -97,7 +97,7 @@ def decide(
     limit: int,
     ratios: Ratios,
 ) -> SliceDecision:
-    """What to do about the slices of a service that is kept."""
+    """Return what to do about the slices of a service that is kept."""
     supported = families(service)
     ours: list[EndpointSlice] = []
     foreign: list[EndpointSlice] = []
@@ -198,7 +198,7 @@ def _hints_nearby(wanted: str, zone: str | None, node: str) -> EndpointHints | N
 
 
 def _by_name(service: Service) -> bool:
-    """Whether its ports may lead to other numbers in each pod."""
+    """Return whether its ports may lead to other numbers in each pod."""
     return any(isinstance(port.target_port, str) for port in service.spec.ports)
 
 

@@ -30,11 +30,11 @@ NO_ZONE = "Some endpoints are in no known zone"
 
 
 class Refused(Exception):
-    """Why there can be no hints."""
+    """There can be no hints; says why."""
 
 
 class Share(NamedTuple):
-    """How many endpoints a zone must have, may have and is due."""
+    """Numbers of endpoints: those a zone must have, may have and is due."""
 
     minimum: int
     maximum: int
@@ -101,7 +101,7 @@ def _counts(node: Node) -> tuple[str, int] | None:
 
 
 def shares(ratios: Mapping[str, float], endpoints: int) -> dict[str, Share]:
-    """What each zone is due of so many endpoints; raises `Refused` when a zone would be overloaded in any case."""
+    """Return what each zone is due of so many endpoints; raises `Refused` if a zone would be overloaded in any case."""
     counted = f"({endpoints} endpoints, {len(ratios)} zones)"
     if endpoints < len(ratios):
         raise Refused(f"{TOO_FEW_ENDPOINTS} {counted}")
@@ -142,7 +142,7 @@ def hinted(
 
 
 def without_hints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
-    """The same endpoints, for everybody."""
+    """Return the same endpoints, for everybody."""
     return tuple(replace(endpoint, hints=None) if endpoint.hints else endpoint for endpoint in endpoints)
 
 
@@ -169,7 +169,7 @@ def _spread(
 
 
 def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Counter[str], list[str]]:
-    """How many endpoints each zone gives away, and the zones that receive one, each as often as it does.
+    """Return how many endpoints each zone gives away, and the zones that receive one, each as often as it does.
 
     Less than half an endpoint is not worth it, unless a zone would have less than it must have.
     """
@@ -194,7 +194,7 @@ def _exchange(counts: Mapping[str, int], due: Mapping[str, Share]) -> tuple[Coun
 
 
 def _is_fair(slices: Iterable[Iterable[Endpoint]], due: Mapping[str, Share]) -> bool:
-    """Whether every zone has what it must have."""
+    """Return whether every zone has what it must have."""
     counts = Counter(_zone_hinted(e) for endpoints in slices for e in endpoints if e.conditions.ready)
     return all(counts[zone] >= share.minimum for zone, share in due.items())
 

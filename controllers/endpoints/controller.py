@@ -128,7 +128,7 @@ SPECS = (
 
 
 def _is_election(endpoints: Endpoints) -> bool:
-    """Whether these are the lock of an older kind of leader election, which has no service."""
+    """Return whether these are the lock of an older kind of leader election, which has no service."""
     return LEADER in (endpoints.metadata.annotations or {})
 
 

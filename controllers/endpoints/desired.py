@@ -1,4 +1,4 @@
-"""What the Endpoints of a service should be, decided from the service, its pods and what is there; pure."""
+"""Decides the Endpoints of a service, from the service, its pods and what is there; pure."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -94,14 +94,14 @@ def subsets_of(service: Service, pods: Iterable[Pod]) -> tuple[EndpointSubset, .
 
 
 def _named_ports(pod: Pod, ports: Iterable[ServicePort]) -> _Ports:
-    """What ports that lead to names amount to in a pod."""
+    """Return what ports that lead to names amount to in a pod."""
     offered = offered_ports(pod)
     found = ((port, target_port(port, offered)) for port in ports)
     return frozenset(_endpoint_port(port, number) for port, number in found if number is not None)
 
 
 def canonical(subsets: Sequence[EndpointSubset]) -> tuple[EndpointSubset, ...]:
-    """The same endpoints in the one form this controller writes."""
+    """Return the same endpoints in the one form this controller writes."""
     homes: dict[_Placed, list[int]] = defaultdict(list)
     for index, subset in enumerate(subsets):
         for placed in _places(subset):
@@ -145,12 +145,12 @@ def _subset(placed: Sequence[_Placed], ports: Iterable[EndpointPort]) -> Endpoin
 
 
 def _is_same(subsets: Sequence[EndpointSubset], wanted: tuple[EndpointSubset, ...]) -> bool:
-    """Whether both say the same. Sizes tell first: what somebody wrote may amount to far more than it is long."""
+    """Return whether both say the same. Sizes tell first: what others wrote may amount to far more than it is long."""
     return tuple(subsets) == wanted or (_pairs(subsets) == _pairs(wanted) and canonical(subsets) == wanted)
 
 
 def _pairs(subsets: Iterable[EndpointSubset]) -> int:
-    """How many pairs of an address and a port they amount to."""
+    """Return how many pairs of an address and a port they amount to."""
     return sum((len(s.addresses) + len(s.not_ready_addresses)) * max(1, len(s.ports)) for s in subsets)
 
 

@@ -253,7 +253,7 @@ class GarbageCollector:
         await self._writes.on_latest(dependent, seen, disown)
 
     def _holds_back(self, task: Task, is_late: bool) -> bool:
-        """Whether an owner is not let go yet, as there may be dependents of it nobody here has seen."""
+        """Return whether an owner is not let go yet, as there may be dependents of it nobody here has seen."""
         since = self._held_back.setdefault(task, clock.monotonic())
         if is_late and clock.monotonic() - since < HELD_BACK:
             return True

@@ -1,4 +1,4 @@
-"""What becomes of an object by the state of its owners; pure."""
+"""Decides what becomes of an object, by the states of its owners; pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from .graph import FOREGROUND, ORPHAN
 
 
 class OwnerState(Enum):
-    """How an owner is, as looked up."""
+    """The state of an owner, as looked up."""
 
     SOLID = auto()
     GONE = auto()
@@ -48,7 +48,7 @@ Outcome = Stay | SetOwners | Delete
 
 
 def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool) -> Outcome:
-    """What becomes of an object; `states` are those of its owner references, in order."""
+    """Return what becomes of an object; `states` are those of its owner references, in order."""
     owners = tuple(zip(meta.owner_references, states, strict=True))
     solid = tuple(reference for reference, state in owners if state is OwnerState.SOLID)
     if len(solid) == len(owners):
@@ -61,7 +61,7 @@ def decide(meta: ObjectMeta, states: Sequence[OwnerState], has_dependents: bool)
 
 
 def policy_of(meta: ObjectMeta) -> str:
-    """How the dependents of an object are to be treated, as its own finalizers say."""
+    """Return how the dependents of an object are to be treated, as its own finalizers say."""
     if ORPHAN in meta.finalizers:
         return "Orphan"
     return "Foreground" if FOREGROUND in meta.finalizers else "Background"

@@ -1,4 +1,4 @@
-"""Who owns whom, as far as the watches tell; pure: changes go in, instructions come out, and nothing is asked or done.
+"""The graph of who owns whom, as far as the watches tell; pure: changes go in, and instructions come out.
 
 The nodes are the objects that were observed, and beside these every owner that one of them names and nobody has
 observed: a virtual node. The graph is the same whatever the order of the changes that led to it.
@@ -20,7 +20,7 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
 
 class What(StrEnum):
-    """What is to be done about an object."""
+    """An action on an object."""
 
     LOOK = "look at"
     """Find out whether it may stay; if it waits for its dependents, whether it still has to."""
@@ -65,17 +65,17 @@ class GraphNode:
 
     @property
     def is_being_deleted(self) -> bool:
-        """Whether its deletion has begun."""
+        """Return whether its deletion has begun."""
         return self.meta is not None and self.meta.deletion_timestamp is not None
 
     @property
     def is_orphaning(self) -> bool:
-        """Whether it goes once its dependents are rid of it."""
+        """Return whether it goes once its dependents are rid of it."""
         return is_orphaning(self.meta)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it goes once the dependents that hold it up are gone."""
+        """Return whether it goes once the dependents that hold it up are gone."""
         return is_waiting(self.meta)
 
     @property
@@ -169,12 +169,12 @@ class Graph:
         return out
 
     def claimants(self, claim: ObjectIdentity) -> list[Instruction]:
-        """Who makes a claim is to be looked at: it turned out that there is no such owner."""
+        """Have those looked at that make a claim: it turned out that there is no such owner."""
         node = self._nodes.get(claim.uid)
         return [Task(What.LOOK, uid) for uid in node.claims.get(claim, ())] if node else []
 
     def needs(self, task: Task) -> bool:
-        """Whether there still is a reason for a task."""
+        """Return whether there still is a reason for a task."""
         node = self._nodes.get(task.uid)
         if node is None:
             return False
@@ -254,7 +254,7 @@ class Graph:
             out.append(Task(What.LOOK, owner.uid))
 
     def _doubt(self, owner: GraphNode) -> Iterator[Instruction]:
-        """Now that `owner` is observed: whoever claims it is something else."""
+        """Have those looked at that claim `owner`, which is observed now, to be something else."""
         assert owner.identity is not None
         for claim, group in owner.claims.items():
             if not owner.identity.agrees_with(claim):
@@ -281,18 +281,18 @@ def links(identity: ObjectIdentity, meta: ObjectMeta | None) -> Links:
 
 
 def claim_of(dependent: ObjectIdentity, reference: OwnerReference) -> ObjectIdentity:
-    """Which owner a reference means; the version does not matter, since every version shows the same object."""
+    """Return which owner a reference means; the version does not matter, since every version shows the same object."""
     group = reference.api_version.rpartition("/")[0]
     return ObjectIdentity(group, reference.kind, dependent.namespace, reference.name, reference.uid)
 
 
 def is_orphaning(meta: ObjectMeta | None) -> bool:
-    """Whether an object goes once its dependents are rid of it."""
+    """Return whether an object goes once its dependents are rid of it."""
     return meta is not None and meta.deletion_timestamp is not None and ORPHAN in meta.finalizers
 
 
 def is_waiting(meta: ObjectMeta | None) -> bool:
-    """Whether an object goes once the dependents that hold it up are gone."""
+    """Return whether an object goes once the dependents that hold it up are gone."""
     return (
         meta is not None
         and meta.deletion_timestamp is not None

@@ -91,7 +91,7 @@ class Monitors:
         return tuple(one.resource.name for one in self._monitors.values() if not one.informer.is_synced)
 
     def late(self) -> tuple[float, ...]:
-        """Of the watches that may hide objects, since they fail or have only begun: for how many seconds they have."""
+        """Return for how many seconds each of the watches that may hide objects has failed, or has only begun."""
         now = clock.monotonic()
         found = (one.informer.reflector.late(now) for one in self._monitors.values())
         return tuple(seconds for seconds in found if seconds is not None)

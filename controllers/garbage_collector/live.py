@@ -59,8 +59,8 @@ class LiveLookup:
         return found.metadata if found.metadata.uid == identity.uid else None
 
     async def owner(self, claim: ObjectIdentity) -> OwnerState | None:
-        """How the owner is that a dependent claims; None where there can be no such owner: a cluster-wide object has
-        none in a namespace. Raises `UnknownKind`, `Unclear`, and what the client does.
+        """Return the state of the owner that a dependent claims; None where there can be none: a cluster-wide object
+        has no owner in a namespace. Raises `UnknownKind`, `Unclear`, and what the client does.
 
         Several that ask for the same at once share one answer.
         """

@@ -1,4 +1,4 @@
-"""What tells objects apart, which resources are watched, and where an owner of some kind is found; pure."""
+"""Identities of objects, the resources that are watched, and those that owners of a kind are found in; pure."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class ObjectIdentity(NamedTuple):
     uid: str
 
     def agrees_with(self, claim: "ObjectIdentity") -> bool:
-        """Whether a claim means this very object; one without a namespace may be owned from everywhere."""
+        """Return whether a claim means this very object; one without a namespace may be owned from everywhere."""
         return claim == self or (not self.namespace and claim._replace(namespace="") == self)
 
 
@@ -52,7 +52,7 @@ class Absent:
             self._kept.popitem(last=False)
 
     def has(self, claim: ObjectIdentity) -> bool:
-        """Whether what a claim says is known not to be there."""
+        """Return whether what a claim says is known not to be there."""
         for owner in (claim, claim._replace(namespace="")):
             if owner in self._kept:
                 self._kept.move_to_end(owner)
@@ -62,13 +62,15 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class KnownResources:
-    """What one discovery after the other told: the resources to watch, and where each kind is read."""
+    """The result of one discovery after the other: the resources to watch, and where each kind is read."""
 
     watched: Mapping[Name, Resource[PartialObject]] = field(default_factory=dict)
     kinds: Mapping[Kind, Resource[PartialObject]] = field(default_factory=dict)
 
     def after(self, found: Discovery) -> "KnownResources":
-        """What is known now. What could not be asked for is as it was; a version in use is kept while it is served."""
+        """Return what is known after a discovery. What it could not ask for is as it was; a version in use is kept
+        while it is served.
+        """
         served = {one.resource for one in found.resources}
         kinds = _kinds(found)
         watched: dict[Name, Resource[PartialObject]] = {}
@@ -87,8 +89,8 @@ class KnownResources:
 
 
 def _kinds(found: Discovery) -> dict[Kind, Resource[PartialObject]]:
-    """Where each kind is read. One that several resources have, each with objects of its own, is left out: who is not
-    in one of them may be in another.
+    """Return the resource that each kind is read from. A kind of several resources, each with objects of its own, is
+    left out: who is not in one of them may be in another.
     """
     candidates: dict[Kind, list[ServedResource]] = {}
     for one in found.preferred():

@@ -126,7 +126,7 @@ class AutoscalerController:
         return Requeue(max(0.0, due - clock.monotonic()))
 
     async def _look(self, autoscaler: HorizontalPodAutoscaler) -> tuple[str, str]:
-        """What was done, and whose error there was, as metrics tell it."""
+        """Return what was done, and whose error there was, as metrics tell it."""
         try:
             seen = _Seen(autoscaler, *await self._targets.get(autoscaler))
         except (NoSuchKind, ApiError, OSError) as error:

@@ -1,4 +1,4 @@
-"""How many replicas a target shall have, why, and what is told of that; pure.
+"""Decides how many replicas a target shall have, why, and what is told of that; pure.
 
 the target has                                 decided
 no replicas, and it is not we who did that     nothing: scaling is disabled
@@ -28,7 +28,7 @@ from .replicas import Tolerance
 
 @dataclass(frozen=True, slots=True)
 class ScalingDefaults:
-    """What holds for all autoscalers: flags, and which features are on."""
+    """Settings of all autoscalers: flags, and which features are on."""
 
     tolerance: float
     stabilization: float
@@ -38,7 +38,7 @@ class ScalingDefaults:
 
 @dataclass(frozen=True, slots=True)
 class ScaleDecision:
-    """So many replicas, and if that is a change, why.
+    """A number of replicas, and if that is a change, its reason.
 
     `failures` are metrics that did not count, and `problem` is what is wrong with them; without `agreed` they kept
     everything from being decided.
@@ -54,12 +54,12 @@ class ScaleDecision:
 
 
 def bounds_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Bounds:
-    """How few and how many replicas there may be."""
+    """Return how few and how many replicas there may be."""
     return Bounds(spec.min_replicas if rules.to_zero else max(1, spec.min_replicas), spec.max_replicas)
 
 
 def tolerance_of(spec: AutoscalerSpec, rules: ScalingDefaults) -> Tolerance:
-    """How far metrics may be from their targets."""
+    """Return how far metrics may be from their targets."""
     behavior = spec.behavior if rules.own_tolerance else None
     down, up = (behavior.scale_down, behavior.scale_up) if behavior else (None, None)
     return Tolerance(_own(down, rules.tolerance), _own(up, rules.tolerance))
@@ -70,7 +70,7 @@ def _own(rules: ScalingRules | None, default: float) -> float:
 
 
 def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: ScalingDefaults) -> ScaleDecision | None:
-    """What can be decided without metrics; None when they are needed."""
+    """Return what can be decided without metrics; None when they are needed."""
     spec = autoscaler.spec
     low, high = bounds_of(spec, rules)
     if current == 0 and not _wakes(autoscaler, rules):
@@ -86,7 +86,7 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Sc
 
 
 def _wakes(autoscaler: HorizontalPodAutoscaler, rules: ScalingDefaults) -> bool:
-    """Whether it looks after a target without replicas: only if it is what took them all (KEP-2021).
+    """Return whether it looks after a target without replicas: only if it is what took them all (KEP-2021).
 
     Then it wakes the target too when the minimum has been raised since, whatever metrics it has now.
     """
@@ -96,7 +96,7 @@ def _wakes(autoscaler: HorizontalPodAutoscaler, rules: ScalingDefaults) -> bool:
 
 
 def _sees_from_outside(spec: AutoscalerSpec) -> bool:
-    """Whether a metric tells something when there are no pods."""
+    """Return whether a metric tells something when there are no pods."""
     return any(metric.type in ("Object", "External") for metric in spec.metrics)
 
 
@@ -114,7 +114,7 @@ def by_metrics(
     rules: ScalingDefaults,
     now: float,
 ) -> ScaleDecision:
-    """What the metrics decide at a time of the history's clock, which notes what they recommend."""
+    """Return what the metrics decide at a time of the history's clock, which notes what they recommend."""
     spec, measured = autoscaler.spec, statuses(proposals)
     agreed = agree(proposals, current)
     failures = tuple(one for one in proposals if isinstance(one, Failure))
@@ -146,7 +146,7 @@ def by_metrics(
 def told_of_zero(
     autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: ScalingDefaults
 ) -> tuple[ConditionUpdate, ...]:
-    """Whether there are no replicas because we took them: what tells that apart from a person who did."""
+    """Return whether there are no replicas because we took them: what tells that apart from a person who did."""
     if not rules.to_zero:
         return ()
     if desired == current:

@@ -1,4 +1,4 @@
-"""How far a recommendation is followed: stabilization, the speed of change, and the bounds; and what was recommended
+"""Limits to following a recommendation: stabilization, the speed of change, and the bounds; and what was recommended
 and done in the past, as far as it limits what may be done now; pure.
 
 Times are those of one clock that never runs backwards.
@@ -34,7 +34,7 @@ _HELD_DOWN = "ScaleDownStabilized", "recent recommendations were higher; the hig
 
 
 class ConditionUpdate(NamedTuple):
-    """What a condition says from now on."""
+    """The new state of a condition."""
 
     type: str
     holds: bool
@@ -72,7 +72,7 @@ class _Extreme:
 
 
 class ReplicaChanges:
-    """How many replicas were added, or taken away, and when; changes within a second are one."""
+    """The numbers of replicas that were added, or taken away, by time; changes within a second are one."""
 
     _GRAIN = 1.0
 
@@ -80,13 +80,13 @@ class ReplicaChanges:
         self._changes: deque[tuple[float, int]] = deque()
 
     def note(self, now: float, count: int) -> None:
-        """So many more."""
+        """Note so many more."""
         if self._changes and now - self._changes[-1][0] < self._GRAIN:
             count += self._changes.pop()[1]
         self._changes.append((now, count))
 
     def since(self, time: float) -> int:
-        """How many after a time."""
+        """Return how many after a time."""
         return sum(count for at, count in self._changes if at > time)
 
     def forget(self, time: float) -> None:
@@ -96,7 +96,7 @@ class ReplicaChanges:
 
 
 class History:
-    """Of one autoscaler, that of `uid`; it begins with the replicas its target had when it was first seen.
+    """The past of one autoscaler, that of `uid`; it begins with the replicas its target had when it was first seen.
 
     So nothing is scaled down right after a start: what was recommended before it, nobody remembers.
     """
@@ -113,7 +113,7 @@ class History:
         self.recommended(now, replicas)
 
     def recommended(self, now: float, replicas: int) -> None:
-        """That is what metrics recommend."""
+        """Note what metrics recommend."""
         self._highest.note(now, replicas)
         self._lowest.note(now, replicas)
         self._lowest.since(now - self._LONGEST_WINDOW)  # nobody may ever ask, and recommendations may rise for years
@@ -129,7 +129,7 @@ class History:
         return replicas if past is None else min(past, replicas)
 
     def scaled(self, now: float, before: int, after: int) -> None:
-        """The target was told to have `after` replicas."""
+        """Note that the target was told to have `after` replicas."""
         if after > before:
             self.added.note(now, after - before)
         else:
@@ -138,7 +138,7 @@ class History:
             changes.forget(now - self._LONGEST_PERIOD)
 
     def change(self, now: float, period: float) -> int:
-        """By how many replicas the target grew in so many seconds; negative if it shrank."""
+        """Return by how many replicas the target grew in so many seconds; negative if it shrank."""
         return self.added.since(now - period) - self.removed.since(now - period)
 
 
@@ -150,7 +150,7 @@ class Bounds(NamedTuple):
 
 
 class Limited(NamedTuple):
-    """What is left of a recommendation, and what is told of it."""
+    """The number that is left of a recommendation, and the conditions that tell of it."""
 
     replicas: int
     told: tuple[ConditionUpdate, ...]
@@ -216,7 +216,7 @@ def _downward(wanted: int, current: int, bounds: Bounds, history: History, rules
 
 
 def most(current: int, history: History, rules: ScalingRules, now: float) -> int:
-    """How many replicas there may be at once by the policies for scaling up."""
+    """Return how many replicas there may be at once by the policies for scaling up."""
     starts = _starts(current, history, rules.policies, now)
     limits = [
         start + policy.value if policy.type == "Pods" else math.ceil(start * (1 + policy.value / 100))
@@ -226,7 +226,7 @@ def most(current: int, history: History, rules: ScalingRules, now: float) -> int
 
 
 def fewest(current: int, history: History, rules: ScalingRules, now: float) -> int:
-    """How few replicas there may be at once by the policies for scaling down."""
+    """Return how few replicas there may be at once by the policies for scaling down."""
     starts = _starts(current, history, rules.policies, now)
     limits = [
         start - policy.value if policy.type == "Pods" else int(start * (1 - policy.value / 100))

@@ -40,11 +40,11 @@ class Measuring:
         self._claims = SelectorIndex()
 
     def forget(self, key: Key) -> None:
-        """That autoscaler is gone."""
+        """Forget an autoscaler that is gone."""
         self._claims.drop(key)
 
     async def proposals(self, autoscaler: HorizontalPodAutoscaler, scale: Scale) -> list[Proposal | Failure] | Failure:
-        """What each metric proposes; a failure alone if none can be asked for."""
+        """Return what each metric proposes; a failure alone if none can be asked for."""
         key, text = key_of(autoscaler), scale.status.selector
         if not text:
             return Failure("InvalidSelector", "the scale of the target has no selector", event="SelectorRequired")
@@ -83,7 +83,7 @@ class Measuring:
         return found
 
     async def _query(self, spec: MetricSpec, namespace: str, selector: str) -> Query | str | bytes:
-        """What to ask for a metric; or an answer right away, or why nothing can be asked."""
+        """Return what to ask for a metric; or an answer right away, or why nothing can be asked."""
         described = ""
         if spec.object is not None:
             try:
@@ -140,7 +140,7 @@ class SelectorIndex:
             self._places.setdefault(place, set()).add(key)
 
     def drop(self, key: Key) -> None:
-        """That autoscaler is gone."""
+        """Forget an autoscaler that is gone."""
         selector = self._selectors.pop(key, None)
         for place in _places(key.namespace, selector) if selector is not None else ():
             there = self._places[place]

@@ -52,7 +52,7 @@ _VERSIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 class Query(NamedTuple):
-    """What is asked of an API group: a path below its version, and selectors."""
+    """A question to an API group: a path below its version, and selectors."""
 
     group: str
     path: str
@@ -60,7 +60,7 @@ class Query(NamedTuple):
 
 
 def query_of(spec: MetricSpec, namespace: str, selector: str, described: str = "") -> Query | None:
-    """What to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
+    """Return what to ask for a metric of the pods that `selector` finds; None for one of an unknown type.
 
     `described` is the resource of the object that an object metric describes, as `plural.group`. An object is one of
     the namespace of the autoscaler, or that namespace itself.
@@ -107,7 +107,7 @@ def text_of(selector: MetricSelector | None) -> str:
 
 
 def resource_samples(body: bytes, resource: str, container: str = "") -> PodMetricsInfo:
-    """What each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
+    """Return what each pod uses of a resource, or one container of each. Raises CannotCompute when it says nothing."""
     items = _each(POD_METRICS, body)
     if not items:
         raise CannotCompute("no metrics returned for these pods by the resource metrics API")

@@ -52,7 +52,7 @@ class Monitor:
 
 
 class _Wanted(Collector):
-    """What the autoscalers say of themselves, read when Prometheus asks."""
+    """The numbers that autoscalers say of themselves, read when Prometheus asks."""
 
     def __init__(self, autoscalers: Informer[HorizontalPodAutoscaler]) -> None:
         self._autoscalers = autoscalers
@@ -62,14 +62,14 @@ class _Wanted(Collector):
         return (Shown(_NUMBER), Shown(_DESIRED))
 
     def collect(self) -> Iterable[Metric]:
-        """How many there are, and what each wants."""
+        """Return how many there are, and what each wants."""
         every = self._autoscalers.list()
         wanted = [((one.metadata.namespace, one.metadata.name), float(one.status.desired_replicas)) for one in every]
         return (Shown(_NUMBER, [((), float(len(every)))]), Shown(_DESIRED, wanted))
 
 
 def action_of(before: int, after: int) -> str:
-    """What a change of replicas is called."""
+    """Return what a change of replicas is called."""
     if before == after:
         return "none"
     return "scale_up" if after > before else "scale_down"

@@ -4,7 +4,7 @@ from controller_manager.options import Duration, Int32, Options, flag
 
 
 class AutoscalerOptions(Options):
-    """When and how far workloads are scaled."""
+    """Times and limits of scaling."""
 
     title = "Horizontal pod autoscaler controller"
 

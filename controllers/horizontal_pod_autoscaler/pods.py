@@ -1,4 +1,4 @@
-"""Which pods of a target count, and what each asked for; pure."""
+"""The pods of a target by whether they count, and what each requests; pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class CannotCompute(Exception):
 
 
 class PodMetric(NamedTuple):
-    """What was measured of one pod, in thousandths, on average over the `window` (such as "30s") that ended at `at`.
+    """The metric of one pod, in thousandths, on average over the `window` (such as "30s") that ended at `at`.
 
     Only for pods that start up it matters when that was, so that for all others nobody reads it.
     """
@@ -29,7 +29,7 @@ class PodMetric(NamedTuple):
 
 
 class Startup(NamedTuple):
-    """How long CPU use after a pod's start may be left out, and how long a first readiness may take (seconds)."""
+    """Seconds after a pod's start in which its CPU use may be left out, and in which it may first become ready."""
 
     initialization: float
     readiness_delay: float
@@ -78,14 +78,14 @@ def group(
 
 
 def ready_pods(pods: Collection[Pod]) -> int:
-    """How many run and are ready. Raises CannotCompute when there are none at all."""
+    """Return how many run and are ready. Raises CannotCompute when there are none at all."""
     if not pods:
         raise CannotCompute("the selector of the target finds no pods")
     return sum(pod.status.phase == "Running" and is_pod_ready(pod) for pod in pods)
 
 
 def requests(pods: Iterable[Pod], resource: str, container: str = "") -> dict[str, int]:
-    """What each pod, or one container of each, requests of a resource, in thousandths.
+    """Return what each pod, or one container of each, requests of a resource, in thousandths.
 
     Raises CannotCompute when one of them requests none: its use would be a part of nothing. What a pod requests as a
     whole counts before what its containers do; of a pod that does so for any resource, not every container has to.

@@ -1,4 +1,4 @@
-"""What each metric of an autoscaler proposes, and what they propose together; pure."""
+"""The proposal of each metric of an autoscaler, and that of all together; pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ UNKNOWN_TYPE = "InvalidMetricSourceType"
 
 @dataclass(frozen=True, slots=True)
 class TargetState:
-    """What is known of a target: its pods, how many it should have and says it has; and how it is to be judged.
+    """The state of a target: its pods, how many it should have and says it has; and how it is to be judged.
 
     `now` is wall time in seconds since the epoch.
     """
@@ -69,7 +69,7 @@ class TargetState:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """So many replicas, because of a metric, and what that measured."""
+    """A number of replicas, the metric that proposes it, and what was measured."""
 
     replicas: int
     metric: str
@@ -90,7 +90,7 @@ class Failure:
 
 
 def propose(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal | Failure:
-    """What a metric proposes when its API answers with `body`."""
+    """Return what a metric proposes when its API answers with `body`."""
     make = _BY_TYPE.get(spec.type)
     if make is None:
         return Failure(UNKNOWN_TYPE, f"there is no metric type {spec.type!r}", of_spec=True)
@@ -191,7 +191,7 @@ def _external(spec: MetricSpec, body: bytes, view: TargetState) -> Proposal:
 
 
 def _single(value: int, target: MetricTarget, view: TargetState) -> tuple[int, MetricValue]:
-    """What one value that all pods share proposes, and how its status tells it."""
+    """Return what one value that all pods share proposes, and how its status tells it."""
     if target.average_value is not None:
         replicas, share = by_average(view.there, value, milli(target.average_value), view.tolerance)
         return replicas, MetricValue(average_value=amount(share))
@@ -242,6 +242,6 @@ def statuses(proposals: Sequence[Proposal | Failure]) -> tuple[MetricStatus, ...
 
 
 def complaint(failures: Sequence[Failure], count: int) -> str:
-    """What is wrong with `count` metrics, in a sentence."""
+    """Return what is wrong with `count` metrics, in a sentence."""
     first = failures[0].message if failures else "there are none"
     return f"{len(failures)} of {count} metrics are invalid: {first}"

@@ -1,4 +1,4 @@
-"""From what was measured to a number of replicas; pure.
+"""The number of replicas that follows from what was measured; pure.
 
 The ratio of what is to what should be, times the pods it was measured on, rounded up: unless the ratio is within the
 tolerance. What is not known is guessed so that the change becomes smaller, and never so that it turns round.
@@ -13,18 +13,18 @@ from .pods import CannotCompute, Groups, PodMetric
 
 
 class Tolerance(NamedTuple):
-    """How far below and above 1.0 a ratio may be."""
+    """Distances below and above 1.0 within which a ratio may be."""
 
     down: float
     up: float
 
     def covers(self, ratio: float) -> bool:
-        """Whether nothing is to be done about a ratio."""
+        """Return whether nothing is to be done about a ratio."""
         return 1.0 - self.down <= ratio <= 1.0 + self.up
 
 
 class Usage(NamedTuple):
-    """Of several pods: the ratio to the target, the average in thousandths, and where it has one the percentage."""
+    """The usage of several pods: the ratio to the target, the average in thousandths, and maybe the percentage."""
 
     ratio: float
     average: int
@@ -80,7 +80,7 @@ def per_pod(
     tolerance: Tolerance,
     full: Callable[[str], int],
 ) -> Counted:
-    """How many replicas bring what pods use to its target."""
+    """Return how many replicas bring what pods use to its target."""
     left_out = {*groups.unready, *groups.ignored}
     values = {name: sample.value for name, sample in samples.items() if name not in left_out}
     if not values:
@@ -101,7 +101,7 @@ def per_pod(
 
 
 def by_value(current: int, value: int, target: int, ready: Callable[[], int], tolerance: Tolerance) -> int:
-    """How many replicas bring one value to its target if it shrinks as they grow; `ready()` counts the pods.
+    """Return how many replicas bring one value to its target if it shrinks as they grow; `ready()` counts the pods.
 
     Without replicas each share of the target needs one, and no tolerance keeps them from beginning.
     """
@@ -112,7 +112,7 @@ def by_value(current: int, value: int, target: int, ready: Callable[[], int], to
 
 
 def by_average(there: int, value: int, target: int, tolerance: Tolerance) -> tuple[int, int]:
-    """How many replicas bring the share of each in a value to its target, and that share as it is now."""
+    """Return how many replicas bring the share of each in a value to its target, and that share as it is now."""
     if there == 0:
         return replicas_of(value / target), value
     share = value if value >= LARGEST else math.ceil(value / there)

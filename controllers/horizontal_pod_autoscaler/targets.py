@@ -60,7 +60,7 @@ class RESTMapper:
         return tuple(sorted(found, key=lambda each: each.resource.api_version != reference.api_version))
 
     def doubt(self) -> None:
-        """What was found is not there any more, maybe."""
+        """Have discovery asked again: what was found may not be there any more."""
         self._doubted = True
 
     async def _read_again(self) -> None:

@@ -1,4 +1,4 @@
-"""What a pass over a namespace found, and what follows for its conditions and for the next look; pure."""
+"""The outcome of a pass over a namespace, its conditions that follow, and the time of the next look; pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ _PROPAGATION = frozenset(("orphan", "foregroundDeletion"))
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What one resource still has in the namespace after its deletion was asked for; `wait` in seconds.
+    """The objects that one resource still has in the namespace after its deletion was asked for; `wait` in seconds.
 
     `overdue`: all of it had its time, and no finalizer holds it; a node that is gone leaves its pods so.
     """
@@ -48,7 +48,7 @@ class Outcome:
 
     @property
     def empty(self) -> bool:
-        """Whether everything was looked at and nothing was found."""
+        """Return whether everything was looked at and nothing was found."""
         return not (self.undiscovered or self.unparsable or any(r.count or r.failure for r in self.remains))
 
     @property
@@ -70,13 +70,13 @@ def addressable(served: Iterable[ServedResource]) -> tuple[list[ServedResource],
 
 
 def is_settled(obj: PartialObject) -> bool:
-    """Whether its deletion is under way and another request would change nothing."""
+    """Return whether its deletion is under way and another request would change nothing."""
     meta = obj.metadata
     return meta.deletion_timestamp is not None and _PROPAGATION.isdisjoint(meta.finalizers)
 
 
 def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, failure: str = "") -> Remains:
-    """What `objects`, still there after their deletion was asked for, mean."""
+    """Return what `objects`, still there after their deletion was asked for, mean."""
     finalizers = Counter(f for obj in objects for f in obj.metadata.finalizers)
     graces = (float(obj.metadata.deletion_grace_period_seconds or 0) for obj in objects)
     wait = max(graces, default=0.0)
@@ -91,7 +91,7 @@ def remains_of(resource: str, objects: Sequence[PartialObject], now: datetime, f
 
 
 def _had_its_time(obj: PartialObject, now: datetime) -> bool:
-    """What was given a grace names the moment of its end as that of its deletion."""
+    """Return whether the grace that an object was given has ended: its deletionTimestamp is that moment."""
     moment = time_of(obj.metadata.deletion_timestamp)
     return moment is None or moment < now
 
@@ -106,7 +106,7 @@ def next_look(outcome: Outcome, age: float, period: float) -> float:
 
 
 class _Finding(NamedTuple):
-    """What a condition says: its reason and message while it is True, and those once it is False."""
+    """A condition: its reason and message while it is True, and those once it is False."""
 
     kind: str
     reason: str

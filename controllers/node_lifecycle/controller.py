@@ -34,7 +34,7 @@ WORKERS = 8
 
 
 class NodeLifecycleOptions(Options):
-    """When nodes are given up, and how fast their pods are"""
+    """Times after which nodes are given up, and rates at which their pods are"""
 
     title = "Node lifecycle controller"
 

@@ -1,4 +1,4 @@
-"""What a node and its pods should say, given what is known of the node; pure.
+"""Decides what a node and its pods should say, by what is known of the node; pure.
 
     condition            status     taint (NoSchedule)
     Ready                False      not-ready
@@ -59,7 +59,7 @@ _OLD_REGION = f"failure-domain.beta.{PLATFORM_DOMAIN}/region"
 
 
 class Evict(Enum):
-    """What is allowed where a node that is not ready has no NoExecute taint, or has one."""
+    """The NoExecute taint that a node which is not ready may have."""
 
     NEVER = auto()
     """It must have none: all zones are disrupted."""
@@ -75,13 +75,13 @@ def ready_of(node: Node) -> NodeCondition | None:
 
 
 def status_of(node: Node) -> str:
-    """What the condition Ready says; empty if there is none."""
+    """Return what the condition Ready says; empty if there is none."""
     ready = ready_of(node)
     return ready.status if ready else ""
 
 
 def is_troubled(node: Node | None) -> bool:
-    """Whether its agent says that it is not ready, or nothing is known of it; no node is in no trouble."""
+    """Return whether its agent says that it is not ready, or nothing is known of it; no node is in no trouble."""
     return node is not None and status_of(node) in _READY_TAINTS
 
 
@@ -94,7 +94,7 @@ def zone_of(node: Node) -> str:
 
 
 def is_evicted(node: Node) -> bool:
-    """Whether it has a NoExecute taint of ours."""
+    """Return whether it has a NoExecute taint of ours."""
     return any(t.effect == NO_EXECUTE and t.key in (NOT_READY, UNREACHABLE) for t in node.spec.taints)
 
 

@@ -1,4 +1,4 @@
-"""What is known of all nodes: when each was heard last, who is silent, and how their zones fare; pure.
+"""The health of all nodes: when each was heard last, who is silent, and how their zones fare; pure.
 
 A node is heard when its lease is renewed, or when what it says of being ready changes: when that was is measured by our
 clock. What counts is that it was said since the last look, never the time that is written in it. A condition that is
@@ -31,7 +31,7 @@ LEASES_NAMESPACE = "kube-node-lease"
 
 
 class Silence(Enum):
-    """What may be concluded from having heard nothing of a node."""
+    """The conclusion from having heard nothing of a node."""
 
     REAL = auto()
     """It is the node that is silent."""
@@ -42,7 +42,7 @@ class Silence(Enum):
 
 
 class HeartbeatMonitor:
-    """Whether the silence of nodes is theirs: the past of a watch as far as it matters.
+    """Tells whether the silence of nodes is theirs: the past of a watch as far as it matters.
 
     After `patience` seconds without a word the watch may have broken.
     """
@@ -76,7 +76,7 @@ class Grace:
 
 @dataclass(slots=True)
 class Findings:
-    """What a look at all nodes brought up; `pending` are the names of those something must be done about."""
+    """The result of a look at all nodes; `pending` are the names of those something must be done about."""
 
     new: list[Node] = field(default_factory=list)
     gone: list[Node] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Findings:
 
 
 class _Record:
-    """What is known of one node."""
+    """The state of one node."""
 
     __slots__ = (
         "counted",
@@ -131,7 +131,7 @@ class NodeHealth:
     def __init__(self, grace: Grace, rates: EvictionRates) -> None:
         self.zones: dict[str, Zone] = {}
         self.disrupted = False
-        """Whether all zones are fully disrupted: nobody is evicted then, nor stays it."""
+        """True while all zones are fully disrupted: nobody is evicted then, nor stays it."""
         self._grace = grace
         self._rates = rates
         self._records: dict[str, _Record] = {}

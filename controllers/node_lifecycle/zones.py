@@ -43,7 +43,7 @@ _ALL = Family(
 
 
 class ZoneState(StrEnum):
-    """How much of a zone is healthy."""
+    """A zone by how much of it is healthy."""
 
     INITIAL = "Initial"
     NORMAL = "Normal"
@@ -70,7 +70,7 @@ class EvictionRates:
         return ZoneState.PARTIAL if is_partial else ZoneState.NORMAL
 
     def rate_in(self, state: ZoneState, size: int) -> float:
-        """How fast a zone may be evicted while not all zones are fully disrupted."""
+        """Return how fast a zone may be evicted while not all zones are fully disrupted."""
         match state:
             case ZoneState.INITIAL:
                 return 0.0
@@ -119,7 +119,7 @@ class Zone:
         return next(iter(self._waiting)), self._last + 1 / self.rate
 
     def begin(self, name: str, now: float) -> bool:
-        """Whether that node may be evicted now; `end` must follow."""
+        """Return whether that node may be evicted now; `end` must follow."""
         turn = self.next_turn()
         if turn is None or turn[0] != name or turn[1] > now:
             return False
@@ -141,7 +141,7 @@ class Zone:
 
 
 class NodeMetrics:
-    """What this controller counts."""
+    """The metrics of the controller."""
 
     def __init__(self, registry: CollectorRegistry | None) -> None:
         self._health = Gauges(_HEALTH, registry)

@@ -123,7 +123,7 @@ async def test_only_who_keeps_crashing_for_ten_minutes_fails_healthz_and_recover
         await cluster.sleep(125)
         assert await statuses(replica) == [200, 200, 200]
         assert state(replica).phase is Phase.RUNNING
-        assert state(replica).ailing_seconds == 0
+        assert state(replica).failing_seconds == 0
 
 
 async def test_a_controller_whose_watch_fails_is_started_anew_with_all_objects() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from controller_manager.api import errors
-from controller_manager.cache.reflector import LONGEST_PAUSE, PAGE, List, Pause, Reflector, Stream, Watch
+from controller_manager.cache.reflector import LONGEST_PAUSE, PAGE, List, Pause, Reflector, StreamingList, Watch
 
 
 def reflector() -> Reflector:
@@ -19,7 +19,7 @@ def without_streams() -> Reflector:
 
 def watching(revision: str = "7") -> Reflector:
     found = reflector()
-    assert isinstance(found.step(0.0), Stream)
+    assert isinstance(found.step(0.0), StreamingList)
     found.listed(revision)
     return found
 
@@ -77,23 +77,23 @@ def test_a_lost_revision_means_listing_again_at_once(gone: errors.ApiError) -> N
     found = watching()
     found.step(0.0)
     found.refused(gone)
-    assert isinstance(found.step(1.0), Stream)
+    assert isinstance(found.step(1.0), StreamingList)
 
 
 def test_losing_it_again_without_progress_means_waiting() -> None:
     found = watching()
-    for expected in (Stream, Pause, Stream, Pause):
+    for expected in (StreamingList, Pause, StreamingList, Pause):
         if found.revision:
             found.refused(errors.Expired("old"))
         step = found.step(1.0)
         assert isinstance(step, expected)
-        if isinstance(step, Stream):
+        if isinstance(step, StreamingList):
             found.listed("8")
     found.step(1.0)
     found.listed("9")
     found.heard("10")
     found.refused(errors.Expired("old"))
-    assert isinstance(found.step(2.0), Stream)
+    assert isinstance(found.step(2.0), StreamingList)
 
 
 def test_pauses_double_up_to_the_bound_and_start_over_after_progress() -> None:

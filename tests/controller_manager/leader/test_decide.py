@@ -6,13 +6,13 @@ import pytest
 
 from controller_manager.api.coordination import Lease, LeaseSpec
 from controller_manager.leader.decide import Action, LeaseTimings, Seen, decide, observe
-from controller_manager.leader.record import Record, held, read, released
+from controller_manager.leader.record import LeaderElectionRecord, held, read, released
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) -> Record:
-    return Record(holder, seconds, renewed, "t0", 1)
+def record(holder: str = "other", renewed: str = "t0", seconds: float = 15.0) -> LeaderElectionRecord:
+    return LeaderElectionRecord(holder, seconds, renewed, "t0", 1)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_terms_that_can_not_work_are_refused(lease: float, renew: float, retry: 
 
 def test_taking_counts_a_transition_and_renewing_does_not() -> None:
     first = held(Lease(), "a", 15, NOON)
-    assert read(first) == Record("a", 15.0, "2026-01-01T12:00:00.000000Z", "2026-01-01T12:00:00.000000Z", 0)
+    assert read(first) == LeaderElectionRecord(
+        "a", 15.0, "2026-01-01T12:00:00.000000Z", "2026-01-01T12:00:00.000000Z", 0
+    )
     later = held(first, "a", 15, NOON.replace(hour=13))
     assert (later.spec.acquire_time, later.spec.lease_transitions) == (first.spec.acquire_time, 0)
     taken = held(later, "b", 2.5, NOON.replace(hour=14))

@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 Index = Callable[[T], Iterable[str]]
 
 
-class Store(Generic[T]):
+class Indexer(Generic[T]):
     """An object is under exactly the values each index computes for it; no value and no namespace is left empty."""
 
     def __init__(self) -> None:
@@ -117,7 +117,7 @@ class Staged(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self.objects: Store[T] = Store()
+        self.objects: Indexer[T] = Indexer()
         self.unreadable: dict[Key, str] = {}
 
     def page(self, page: Listing[T]) -> None:
@@ -157,13 +157,13 @@ class UnreadableObjects:
         return tuple(f"{_name(key)}: {why}" for key, why in self._why.items())
 
     def add(self, key: Key, why: str) -> None:
-        """That object can't be read now."""
+        """Note that an object can't be read now."""
         if key not in self._why:
             self._log.warning("an object can't be read and is left out", object=_name(key), error=why)
         self._why[key] = why
 
     def discard(self, key: Key) -> None:
-        """That object can be read now, or is gone."""
+        """Note that an object can be read now, or is gone."""
         if self._why.pop(key, None) is not None:
             self._log.info("an object that could not be read is gone or can be read now", object=_name(key))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controller_manager.api.core import Pod, PodSpec
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key, key_of
-from controller_manager.cache import Store
+from controller_manager.cache import Indexer
 
 
 def pod(namespace: str, name: str, node: str = "", **labels: str) -> Pod:
@@ -26,7 +26,7 @@ def labels_of(pod: Pod) -> Iterable[str]:
 
 
 def test_hands_out_the_very_object() -> None:
-    store: Store[Pod] = Store()
+    store: Indexer[Pod] = Indexer()
     mine = pod("a", "x")
     assert store.put(mine) is None
     assert store.get(Key("a", "x")) is mine
@@ -35,7 +35,7 @@ def test_hands_out_the_very_object() -> None:
 
 
 def test_lists_by_namespace_and_index() -> None:
-    store: Store[Pod] = Store()
+    store: Indexer[Pod] = Indexer()
     store.add_indexes({"node": node_of})
     for one in (pod("a", "x", "n1"), pod("a", "y", "n2"), pod("b", "x", "n1")):
         store.put(one)
@@ -50,7 +50,7 @@ def test_lists_by_namespace_and_index() -> None:
 
 
 def test_lists_by_labels() -> None:
-    store: Store[Pod] = Store()
+    store: Indexer[Pod] = Indexer()
     for one in (
         pod("a", "x", app="web", tier="front"),
         pod("a", "y", app="web"),
@@ -64,7 +64,7 @@ def test_lists_by_labels() -> None:
 
 
 def test_an_index_may_come_late_and_twice_but_not_differ() -> None:
-    store: Store[Pod] = Store()
+    store: Indexer[Pod] = Indexer()
     store.put(pod("a", "x", "n1"))
     store.add_indexes({"node": node_of})
     store.add_indexes({"node": node_of})
@@ -87,7 +87,7 @@ PODS = st.builds(
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), PODS)))
 def test_indexes_equal_a_scan(steps: list[tuple[bool, Pod]]) -> None:
-    store: Store[Pod] = Store()
+    store: Indexer[Pod] = Indexer()
     store.add_indexes({"node": node_of})
     model: dict[Key, Pod] = {}
     for number, (drop, one) in enumerate(steps):
