@@ -8,7 +8,7 @@ import math
 from base64 import b64decode, b64encode, urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cache, lru_cache
+from functools import cache
 from importlib.util import find_spec
 from io import BytesIO
 from types import MappingProxyType, ModuleType
@@ -18,8 +18,8 @@ import orjson
 
 from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
 from apiserver_stub.encode.listing import Listing
-from apiserver_stub.kinds.data import load as load_data
-from apiserver_stub.kinds.schema import Schema, Schemas
+from apiserver_stub.kinds.built_in import schema_of
+from apiserver_stub.kinds.schema import Schema
 from controller_manager.api.errors import BadRequest
 
 _MARK = b"\xd9\xd9\xf7"  # tag 55799
@@ -83,7 +83,8 @@ def event(kind: str, data: bytes) -> bytes:
 
 
 def _element(data: bytes) -> bytes:
-    found = _places(*type_of(data))
+    schema = schema_of(*type_of(data))
+    found = schema.derived(_places) if schema else None
     return _encode(_at(orjson.loads(data), found) if found else orjson.loads(data))
 
 
@@ -102,12 +103,9 @@ def _binary(value: Any, found: _Places | None) -> Any:
     return _library().CBORTag(_BASE64, b64decode(value)) if isinstance(value, str) else value
 
 
-@lru_cache(maxsize=512)
-def _places(api_version: str, kind: str) -> _Places:
-    """Return where objects of a kind hold bytes, which JSON spells in base64; empty for nearly all kinds."""
-    kinds, schemas = _definitions()
-    name = kinds.get(f"{api_version}/{kind}" if "/" in api_version else f"/{api_version}/{kind}")
-    return _within(schemas.node(name), frozenset()) if name else {}
+def _places(schema: Schema) -> _Places:
+    """Return where objects hold bytes, which JSON spells in base64; empty for nearly all kinds."""
+    return _within(schema, frozenset())
 
 
 def _within(node: Schema, above: frozenset[Schema]) -> _Places:
@@ -124,12 +122,6 @@ def _within(node: Schema, above: frozenset[Schema]) -> _Places:
         elif inner := _within(child, above | {node}):
             found[name] = inner
     return found
-
-
-@cache
-def _definitions() -> tuple[Mapping[str, str], Schemas]:
-    data: Any = load_data("schema.json")
-    return data["kinds"], Schemas(data["definitions"])
 
 
 def _encode(value: Any) -> bytes:

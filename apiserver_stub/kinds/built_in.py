@@ -43,7 +43,7 @@ from apiserver_stub.kinds.rules import (
     workloads,
 )
 from apiserver_stub.kinds.rules.combine import Rules
-from apiserver_stub.kinds.schema import ANYTHING, Schemas, Tree
+from apiserver_stub.kinds.schema import ANYTHING, Schema, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 from apiserver_stub.kinds.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
@@ -77,6 +77,14 @@ def resources() -> tuple[ResourceInfo, ...]:
 def schemas() -> Schemas:
     """The definitions of the published API by name (`meta.v1.ObjectMeta`), which other schemas may refer to."""
     return _definitions()[0]
+
+
+def schema_of(api_version: str, kind: str) -> Schema | None:
+    """The schema of a kind of the published API, which need not be a resource; None when there is none."""
+    group, _, version = api_version.rpartition("/")
+    schemas, names = _definitions()
+    name = names.get(f"{group}/{version}/{kind}")
+    return schemas.node(name) if name else None
 
 
 @cache
