@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from apiserver_stub.discovery import Discovery
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
 from apiserver_stub.parse import RequestInfo, not_allowed
@@ -22,7 +22,7 @@ class NonResourceHandler:
 
     def __init__(
         self,
-        kinds: Kinds,
+        kinds: ResourceRegistry,
         routes: Mapping[str, Handler],
         media: Media | None = None,
         address: str = "",

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
 from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
 from controller_manager.serving.authentication import User
@@ -48,7 +48,7 @@ def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
     return RequestInfo(method.lower(), path)
 
 
-def resolve(route: RequestInfo, kinds: Kinds) -> tuple[ResourceInfo, Subresource | None]:
+def resolve(route: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, Subresource | None]:
     """The kind a route addresses. Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks."""
     kind = kinds.find(route.group, route.version, route.resource)
     if kind is None:
@@ -67,7 +67,7 @@ def resolve(route: RequestInfo, kinds: Kinds) -> tuple[ResourceInfo, Subresource
     return kind, found
 
 
-def methods(path: str, kinds: Kinds) -> list[str]:
+def methods(path: str, kinds: ResourceRegistry) -> list[str]:
     """The HTTP methods that `path` allows (RFC 9110, section 10.2.1)."""
     return [method for method in _VERBS if _allows(path, method, kinds)]
 
@@ -88,7 +88,7 @@ def unknown() -> NotFound:
     return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
 
 
-def _allows(path: str, method: str, kinds: Kinds) -> bool:
+def _allows(path: str, method: str, kinds: ResourceRegistry) -> bool:
     try:
         route = parse(method, path, {})
         if route.resource:

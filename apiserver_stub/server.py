@@ -8,7 +8,7 @@ from types import FrameType
 from apiserver_stub.audit import HEADER, AuditIds
 from apiserver_stub.call import APIRequest, Handler
 from apiserver_stub.encode.negotiate import ContentNegotiator
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.parse import RequestInfo, last_values, methods, parse, resolve
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.verbs.query import request_timeout
@@ -62,7 +62,7 @@ class Server:
     def __init__(
         self,
         filters: Filters,
-        kinds: Kinds,
+        kinds: ResourceRegistry,
         handlers: Handlers,
         negotiator: ContentNegotiator,
         telemetry: Telemetry,

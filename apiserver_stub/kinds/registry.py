@@ -112,6 +112,3 @@ def _preference(version: str) -> tuple[int, int, int, str]:
         return (3, 0, 0, version)
     stage = 0 if version[1:].isdigit() else 1 if "beta" in version else 2
     return (stage, -int(number), -int(rest or 0), version)
-
-
-Kinds = ResourceRegistry  # the name that other modules still use

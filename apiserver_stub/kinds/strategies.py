@@ -1,4 +1,4 @@
-"""The strategy of each kind, as rows; a kind without a row has the plain strategy with its status split off."""
+"""The strategies of the built-in kinds, a row each."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -20,23 +20,15 @@ _APPROVAL: Mapping[str, tuple[Path, ...]] = MappingProxyType({
 })  # fmt: skip
 _UID_LABELS = ("batch.kubernetes.io/controller-uid", "controller-uid")
 _NAME_LABELS = ("batch.kubernetes.io/job-name", "job-name")
+_PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
 
 
 def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
     """The strategy of the kind called `plural.group`."""
-    row = _ROWS.get(name)
-    if row is None:
-        parts = STATUS if "status" in subresources else NO_PARTS
-        row = Strategy(parts, generation=name in _COUNTED, creates_on_update=name in _PUT_CREATES)
-    return replace(
-        row,
-        kept=_KEPT.get(name, row.kept),
-        unconditional_update=name not in _CONDITIONAL,
-        shows_deleted=name in _SHOWN_WHEN_GONE,
-        dependents=_DEPENDENTS.get(name, "Background"),
-        lists_deleted=name not in _FLEETING,
-        has_ttl=name in _FLEETING,
-    )
+    found = STRATEGIES.get(name, _PLAIN)
+    if found.parts is not NO_PARTS or "status" not in subresources:
+        return found
+    return _PLAIN_WITH_STATUS if found is _PLAIN else replace(found, parts=STATUS)
 
 
 def _namespace_born(namespace: Tree) -> None:
@@ -84,88 +76,81 @@ def _crd_born(definition: Tree) -> None:
     definition["status"] = {"storedVersions": stored}
 
 
-# Kinds of whose metadata the writers of a status may change nothing, or not all.
+# The writers of a status change nothing of the metadata.
 _ALL_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
-_KEPT: Mapping[str, Mapping[str, tuple[str, ...]]] = MappingProxyType({
-    **dict.fromkeys((
-        "apiservices.apiregistration.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
-        "flowschemas.flowcontrol.apiserver.k8s.io", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
-        "resourceclaims.resource.k8s.io", "servicecidrs.networking.k8s.io",
-        "validatingadmissionpolicies.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
-    ), _ALL_KEPT),
-    "deployments.apps": {"status": ("labels",)},
-    "pods": {"status": ("ownerReferences",), "ephemeralcontainers": METADATA, "resize": METADATA},
-})  # fmt: skip
 
-_COUNTED = frozenset({
-    "cronjobs.batch", "deployments.apps", "replicasets.apps", "statefulsets.apps",
-    "replicationcontrollers", "podtemplates", "ingresses.networking.k8s.io", "ingressclasses.networking.k8s.io",
-    "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy", "endpointslices.discovery.k8s.io",
-    "flowschemas.flowcontrol.apiserver.k8s.io",
-    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", "priorityclasses.scheduling.k8s.io",
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    "validatingwebhookconfigurations.admissionregistration.k8s.io",
-    "mutatingadmissionpolicies.admissionregistration.k8s.io",
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "validatingadmissionpolicies.admissionregistration.k8s.io",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "deviceclasses.resource.k8s.io", "resourceslices.resource.k8s.io",
-})  # fmt: skip
-
-# Kinds whose updates must say which version they change.
-_CONDITIONAL = frozenset({
-    "apiservices.apiregistration.k8s.io", "csidrivers.storage.k8s.io", "csinodes.storage.k8s.io",
-    "csistoragecapacities.storage.k8s.io", "customresourcedefinitions.apiextensions.k8s.io",
-    "flowschemas.flowcontrol.apiserver.k8s.io", "leases.coordination.k8s.io", "poddisruptionbudgets.policy",
-    "mutatingadmissionpolicies.admissionregistration.k8s.io",
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io",
-    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io", "runtimeclasses.node.k8s.io",
-    "validatingadmissionpolicies.admissionregistration.k8s.io",
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io",
-    "validatingwebhookconfigurations.admissionregistration.k8s.io", "volumeattachments.storage.k8s.io",
-})  # fmt: skip
-
-_PUT_CREATES = frozenset({
-    "endpoints", "events", "events.events.k8s.io", "leases.coordination.k8s.io", "limitranges",
-    "roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io",
-    "clusterroles.rbac.authorization.k8s.io", "clusterrolebindings.rbac.authorization.k8s.io",
-})  # fmt: skip
-
-# What becomes of the dependents of an object whose deletion says nothing of them, where that is not the usual.
-_DEPENDENTS: Mapping[str, str] = MappingProxyType({
-    "jobs.batch": "Orphan", "replicationcontrollers": "Orphan", "events": "", "events.events.k8s.io": "",
-})  # fmt: skip
-
-_FLEETING = frozenset({"events", "events.events.k8s.io"})
-
-_SHOWN_WHEN_GONE = frozenset({
-    "pods", "podtemplates", "persistentvolumeclaims", "persistentvolumes", "resourcequotas", "services",
-    "serviceaccounts", "deviceclasses.resource.k8s.io", "resourceclaims.resource.k8s.io",
-    "resourceclaimtemplates.resource.k8s.io", "resourceslices.resource.k8s.io", "csidrivers.storage.k8s.io",
-    "csinodes.storage.k8s.io", "storageclasses.storage.k8s.io", "volumeattachments.storage.k8s.io",
-    "volumeattributesclasses.storage.k8s.io",
-})  # fmt: skip
-
-_ROWS: Mapping[str, Strategy] = MappingProxyType({
-    "pods": Strategy(
-        MappingProxyType({
-            "status": (("status",),),
-        }),
-        MappingProxyType({"resize": resized, "ephemeralcontainers": with_ephemeral}), generation=True,
-        born=pod_born, changed=pod_changed,
-        patience=pod_patience,
+# By `plural.group`; a kind without a row has the plain strategy. Where a kind has a status, only it may write that.
+STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
+    "apiservices.apiregistration.k8s.io": Strategy(kept=_ALL_KEPT, unconditional_update=False),
+    REQUESTS: Strategy(_APPROVAL, born=request_born, changed=request_changed),
+    "clusterrolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
+    "clusterroles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
+    "cronjobs.batch": Strategy(generation=True),
+    "csidrivers.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
+    "csinodes.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
+    "csistoragecapacities.storage.k8s.io": Strategy(unconditional_update=False),
+    "customresourcedefinitions.apiextensions.k8s.io": Strategy(
+        generation=True, kept=_ALL_KEPT, born=_crd_born, unconditional_update=False,
     ),
+    "daemonsets.apps": Strategy(generation=True, born=daemon_set_born, changed=daemon_set_changed),
+    "deployments.apps": Strategy(generation=True, kept=MappingProxyType({"status": ("labels",)})),
+    "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
+    "endpoints": Strategy(creates_on_update=True),
+    "endpointslices.discovery.k8s.io": Strategy(generation=True),
+    "events": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
+    "events.events.k8s.io": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
+    "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(generation=True, kept=_ALL_KEPT, unconditional_update=False),
+    "ingressclasses.networking.k8s.io": Strategy(generation=True),
+    "ingresses.networking.k8s.io": Strategy(generation=True),
+    "jobs.batch": Strategy(generation=True, born=_job_born, dependents="Orphan"),
+    "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
+    "limitranges": Strategy(creates_on_update=True),
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": Strategy(
+        generation=True, unconditional_update=False,
+    ),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),
     "namespaces": Strategy(
         _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
     ),
-    "nodes": Strategy(STATUS, changed=_node_changed, born_with_status=True),
-    "services": Strategy(STATUS, born=service_born, changed=service_changed, creates_on_update=True),
-    "daemonsets.apps": Strategy(STATUS, generation=True, born=daemon_set_born, changed=daemon_set_changed),
-    "persistentvolumes": Strategy(STATUS, born=_volume_born),
-    "persistentvolumeclaims": Strategy(STATUS, born=_claim_born),
-    "jobs.batch": Strategy(STATUS, generation=True, born=_job_born),
-    REQUESTS: Strategy(_APPROVAL, born=request_born, changed=request_changed),
-    "customresourcedefinitions.apiextensions.k8s.io": Strategy(STATUS, generation=True, born=_crd_born),
-    "servicecidrs.networking.k8s.io": Strategy(STATUS, born_with_status=True),
+    "networkpolicies.networking.k8s.io": Strategy(generation=True),
+    "nodes": Strategy(changed=_node_changed, born_with_status=True),
+    "persistentvolumeclaims": Strategy(born=_claim_born, shows_deleted=True),
+    "persistentvolumes": Strategy(born=_volume_born, shows_deleted=True),
+    "poddisruptionbudgets.policy": Strategy(generation=True, unconditional_update=False),
+    "pods": Strategy(
+        shared=MappingProxyType({"resize": resized, "ephemeralcontainers": with_ephemeral}), generation=True,
+        kept=MappingProxyType({"status": ("ownerReferences",), "ephemeralcontainers": METADATA, "resize": METADATA}),
+        born=pod_born, changed=pod_changed, patience=pod_patience, shows_deleted=True,
+    ),
+    "podtemplates": Strategy(generation=True, shows_deleted=True),
+    "priorityclasses.scheduling.k8s.io": Strategy(generation=True),
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(
+        generation=True, kept=_ALL_KEPT, unconditional_update=False,
+    ),
+    "replicasets.apps": Strategy(generation=True),
+    "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),
+    "resourceclaims.resource.k8s.io": Strategy(kept=_ALL_KEPT, shows_deleted=True),
+    "resourceclaimtemplates.resource.k8s.io": Strategy(shows_deleted=True),
+    "resourcequotas": Strategy(shows_deleted=True),
+    "resourceslices.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
+    "rolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
+    "roles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
+    "runtimeclasses.node.k8s.io": Strategy(unconditional_update=False),
+    "serviceaccounts": Strategy(shows_deleted=True),
+    "servicecidrs.networking.k8s.io": Strategy(kept=_ALL_KEPT, born_with_status=True),
+    "services": Strategy(born=service_born, changed=service_changed, creates_on_update=True, shows_deleted=True),
+    "statefulsets.apps": Strategy(generation=True),
+    "storageclasses.storage.k8s.io": Strategy(shows_deleted=True),
+    "validatingadmissionpolicies.admissionregistration.k8s.io": Strategy(
+        generation=True, kept=_ALL_KEPT, unconditional_update=False,
+    ),
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": Strategy(
+        generation=True, unconditional_update=False,
+    ),
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(
+        generation=True, unconditional_update=False,
+    ),
+    "volumeattachments.storage.k8s.io": Strategy(kept=_ALL_KEPT, unconditional_update=False, shows_deleted=True),
+    "volumeattributesclasses.storage.k8s.io": Strategy(shows_deleted=True),
 })  # fmt: skip

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo
 from apiserver_stub.patch.typed import FieldChanges, Typed
 from apiserver_stub.patch.typed_objects import type_of
@@ -27,7 +27,7 @@ class Version(NamedTuple):
 class Versions:
     """The versions of a kind, seen from that of a request."""
 
-    def __init__(self, kinds: Kinds, kind: ResourceInfo) -> None:
+    def __init__(self, kinds: ResourceRegistry, kind: ResourceInfo) -> None:
         self._kinds = kinds
         self._kind = kind
         self.own = Version(type_of(kind.schema), _same, _same)

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from apiserver_stub.admission.chain import Admission, Attributes, Operation
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
@@ -49,7 +49,7 @@ class RequestScope:
 
     store: WatchCache
     hub: Hub
-    kinds: Kinds
+    kinds: ResourceRegistry
     admission: Admission
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)

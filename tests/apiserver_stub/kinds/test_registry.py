@@ -6,10 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from apiserver_stub.kinds.built_in import RULES
 from apiserver_stub.kinds.fields import SELECTABLE
+from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import ANYTHING, Schema
+from apiserver_stub.kinds.strategies import STRATEGIES
+from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
 
 
 @pytest.fixture(scope="module")
@@ -202,3 +206,21 @@ def test_selectable_fields_are_fields_of_their_kind(kinds: ResourceRegistry) -> 
         stored = by_name[kind.storage]
         for field in kind.fields.values():
             assert _at(stored.schema, *field.path.split(".")) is not None, field.path
+
+
+def test_every_row_of_a_table_is_of_a_resource(kinds: ResourceRegistry) -> None:
+    """What tables by name say of a kind that there is none of would be lost."""
+    infos = tuple(kinds.all())
+    names = {info.name for info in infos}
+    qualified = {f"{info.api_version}/{info.kind}" for info in infos}
+    bodies = {(one.group, one.kind) for info in infos for one in (info, *info.subresources.values())}
+    assert STRATEGIES.keys() <= names
+    assert SELECTABLE.keys() <= names
+    assert RULES.keys() <= qualified
+    assert {name for table in WARNINGS.values() for name in table} <= qualified
+    assert DEPRECATED.keys() <= qualified
+    assert PRINTERS.keys() <= bodies
+    for info in infos:
+        assert info.warnings.keys() <= {"", *info.subresources}
+        assert info.rules.parts.keys() <= info.subresources.keys()
+        assert {*info.strategy.parts, *info.strategy.shared, *info.strategy.kept} <= info.subresources.keys()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.openapi import OpenApi
 from controller_manager.api.wire import Request, Response
 
@@ -15,13 +15,13 @@ Ask = Callable[..., Response]
 
 
 @pytest.fixture(scope="session")
-def kinds() -> Kinds:
+def kinds() -> ResourceRegistry:
     """The built-in kinds; not to be added to."""
     return built_in()
 
 
 @pytest.fixture(scope="session")
-def ask(kinds: Kinds) -> Ask:
+def ask(kinds: ResourceRegistry) -> Ask:
     """Ask for a path with headers and query, of another `OpenApi` if one is given."""
     shared = OpenApi(kinds)
 

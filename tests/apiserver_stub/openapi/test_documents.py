@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from openapi_spec_validator import OpenAPIV2SpecValidator, OpenAPIV30SpecValidator
 
-from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.openapi import Media, OpenApi
 from apiserver_stub.openapi.operation import root_of
 
@@ -49,7 +49,7 @@ def test_every_reference_of_version_2_leads_somewhere(read: Read) -> None:
     assert set(refs(whole)) <= {f"#/definitions/{name}" for name in whole["definitions"]}
 
 
-def test_every_kind_is_there_with_its_list(read: Read, kinds: Kinds) -> None:
+def test_every_kind_is_there_with_its_list(read: Read, kinds: ResourceRegistry) -> None:
     for kind in kinds.all():
         schemas = read(f"/openapi/v3/{root_of(kind.group, kind.version)}")["components"]["schemas"]
         found = {
@@ -177,7 +177,7 @@ def test_version_2_tells_the_same_in_its_own_words(read: Read, core: Any) -> Non
     assert patch["responses"]["200"]["schema"] == {"$ref": "#/definitions/io.k8s.api.apps.v1.Deployment"}
 
 
-def test_cbor_is_told_of_where_it_is_switched_on(kinds: Kinds, ask: Callable[..., Any]) -> None:
+def test_cbor_is_told_of_where_it_is_switched_on(kinds: ResourceRegistry, ask: Callable[..., Any]) -> None:
     body = ask("/openapi/v3/api/v1", of=OpenApi(kinds, Media(cbor=True))).body
     for media in (b'"application/cbor"', b'"application/cbor-seq"', b'"application/apply-patch+cbor"'):
         assert media in body

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.kinds.schema import ANYTHING, Schemas
 from apiserver_stub.openapi import OpenApi, definitions, handler
 from controller_manager.api.errors import NotAcceptable, NotFound
@@ -79,12 +79,12 @@ def test_other_documents_are_not_found(ask: Callable[..., Any], path: str) -> No
         ask(f"/openapi/v3{path}")
 
 
-def test_other_paths_are_somebody_elses(kinds: Kinds) -> None:
+def test_other_paths_are_somebody_elses(kinds: ResourceRegistry) -> None:
     assert asyncio.run(OpenApi(kinds).answer(Request("GET", "/openapi"), "/openapi")) is None
 
 
 def test_definitions_are_read_when_the_first_document_is_asked_for(
-    kinds: Kinds, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    kinds: ResourceRegistry, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Servers start, and serve objects, without them."""
     read: list[bool] = []

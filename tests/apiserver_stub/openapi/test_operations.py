@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.openapi.definitions import STATUS, built_in
 from apiserver_stub.openapi.operation import Operation, page
 from apiserver_stub.openapi.operations import operations
@@ -19,7 +19,7 @@ LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path
 
 
 @pytest.fixture(scope="module")
-def told(kinds: Kinds) -> dict[str, Operation]:
+def told(kinds: ResourceRegistry) -> dict[str, Operation]:
     found = [one for kind in kinds.all() for one in operations(kind, DEFINITIONS)]
     by_name = {one.name: one for one in found}
     assert len(by_name) == len(found), "the name of an operation is unique"
@@ -38,7 +38,7 @@ def test_names_methods_and_paths_are_those_of_the_generated_client(told: dict[st
     assert checked > 400
 
 
-def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: Kinds) -> None:
+def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation], kinds: ResourceRegistry) -> None:
     """API concepts, Resource URI shapes."""
     for one in told.values():
         path = one.path.format(name="some", namespace="any")

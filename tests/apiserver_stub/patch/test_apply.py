@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch import apply
 from apiserver_stub.patch.apply import Applied, ApplyRequest
@@ -29,7 +29,7 @@ class World:
     def __init__(self, things: Any) -> None:
         self.things = things
         self.kind = ResourceInfo("", "v1", "Thing", "things", "thing", True, frozenset(), "things", things.node)
-        self.versions = Versions(Kinds([self.kind]), self.kind)
+        self.versions = Versions(ResourceRegistry([self.kind]), self.kind)
         self.tree: Tree | None = None
         self.entries: list[Entry] = []
         self.ticks = 0

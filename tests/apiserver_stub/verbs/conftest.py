@@ -16,7 +16,7 @@ from apiserver_stub.call import APIRequest, User
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS
-from apiserver_stub.kinds.registry import Kinds, built_in
+from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
 from apiserver_stub.storage.embedded import EmbeddedStorage
@@ -47,7 +47,7 @@ class Answer:
 class Api:
     """Asks the verbs directly; refusals are raised."""
 
-    def __init__(self, store: WatchCache, kinds: Kinds, allocation: Sequence[Rule]) -> None:
+    def __init__(self, store: WatchCache, kinds: ResourceRegistry, allocation: Sequence[Rule]) -> None:
         self.store = store
         self.representations = RepresentationCache(store)
         self.hub = Hub(store, self.representations)
@@ -117,7 +117,7 @@ class Api:
 
 
 @pytest.fixture(scope="session")
-def kinds() -> Kinds:
+def kinds() -> ResourceRegistry:
     return built_in()
 
 
@@ -134,7 +134,7 @@ def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache
 
 
 @pytest.fixture
-async def api(kinds: Kinds, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
+async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
     api = Api(store, kinds, allocation(store))

@@ -4,10 +4,10 @@ import ast
 from pathlib import Path
 
 import apiserver_stub.verbs
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 
 
-def test_no_verb_names_a_kind(kinds: Kinds) -> None:
+def test_no_verb_names_a_kind(kinds: ResourceRegistry) -> None:
     names = {name for kind in kinds.all() for name in (kind.kind, kind.plural, kind.storage)}
     folder = Path(apiserver_stub.verbs.__file__).parent
     for file in folder.rglob("*.py"):

@@ -9,7 +9,7 @@ import yaml
 
 from apiserver_stub.kinds.clean import Report, clean
 from apiserver_stub.kinds.defaults import apply_defaults
-from apiserver_stub.kinds.registry import Kinds
+from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.kinds.resource_info import ResourceInfo
 
 FILES = sorted((Path(__file__).parents[2] / "manifests").glob("*.yaml"))
@@ -21,7 +21,7 @@ def _documents(file: Path) -> Iterator[dict[str, Any]]:
             yield from document["items"] if document["kind"] == "List" else [document]
 
 
-def _kind(kinds: Kinds, document: dict[str, Any]) -> ResourceInfo:
+def _kind(kinds: ResourceRegistry, document: dict[str, Any]) -> ResourceInfo:
     of = (document["apiVersion"], document["kind"])
     return next(kind for kind in kinds.all() if (kind.api_version, kind.kind) == of)
 
