@@ -16,7 +16,7 @@ from apiserver_stub.authn.token_reviews import authentication_reviews
 from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
-from apiserver_stub.bootstrap import HOOKS, Address, Cluster, bootstrap
+from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
@@ -134,9 +134,9 @@ class ApiServer:
         """
         serving = self._options[ServingOptions]
         network = self._options[NetworkOptions]
-        address = Address(network.first_service, _host(serving), port, tuple(map(str, network.services)))
+        address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         versions = frozenset((group.name, version) for group in self.kinds.groups() for version in group.versions)
-        await bootstrap(self.handle, Cluster(address, versions, authentication), self._progress.finish)
+        await bootstrap(self.handle, ClusterInfo(address, versions, authentication), self._progress.finish)
         await self._addresses.repair()
 
     async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:

@@ -1,11 +1,11 @@
-"""What others are told of how callers are known: the authorities this server believes, who may read that, and since
-when the use of tokens kept in secrets is noted.
+"""How callers are authenticated, published for others: the authorities this server believes, the role to read them, and
+the date since when the use of tokens kept in secrets is recorded.
 """
 
 import re
 from collections.abc import Mapping
 
-from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.objects import Objects, Tree
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN, SYSTEM_NAMESPACE
 from controller_manager.base.clock import utc_now
@@ -18,19 +18,19 @@ _TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 
 
-async def ensure_reader_role(objects: Objects, _: Cluster) -> None:
-    """The role of those who may read the authorities."""
+async def ensure_reader_role(objects: Objects, _: ClusterInfo) -> None:
+    """Create or correct the role that may read the authorities."""
     await objects.ensure(_ROLES, _reader_role())
 
 
-async def ensure_authorities(objects: Objects, cluster: Cluster) -> None:
-    """The authorities and what goes with them, if there are any."""
+async def ensure_authorities(objects: Objects, cluster: ClusterInfo) -> None:
+    """Publish the authorities, if there are any."""
     if cluster.authentication:
         await objects.ensure(_CONFIG_MAPS, _published(cluster.authentication))
 
 
-async def ensure_token_tracking(objects: Objects, _: Cluster) -> None:
-    """The day (UTC) since when tokens of secrets are labelled with their last use."""
+async def ensure_token_tracking(objects: Objects, _: ClusterInfo) -> None:
+    """Publish the date (UTC) since when tokens of secrets are labelled with their last use."""
     today = utc_now().date().isoformat()
     wanted = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": _TRACKING}, "data": {"since": today}}
 
@@ -42,7 +42,7 @@ async def ensure_token_tracking(objects: Objects, _: Cluster) -> None:
 
 
 def _published(authentication: Mapping[str, str]) -> Tree:
-    """Whose client certificates are believed; what others publish beside that stays."""
+    """Return the ConfigMap of the authorities; what others publish in it stays."""
     return {
         "kind": "ConfigMap",
         "apiVersion": "v1",
@@ -52,7 +52,7 @@ def _published(authentication: Mapping[str, str]) -> Tree:
 
 
 def _reader_role() -> Tree:
-    """The role of those who may read that."""
+    """Return the role that may read that ConfigMap."""
     rule = {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": [_AUTHENTICATION]}
     return {
         "kind": "Role",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.objects import Objects, Tree
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base.tasks import all_of
@@ -53,14 +53,14 @@ _AVAILABLE = {
 _OTHER_GROUP, _OTHER_VERSION = 1000, 15
 
 
-async def ensure_api_services(objects: Objects, cluster: Cluster) -> None:
-    """One for each (group, version) but those of the group of APIServices, which is there without."""
+async def ensure_api_services(objects: Objects, cluster: ClusterInfo) -> None:
+    """Create or correct one for each (group, version), but for the group of APIServices itself."""
     wanted = (api_service(group, version) for group, version in sorted(cluster.versions) if group != GROUP)
     await all_of(*(objects.ensure(_COLLECTION, each, condition=_AVAILABLE) for each in wanted))
 
 
 def api_service(group: str, version: str) -> Tree:
-    """The APIService of a group version that this server has itself."""
+    """Return the APIService of a group version that this server has itself."""
     spec = {
         "version": version,
         "groupPriorityMinimum": _GROUPS.get(group, _OTHER_GROUP),

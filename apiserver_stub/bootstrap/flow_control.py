@@ -14,7 +14,7 @@ from importlib import resources
 
 import msgspec
 
-from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.objects import Objects, Tree
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
 from controller_manager.base.tasks import all_of
@@ -31,8 +31,8 @@ class _Specs(msgspec.Struct):
     schemas: dict[str, Tree]
 
 
-async def ensure_flow_control(objects: Objects, _: Cluster) -> None:
-    """All of them, levels first; schemas say of themselves that their level exists."""
+async def ensure_flow_control(objects: Objects, _: ClusterInfo) -> None:
+    """Create or correct all of them, levels first; schemas say of themselves that their level exists."""
     specs = _specs()
     await all_of(*(_ensure(objects, "PriorityLevelConfiguration", name, spec) for name, spec in specs.levels.items()))
     await all_of(
@@ -54,7 +54,7 @@ async def _ensure(objects: Objects, kind: str, name: str, spec: Tree, condition:
 
 
 def revised(found: Tree, spec: Tree, *, mandatory: bool) -> Tree | None:
-    """What an object should be instead, by the table above; None if it may stay."""
+    """Return the object corrected by the table above; None if it may stay."""
     annotations = found["metadata"].get("annotations") or {}
     updates = mandatory or _updates_itself(annotations.get(_AUTO_UPDATE, ""), found["metadata"].get("generation", 0))
     noted = "true" if updates else "false"

@@ -1,10 +1,10 @@
-"""The steps after the start, under the names health checks know them by."""
+"""The steps after the start, by the names of their health checks."""
 
 from collections.abc import Awaitable, Callable
 
 from apiserver_stub.bootstrap.access import ensure_authorities, ensure_reader_role, ensure_token_tracking
 from apiserver_stub.bootstrap.api_services import ensure_api_services
-from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.flow_control import ensure_flow_control
 from apiserver_stub.bootstrap.network import ensure_namespaces, ensure_service, ensure_service_ranges
 from apiserver_stub.bootstrap.objects import Handle, Objects
@@ -12,7 +12,7 @@ from apiserver_stub.bootstrap.priority_classes import ensure_priority_classes
 from controller_manager.base.tasks import all_of
 
 _NAMESPACES = "poststarthook/start-system-namespaces-controller"
-_STEPS: dict[str, Callable[[Objects, Cluster], Awaitable[None]]] = {
+_STEPS: dict[str, Callable[[Objects, ClusterInfo], Awaitable[None]]] = {
     _NAMESPACES: ensure_namespaces,
     "poststarthook/start-kubernetes-service-cidr-controller": ensure_service_ranges,
     "poststarthook/bootstrap-controller": ensure_service,
@@ -26,8 +26,8 @@ _STEPS: dict[str, Callable[[Objects, Cluster], Awaitable[None]]] = {
 HOOKS = tuple(_STEPS)
 
 
-async def bootstrap(handle: Handle, cluster: Cluster, done: Callable[[str], None]) -> None:
-    """Bring about what every cluster has; done again, correct what no longer holds and write nothing else.
+async def bootstrap(handle: Handle, cluster: ClusterInfo, done: Callable[[str], None]) -> None:
+    """Create what every cluster has; called again, correct what has changed, and write nothing else.
 
     `done` is told the name of each step that is taken. Raises the refusal of a request.
     """

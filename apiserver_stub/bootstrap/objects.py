@@ -86,7 +86,7 @@ class Objects:
 
 
 def _with_condition(found: Tree, condition: Tree) -> Tree | None:
-    """`found` with the condition in its status; None if it says the same already."""
+    """Return `found` with the condition in its status; None if it says the same already."""
     status = found.get("status") or {}
     conditions = status.get("conditions") or []
     if any(condition.items() <= each.items() for each in conditions):
@@ -97,7 +97,7 @@ def _with_condition(found: Tree, condition: Tree) -> Tree | None:
 
 
 def _over(found: Any, wanted: Any) -> Any:
-    """`found` with what is wanted laid over it; a list is taken whole."""
+    """Return `found` with what is wanted laid over it; a list is taken whole."""
     if not isinstance(found, dict) or not isinstance(wanted, dict):
         return wanted
     return found | {name: _over(found.get(name), value) for name, value in wanted.items()}

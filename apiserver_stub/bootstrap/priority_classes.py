@@ -1,6 +1,6 @@
 """The priority classes of pods that a cluster cannot do without."""
 
-from apiserver_stub.bootstrap.cluster import Cluster
+from apiserver_stub.bootstrap.cluster import ClusterInfo
 from apiserver_stub.bootstrap.objects import Objects
 from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.tasks import all_of
@@ -12,7 +12,7 @@ _SYSTEM = {
 }
 
 
-async def ensure_priority_classes(objects: Objects, _: Cluster) -> None:
+async def ensure_priority_classes(objects: Objects, _: ClusterInfo) -> None:
     """Both; one that is there stays as it is."""
     wanted = (
         {

@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 
 from apiserver_stub.encode.json import DEEPEST, MOST_VALUES, check_size, type_of
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from apiserver_stub.kinds.built_in import schema_of
 from apiserver_stub.kinds.schema import Schema
 from controller_manager.api.errors import BadRequest
@@ -69,12 +69,12 @@ def dump(data: bytes) -> bytes:
     return _MARK + _element(data)
 
 
-def pieces(listing: Listing) -> Iterator[bytes]:
-    """Yield a listing as one document, piece by piece."""
-    head = b"".join(_encode(name) + _encode(value) for name, value in listing.head.items())
-    yield _MARK + _length(_MAP, len(listing.head) + 1) + head
-    yield _encode(listing.array) + _length(_ARRAY, len(listing.objects))
-    yield from map(_element, listing.elements())
+def pieces(document: ListDocument) -> Iterator[bytes]:
+    """Yield a list as one document, piece by piece."""
+    head = b"".join(_encode(name) + _encode(value) for name, value in document.head.items())
+    yield _MARK + _length(_MAP, len(document.head) + 1) + head
+    yield _encode(document.array) + _length(_ARRAY, len(document.objects))
+    yield from map(_element, document.elements())
 
 
 def event(kind: str, data: bytes) -> bytes:

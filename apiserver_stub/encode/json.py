@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from controller_manager.api.errors import BadRequest, RequestEntityTooLarge
 
 Tree = dict[str, Any]
@@ -110,11 +110,11 @@ def line(data: bytes) -> bytes:
     return data + b"\n"
 
 
-def pieces(listing: Listing) -> Iterator[bytes]:
-    """Yield a listing as one body, piece by piece."""
-    yield b'%b,"%b":[' % (encode(listing.head)[:-1], listing.array.encode())
+def pieces(document: ListDocument) -> Iterator[bytes]:
+    """Yield a list as one body, piece by piece."""
+    yield b'%b,"%b":[' % (encode(document.head)[:-1], document.array.encode())
     before = b""
-    for element in listing.elements():
+    for element in document.elements():
         yield before + element
         before = b","
     yield b"]}\n"
@@ -125,11 +125,11 @@ def indented(data: bytes) -> bytes:
     return orjson.dumps(orjson.loads(data), option=orjson.OPT_INDENT_2)
 
 
-def indented_pieces(listing: Listing) -> Iterator[bytes]:
-    """Yield a listing as one body indented by two spaces, piece by piece."""
-    yield b'%b,\n  "%b": [' % (indented(encode(listing.head)).removesuffix(b"\n}"), listing.array.encode())
+def indented_pieces(document: ListDocument) -> Iterator[bytes]:
+    """Yield a list as one body indented by two spaces, piece by piece."""
+    yield b'%b,\n  "%b": [' % (indented(encode(document.head)).removesuffix(b"\n}"), document.array.encode())
     before, after = b"\n", b"]\n}"
-    for element in listing.elements():
+    for element in document.elements():
         yield before + indented(b"[[%b]]" % element)[len("[\n  [\n") : -len("\n  ]\n]")]
         before, after = b",\n", b"\n  ]\n}"
     yield after

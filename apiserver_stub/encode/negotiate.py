@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
-from apiserver_stub.encode.views import cached_rows, event_encoder, listing, one
+from apiserver_stub.encode.views import cached_rows, event_encoder, show_list, show_object
 from apiserver_stub.offload import Offload, Run, at_once, is_large
 from controller_manager.api.errors import ApiError, NotAcceptable
 from controller_manager.api.wire import Request, Response
@@ -91,7 +91,7 @@ class ContentNegotiator:
             body = await run(partial(_whole, request, representation, serializer, content, cached))
             cached.keep()
             return serializer.media_type, body
-        shown = listing(request, representation, content, cached)
+        shown = show_list(request, representation, content, cached)
         if serializer is JSON and not representation.view:
             return serializer.media_type, _stored_list_body(shown)
         return serializer.media_type, _list_body(serializer, shown, self._offload)
@@ -157,11 +157,11 @@ def _whole(
     request: APIRequest, representation: Representation, serializer: Serializer, item: Item, cached: CachedRows
 ) -> bytes:
     if serializer.rows is None or item.row is None:
-        return serializer.whole(one(request, representation, item, cached))
+        return serializer.whole(show_object(request, representation, item, cached))
     return serializer.rows(request.kind, representation.view == PARTIAL).whole(item.row, cached)
 
 
-def _list_body(serializer: Serializer, content: Listing, offload: Offload) -> bytes | AsyncIterator[bytes]:
+def _list_body(serializer: Serializer, content: ListDocument, offload: Offload) -> bytes | AsyncIterator[bytes]:
     largest = max(map(len, content.objects), default=0)
     yield_every = _yield_every(serializer, largest)
     if len(content.objects) <= yield_every and largest <= _LARGE:
@@ -176,8 +176,8 @@ def _yield_every(serializer: Serializer, largest: int) -> int:
     return serializer.yield_every if largest <= _LARGE else max(1, serializer.yield_every * _LARGE // largest)
 
 
-async def _paced(serializer: Serializer, content: Listing, yield_every: int, run: Run) -> AsyncIterator[bytes]:
-    """Yield a listing in chunks; other requests run in between."""
+async def _paced(serializer: Serializer, content: ListDocument, yield_every: int, run: Run) -> AsyncIterator[bytes]:
+    """Yield a list in chunks; other requests run in between."""
     parts, size, pieces = [], 0, serializer.pieces(content)
     while taken := await run(partial(_take, pieces, yield_every)):
         content.cached.keep()
@@ -201,7 +201,7 @@ def _take(pieces: Iterator[bytes], limit: int) -> list[bytes]:
     return taken
 
 
-def _stored_list_body(content: Listing) -> bytes | AsyncIterator[bytes]:
+def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     """Return a list of stored JSON: in one piece if it is short, otherwise in chunks that are made as they are
     taken.
     """
@@ -214,7 +214,7 @@ def _stored_list_body(content: Listing) -> bytes | AsyncIterator[bytes]:
     return _chunks(head + b"{", content, ends)
 
 
-async def _chunks(head: bytes, content: Listing, ends: Sequence[int]) -> AsyncIterator[bytes]:
+async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> AsyncIterator[bytes]:
     """Yield a list of stored JSON; objects are copied only for their chunk. `ends` are the sizes of the objects up to
     and with each.
     """
@@ -230,8 +230,8 @@ async def _chunks(head: bytes, content: Listing, ends: Sequence[int]) -> AsyncIt
 
 
 def _warning_values(texts: Iterable[str]) -> tuple[str, ...]:
-    """A value of the `Warning` header (RFC 7234, section 5.5) for each text, each once; of texts that are too long
-    together as many beginnings as there is room for.
+    """Return a value of the `Warning` header (RFC 7234, section 5.5) for each text, each once; of texts that are too
+    long together as many beginnings as there is room for.
     """
     plain = list(dict.fromkeys(_header_text(text) for text in texts if text))
     if sum(map(len, plain)) > _WARNINGS_LENGTH:

@@ -52,15 +52,15 @@ class RepresentationCache:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """How many bytes rows take, and events."""
+        """The bytes that rows take, and events."""
         return self._row_size, self._event_size
 
     def rows(self, resource: str, name: str) -> "CachedRows":
-        """The rows of a resource in the representation of that name; the same name means the same bytes."""
+        """Return the rows of a resource in the representation of that name; the same name means the same bytes."""
         return CachedRows(self, self._find(resource, name) or _EncodedRows(resource, name))
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
-        """The event of that type which tells of `row`, if it was kept."""
+        """Return the event of that type which tells of `row`, if it was kept."""
         return self._events.get((row, type_, name))
 
     def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
@@ -76,7 +76,9 @@ class RepresentationCache:
             self._event_size -= _event_size(oldest[0], self._events.pop(oldest))
 
     def keep_rows(self, rows: "_EncodedRows", encoded: Sequence[tuple[Row, bytes]]) -> "_EncodedRows":
-        """Add encoded rows to others of their kind: those that are current, as far as there is room."""
+        """Add encoded rows to those of their kind, if they are current, as far as there is room; returns all of
+        them.
+        """
         rows = self._find(rows.resource, rows.name) or rows
         for row, data in encoded:
             if row in rows or self._store.get(row.resource, row.key) is not row:
@@ -133,14 +135,14 @@ class _EncodedRows(dict[Row, bytes]):
         self.used_at = monotonic()
 
     def add(self, row: Row, encoded: bytes) -> int:
-        """Returns how many bytes more are taken."""
+        """Add a row; returns how many bytes more are taken."""
         self[row] = encoded
         size = len(encoded) + _ENTRY
         self.size += size
         return size
 
     def remove(self, row: Row) -> int:
-        """Returns how many bytes fewer are taken; none if the row is not there."""
+        """Remove a row; returns how many bytes fewer are taken, none if it is not there."""
         encoded = self.pop(row, None)
         if encoded is None:
             return 0
@@ -173,20 +175,20 @@ class CachedRows:
         self._made: list[tuple[Row, bytes]] = []
 
     def get(self, row: Row) -> bytes | None:
-        """The row as it was encoded before."""
+        """Return the row as it was encoded before, if it was."""
         return self._rows.get(row)
 
     def add(self, row: Row, encoded: bytes) -> None:
-        """The row as it has been encoded now; this may be said in another thread than the loop's."""
+        """Note a row as it was encoded; this may be called in another thread than the loop's."""
         self._made.append((row, encoded))
 
     def keep(self) -> None:
-        """Hand what was added on to the cache; in the loop."""
+        """Hand what was added to the cache; called in the loop."""
         if self._made:
             made, self._made = self._made, []
             self._rows = self._cache.keep_rows(self._rows, made)
 
 
 def _event_size(row: Row, line: bytes) -> int:
-    """The row stays as long as its event, and nobody else may have it any more."""
+    """Return the bytes an event takes: its row stays as long, and may be held by nothing else."""
     return max(len(line), row.size) + _ENTRY

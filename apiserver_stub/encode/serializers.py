@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from apiserver_stub.encode import cbor, json, protobuf, yaml
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from apiserver_stub.encode.protobuf.rows import RowEncoder, row_encoder
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.watch_cache import event_encoder
@@ -12,7 +12,7 @@ from apiserver_stub.watch_cache import event_encoder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Serializer:
-    """Writes answers in a media type: `whole` one object, from its JSON; `pieces` a listing, in at least one piece for
+    """Writes answers in a media type: `whole` one object, from its JSON; `pieces` a list, in at least one piece for
     each object that takes time, of which `yield_every` are made before other requests may run.
 
     `watch_type` is the media type of its watches, whose events `frame` writes; empty if there are none. `rows` returns
@@ -23,7 +23,7 @@ class Serializer:
 
     media_type: str
     whole: Callable[[bytes], bytes]
-    pieces: Callable[[Listing], Iterator[bytes]]
+    pieces: Callable[[ListDocument], Iterator[bytes]]
     yield_every: int
     watch_type: str = ""
     frame: Callable[[str, bytes], bytes] = event_encoder.encode
@@ -37,16 +37,16 @@ def _message(data: bytes) -> bytes:
     return protobuf.envelope(api_version, kind, protobuf.raw(data, api_version, kind))
 
 
-def _messages(listing: Listing) -> Iterator[bytes]:
+def _messages(document: ListDocument) -> Iterator[bytes]:
     """Yield nothing for each object that is encoded now, then the list, which begins with its size."""
-    encoder, cached, raws = row_encoder(listing.kind, listing.show is not None), listing.cached, []
-    for row in listing.rows:
+    encoder, cached, raws = row_encoder(document.kind, document.show is not None), document.cached, []
+    for row in document.rows:
         raw = cached.get(row)
         if raw is None:
             raw = encoder.raw(row, cached)
             yield b""
         raws.append(raw)
-    yield from protobuf.collection(encoder.api_version, f"{encoder.kind}List", listing.head["metadata"], raws)
+    yield from protobuf.collection(encoder.api_version, f"{encoder.kind}List", document.head["metadata"], raws)
 
 
 def _message_frame(kind: str, data: bytes) -> bytes:

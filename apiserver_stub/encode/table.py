@@ -115,7 +115,7 @@ def _metadata(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
 
 
 def _nothing(partial: bytes, metadata: bytes, _: bytes) -> tuple[bytes, ...]:
-    """The mark that ends an initial state is told even to who wants no metadata."""
+    """Return null; but metadata that mark the end of an initial state are sent even to who wants none."""
     return (partial, metadata, b"}") if _END in metadata else (b"null",)
 
 

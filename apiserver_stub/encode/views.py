@@ -8,7 +8,7 @@ from typing import Any
 from apiserver_stub.call import APIRequest, Item, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
-from apiserver_stub.encode.listing import Listing, Show, type_prefix
+from apiserver_stub.encode.list_document import ListDocument, Show, type_prefix
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.table import Tabulator, metadata_of
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
@@ -26,7 +26,7 @@ def cached_rows(request: APIRequest, representation: Representation, cache: Repr
     return cache.rows(request.kind.storage, rows(request.kind, representation.view == PARTIAL).name if rows else "")
 
 
-def one(request: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:
+def show_object(request: APIRequest, representation: Representation, item: Item, cached: CachedRows) -> bytes:
     """Show one object; an answer that is not of the request's kind, as a `Status`, is shown as it is."""
     data = item.data
     if not representation.view or type_of(data) != _type(request):
@@ -37,17 +37,17 @@ def one(request: APIRequest, representation: Representation, item: Item, cached:
     return tabulator.one(data) if item.row is None else tabulator.one_of(cached, item.row, data)
 
 
-def listing(request: APIRequest, representation: Representation, items: Items, cached: CachedRows) -> Listing:
+def show_list(request: APIRequest, representation: Representation, items: Items, cached: CachedRows) -> ListDocument:
     """Show a collection."""
     list_metadata = _list_metadata(items)
     if representation.view == TABLE:
         tabulator = _tabulator(request, representation)
         rows, objects = tabulator.in_order(items.rows, items.objects)
         row_of = partial(tabulator.row_of, cached)
-        return Listing(tabulator.head(list_metadata), request.kind, rows, objects, cached, "rows", row_of)
+        return ListDocument(tabulator.head(list_metadata), request.kind, rows, objects, cached, "rows", row_of)
     api_version, kind = shown_type(request, representation)
     head = {"kind": f"{kind}List", "apiVersion": api_version, "metadata": list_metadata}
-    content = Listing(head, request.kind, items.rows, items.objects, cached)
+    content = ListDocument(head, request.kind, items.rows, items.objects, cached)
     if representation.view:
         return replace(content, show=_shown_partial(representation.version))
     return replace(content, typed=type_prefix(api_version, kind))

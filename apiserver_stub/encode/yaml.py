@@ -8,7 +8,7 @@ import orjson
 import yaml
 
 from apiserver_stub.encode.json import encode
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from apiserver_stub.encode.yaml_reader import is_word, read
 from controller_manager.api.errors import BadRequest
 
@@ -32,11 +32,11 @@ def dump(data: bytes) -> bytes:
     return _write(orjson.loads(data)).encode()
 
 
-def pieces(listing: Listing) -> Iterator[bytes]:
-    """Yield a listing as one document, piece by piece: an object takes many times as long as its JSON."""
-    empty = dump(encode({**listing.head, listing.array: []}))
-    yield empty if not listing.objects else empty.removesuffix(b" []\n") + b"\n"
-    for element in listing.elements():
+def pieces(document: ListDocument) -> Iterator[bytes]:
+    """Yield a list as one document, piece by piece: an object takes many times as long as its JSON."""
+    empty = dump(encode({**document.head, document.array: []}))
+    yield empty if not document.objects else empty.removesuffix(b" []\n") + b"\n"
+    for element in document.elements():
         yield dump(b"[%b]" % element)
 
 

@@ -216,5 +216,5 @@ HORIZONTAL_POD_AUTOSCALERS = Resource(
 
 
 def scale_of(resource: Resource[Any]) -> ScaleResource:
-    """Where the scales of the objects of a resource are read and written, as its subresource `scale`."""
+    """Return where the scales of the objects of a resource are read and written, as its subresource `scale`."""
     return ScaleResource(resource.group, resource.version, resource.plural, "Scale", resource.namespaced, Scale)

@@ -35,7 +35,7 @@ def condition_of(conditions: Iterable[C], kind: str) -> C | None:
 
 
 def is_condition_true(conditions: Iterable[Condition], kind: str) -> bool:
-    """Whether the condition of the type `kind` is there with the status True."""
+    """Tell whether the condition of the type `kind` is there with the status True."""
     found = condition_of(conditions, kind)
     return found is not None and found.status == "True"
 

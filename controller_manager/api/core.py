@@ -195,17 +195,17 @@ EVENTS = Resource("", "v1", "events", "Event", True, Event)
 
 
 def is_pod_ready(pod: Pod) -> bool:
-    """Whether the condition Ready of a pod is True."""
+    """Tell whether the condition Ready of a pod is True."""
     return is_condition_true(pod.status.conditions, "Ready")
 
 
 def is_pod_terminal(pod: Pod) -> bool:
-    """Whether all containers of a pod have ended for good: its phase is Succeeded or Failed."""
+    """Tell whether all containers of a pod have ended for good: its phase is Succeeded or Failed."""
     return pod.status.phase in ("Succeeded", "Failed")
 
 
 def reference_to(obj: Object) -> ObjectReference:
-    """A reference to `obj` as events and endpoints carry it."""
+    """Return a reference to `obj` as events and endpoints carry it."""
     meta = obj.metadata
     return ObjectReference(
         api_version=obj.api_version,

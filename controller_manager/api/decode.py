@@ -28,7 +28,7 @@ class Decoder(Generic[T]):
         self.strictly = self._strict.decode
 
     def decode(self, data: bytes | memoryview | msgspec.Raw) -> T:
-        """The value. Raises `msgspec.ValidationError` naming the path of a field that does not fit, and
+        """Return the value. Raises `msgspec.ValidationError` naming the path of a field that does not fit, and
         `msgspec.DecodeError` for what is no JSON.
         """
         try:
@@ -37,13 +37,13 @@ class Decoder(Generic[T]):
             return self.again(data)
 
     def again(self, data: bytes | memoryview | msgspec.Raw) -> T:
-        """The value of what `strictly` refused with a ValidationError; raises the same as `decode`."""
+        """Return the value of what `strictly` refused with a ValidationError; raises the same as `decode`."""
         tree = msgspec.json.decode(data)
         return self._strict.decode(msgspec.json.encode(_fit(_type_of(self._kind), tree)))
 
 
 def carries_json(kind: type) -> bool:
-    """Whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
+    """Tell whether values of a type hold parts of what they were decoded from as bytes, beside `managedFields`.
 
     Such a part (`msgspec.Raw`) is a view of the whole buffer, which lives as long as it does.
     """
@@ -67,7 +67,7 @@ def _carries(kind: inspect.Type, seen: set[type]) -> bool:
 
 
 def _fit(kind: inspect.Type, value: Any) -> Any:
-    """The value as the type wants it, as far as that is a matter of form; None if nothing is there."""
+    """Return the value as the type wants it, as far as that is a matter of form; None if nothing is there."""
     match kind, value:
         case inspect.UnionType(), _:
             return _fit(_variant(kind.types, value), value)
@@ -101,7 +101,7 @@ def _present(types: Mapping[str, inspect.Type], value: Mapping[str, Any]) -> dic
 
 
 def _variant(kinds: tuple[inspect.Type, ...], value: Any) -> inspect.Type:
-    """Of the types of a union the one that is meant: by the form of the value, or the only one there is."""
+    """Return which type of a union is meant: by the form of the value, or the only one there is."""
     wanted: tuple[type, ...] = ()
     if isinstance(value, dict):
         wanted = (inspect.StructType, inspect.DictType)

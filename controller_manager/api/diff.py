@@ -17,7 +17,7 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def overlay(original: bytes, before: Object, after: Object) -> bytes:
-    """The JSON of `after`, with all that `original` holds beside the fields of `before`.
+    """Return the JSON of `after`, with all that `original` holds beside the fields of `before`.
 
     `before` is what `original` decodes to. Within a list that changed, an item equal to one of `before` keeps its
     original form, and so does all that the model does not know of the item with the same name, where names are unique
@@ -60,7 +60,7 @@ def _mapping(original: msgspec.Raw, old: Mapping[str, Any], new: Mapping[str, An
 
 
 def _said(original: msgspec.Raw | None) -> msgspec.Raw | None:
-    """None for `null` too, which servers write for what is absent."""
+    """Return the value; None also for `null`, which servers write for what is absent."""
     return None if original is not None and bytes(original) == b"null" else original
 
 
@@ -80,13 +80,13 @@ def _sequence(original: msgspec.Raw | None, old: Sequence[Any], new: Sequence[An
 
 
 def _named(items: Sequence[Any]) -> Mapping[str, int]:
-    """The positions of items by name; empty unless each has one, and no two the same."""
+    """Return the positions of items by name; empty unless each has one, and no two the same."""
     names = {getattr(item, "name", ""): at for at, item in enumerate(items)}
     return names if len(names) == len(items) and "" not in names else {}
 
 
 def _sources(old: Sequence[Any], new: Sequence[Any]) -> list[int | None]:
-    """For each new item the position of the equal old item it stands for; each old item is used once, the one at
+    """Return for each new item the position of the equal old item; each old item is used once, the one at
     the same position first."""
     found = [at if at < len(old) and old[at] == item else None for at, item in enumerate(new)]
     free = [at for at in range(len(old)) if at >= len(new) or found[at] is None]
@@ -104,7 +104,7 @@ def _encode(value: Any) -> msgspec.Raw:
 
 @cache
 def _layout(kind: type[msgspec.Struct]) -> tuple[tuple[str, str, Any], ...]:
-    """Attribute, JSON name and default of each field; a required field has a default that equals nothing."""
+    """Return attribute, JSON name and default of each field; a required field has a default that equals nothing."""
     return tuple((field.name, field.encode_name, _default(field)) for field in msgspec.structs.fields(kind))
 
 

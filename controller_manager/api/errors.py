@@ -42,7 +42,7 @@ class Status(Model):
     code: int = 0
 
     def encode(self) -> bytes:
-        """The Status as JSON, with its constant fields."""
+        """Return the Status as JSON, with its constant fields."""
         body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **msgspec.to_builtins(self)}
         body["status"] = self.status
         return msgspec.json.encode(body)
@@ -60,7 +60,7 @@ class ApiError(Exception):
         self.details = details
 
     def status(self) -> Status:
-        """This refusal as the body of an answer."""
+        """Return this refusal as the body of an answer."""
         return Status(message=self.message, reason=self.reason, details=self.details, code=self.code)
 
 
@@ -106,7 +106,7 @@ class Expired(ApiError):
         self.continue_token = continue_token
 
     def status(self) -> Status:
-        """This refusal as the body of an answer."""
+        """Return this refusal as the body of an answer."""
         metadata = {"continue": self.continue_token} if self.continue_token else {}
         return replace(super().status(), metadata=metadata)
 
@@ -159,31 +159,31 @@ _BY_CODE = {c.code: c for c in reversed(_CLASSES)}
 
 
 def not_found(group: str, plural: str, name: str) -> NotFound:
-    """The object does not exist."""
+    """Return the refusal of a request for an object that does not exist."""
     return NotFound(f'{_qualified(group, plural)} "{name}" not found', Details(name=name, group=group, kind=plural))
 
 
 def already_exists(group: str, plural: str, name: str) -> AlreadyExists:
-    """An object of that name exists."""
+    """Return the refusal to create an object whose name exists."""
     details = Details(name=name, group=group, kind=plural)
     return AlreadyExists(f'{_qualified(group, plural)} "{name}" already exists', details)
 
 
 def conflict(group: str, plural: str, name: str, why: str) -> Conflict:
-    """The object is not as the request presumed."""
+    """Return the refusal of a request that presumed another state of the object."""
     message = f'Operation cannot be fulfilled on {_qualified(group, plural)} "{name}": {why}'
     return Conflict(message, Details(name=name, group=group, kind=plural))
 
 
 def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> Forbidden:
-    """The request is understood and refused; `causes` are for programs that want to know why."""
+    """Return the refusal of a request that is not allowed; `causes` are for programs that want to know why."""
     subject = f'{_qualified(group, plural)} "{name}"' if name else _qualified(group, plural)
     details = Details(name=name, group=group, kind=plural, causes=causes)
     return Forbidden(f"{subject} is forbidden: {why}", details)
 
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
-    """The object breaks rules of its kind; every broken rule is a cause, as far as anybody would read on."""
+    """Return the refusal of an object that breaks rules of its kind; each is a cause, up to a bound."""
     told = causes[:_MOST_CAUSES]
     problems = [f"{c.field}: {c.message}" if c.field else c.message for c in told]
     if len(causes) > len(told):
@@ -195,7 +195,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invali
 
 
 def from_response(code: int, body: bytes) -> ApiError:
-    """The refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
+    """Return the refusal an answer carries; an answer that is no `Status` becomes one with the body's first line."""
     try:
         status = _STATUS.decode(body)
     except (msgspec.DecodeError, RecursionError):

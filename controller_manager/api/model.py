@@ -83,7 +83,7 @@ class Object(Model):
         return found
 
     def encode(self) -> bytes:
-        """The interpreted fields as JSON, without `raw`."""
+        """Return the interpreted fields as JSON, without `raw`."""
         return msgspec.json.encode(msgspec.structs.replace(self, raw=b"") if self.raw else self)
 
 

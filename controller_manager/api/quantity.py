@@ -30,7 +30,7 @@ class Quantity(NamedTuple):
     family: str = "decimal"
 
     def __str__(self) -> str:
-        """The canonical text."""
+        """Return the canonical text."""
         if not self.number:
             return "0"
         if self.family == "binary" and abs(self.number) >= 1024 and _is_whole(self.number):
@@ -39,7 +39,7 @@ class Quantity(NamedTuple):
 
 
 def parse(text: str) -> Quantity:
-    """The quantity a text stands for. Raises `ValueError` when it is none."""
+    """Return the quantity a text stands for. Raises `ValueError` when it is none."""
     found = _TEXT.fullmatch(text) if len(text) <= _LONGEST else None
     if found is None:
         raise ValueError(f"{text!r} is no quantity, such as 100m or 1.5Gi")
@@ -54,18 +54,20 @@ def parse(text: str) -> Quantity:
 
 
 def canonical(text: str, places: int = 9) -> str:
-    """The one text for all that stand for the same number, rounded up to `places` decimals; as `parse` it raises."""
+    """Return the one text for all that stand for the same number, rounded up to `places` decimals; as `parse` it
+    raises.
+    """
     quantity = parse(text)
     return str(quantity._replace(number=_round_up(quantity.number, -places)))
 
 
 def add(one: Quantity, other: Quantity) -> Quantity:
-    """The sum, in the family of the first that is not zero."""
+    """Return the sum, in the family of the first that is not zero."""
     return Quantity(_EXACT.add(one.number, other.number), one.family if one.number else other.family)
 
 
 def _round_up(number: Decimal, exponent: int = _BILLIONTHS) -> Decimal:
-    """The number to a power of ten, rounded away from zero."""
+    """Return the number to a power of ten, rounded away from zero."""
     found = number.as_tuple().exponent
     if isinstance(found, int) and found >= exponent:
         return number
@@ -86,7 +88,7 @@ def _binary_text(whole: int) -> str:
 
 
 def _decimal_text(number: Decimal, as_exponent: bool) -> str:
-    """Digits without trailing zeros, then the suffix; the exponent of the suffix is a multiple of three."""
+    """Return digits without trailing zeros, and the suffix, whose exponent is a multiple of three."""
     sign, digits, found = number.as_tuple()
     assert isinstance(found, int)
     bare = "".join(map(str, digits)).rstrip("0")

@@ -40,18 +40,18 @@ class Resource(Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here."""
+        """Return the URL path (API concepts, Resource URI shapes); segments are escaped by the transport, not here."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         tail = "".join(f"/{part}" for part in (name, subresource) if part)
         return f"{root}{scope}/{self.plural}{tail}"
 
     def metadata_only(self) -> "Resource[PartialObject]":
-        """The same resource, read as type and metadata."""
+        """Return the same resource, read as type and metadata."""
         return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, PartialObject)
 
 
 def key_of(obj: Object) -> Key:
-    """The key of an object."""
+    """Return the key of an object."""
     meta = obj.metadata
     return Key(meta.namespace, meta.name)

@@ -27,7 +27,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether `labels` meet this condition; `notin` also holds where the label is absent."""
+        """Tell whether `labels` meet this condition; `notin` also holds where the label is absent."""
         value = labels.get(self.key)
         match self.operator:
             case "in":
@@ -68,11 +68,11 @@ class LabelSelector:
 
     @property
     def empty(self) -> bool:
-        """Whether everything matches."""
+        """True if everything matches."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str] | None) -> bool:
-        """Whether every requirement holds."""
+        """Tell whether every requirement holds."""
         found = labels or _EMPTY
         return all(requirement.matches(found) for requirement in self.requirements)
 
@@ -102,15 +102,15 @@ class FieldSelector:
 
     @property
     def empty(self) -> bool:
-        """Whether everything matches."""
+        """True if everything matches."""
         return not self.terms
 
     def matches(self, value_of: Callable[[str], str]) -> bool:
-        """Whether every condition holds; `value_of(path)` gives a field's value as text, empty when absent."""
+        """Tell whether every condition holds; `value_of(path)` gives a field's value as text, empty when absent."""
         return all((value_of(term.path) == term.value) is term.equal for term in self.terms)
 
     def exact(self, path: str) -> str | None:
-        """The value `path` must equal, if the selector says so."""
+        """Return the value `path` must equal, if the selector says so."""
         return next((term.value for term in self.terms if term.equal and term.path == path), None)
 
     def __str__(self) -> str:

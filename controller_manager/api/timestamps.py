@@ -6,27 +6,29 @@ _ZERO = "0001-01-01T00:00:00"
 
 
 def format_time(moment: datetime) -> str:
-    """`2026-01-02T03:04:05Z`."""
+    """Return `2026-01-02T03:04:05Z`."""
     return moment.astimezone(UTC).isoformat(timespec="seconds")[:19] + "Z"
 
 
 def format_micro(moment: datetime) -> str:
-    """`2026-01-02T03:04:05.000006Z`."""
+    """Return `2026-01-02T03:04:05.000006Z`."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
 def told(text: str | None) -> str:
-    """The time as it is written; empty for none, and for the zero time of Go, which means none."""
+    """Return the time as it is written; empty for none, and for the zero time of Go, which means none."""
     return "" if text is None or text.startswith(_ZERO) else text
 
 
 def time_of(text: str | None) -> datetime | None:
-    """The moment that is told, if any; raises as `parse_time`."""
+    """Return the moment that is told, if any; raises as `parse_time`."""
     return parse_time(text) if told(text) and text else None
 
 
 def parse_time(text: str) -> datetime:
-    """The moment a `Time` or `MicroTime` names, aware; raises `ValueError` for anything but RFC 3339 with a zone."""
+    """Return the moment a `Time` or `MicroTime` names, aware; raises `ValueError` for anything but RFC 3339 with a
+    zone.
+    """
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None or "T" not in text.upper():
         raise ValueError(f"{text!r} is not an RFC 3339 time")

@@ -28,7 +28,9 @@ class Unread(Protocol):
     """A body that is still on the wire."""
 
     async def read(self, caller: str) -> bytes:
-        """All of it, for a caller known by that name; raises an ApiError if it is too large or there is no room."""
+        """Return all of it, for a caller known by that name; raises an ApiError if it is too large or there is
+        no room.
+        """
 
 
 class Request(Struct, frozen=True):
@@ -48,11 +50,11 @@ class Request(Struct, frozen=True):
     unread: Unread | None = None
 
     async def received(self, caller: str) -> "Request":
-        """The request with its body, read for `caller`. Raises as `Unread.read`."""
+        """Return the request with its body, read for `caller`. Raises as `Unread.read`."""
         return self if self.unread is None else replace(self, body=await self.unread.read(caller), unread=None)
 
     def values(self, header: str) -> tuple[str, ...]:
-        """Every value of a header as it came; a comma in one divides nothing."""
+        """Return every value of a header as it came; a comma in one divides nothing."""
         apart = self.repeated.get(header)
         if apart is not None:
             return apart
@@ -67,7 +69,7 @@ class DuplexStream(Protocol):
     """
 
     async def read(self, n: int) -> bytes:
-        """At least one and at most `n` bytes; empty once the other side has closed and everything was read.
+        """Read at least one and at most `n` bytes; empty once the other side has closed and everything was read.
 
         Raises ConnectionError if the connection broke.
         """
@@ -105,7 +107,9 @@ class Response(Struct, frozen=True):
 
 
 def offered_protocols(request: Request) -> tuple[str, ...]:
-    """The protocols that a request offers to change to (RFC 9110, section 7.8), in lower case, preferred ones first."""
+    """Return the protocols that a request offers to change to (RFC 9110, section 7.8), in lower case, preferred ones
+    first.
+    """
     offer = request.headers.get("upgrade")
     if not offer or "upgrade" not in _tokens(request.headers.get("connection", "")):
         return ()

@@ -18,7 +18,7 @@ from itertools import accumulate
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
-from apiserver_stub.encode.protobuf.message import Budget, Messages
+from apiserver_stub.encode.protobuf.reader import Budget, MessageReaders
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
     MAGIC,
@@ -100,5 +100,5 @@ def _open(data: bytes, api_version: str, kind: str) -> Tree:
 
 
 @cache
-def _messages() -> Messages:
-    return Messages(table().messages)
+def _messages() -> MessageReaders:
+    return MessageReaders(table().messages)

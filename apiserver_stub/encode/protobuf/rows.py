@@ -25,7 +25,7 @@ class RowEncoder:
     encode: Callable[[bytes], bytes]
 
     def raw(self, row: Row, cached: CachedRows) -> bytes:
-        """The message of a row."""
+        """Return the message of a row."""
         found = cached.get(row)
         if found is None:
             found = self.encode(row.data)
@@ -33,16 +33,16 @@ class RowEncoder:
         return found
 
     def whole(self, row: Row, cached: CachedRows) -> bytes:
-        """A row as an answer."""
+        """Return a row as an answer."""
         return envelope(self.api_version, self.kind, self.raw(row, cached))
 
     def event(self, type_: str, row: Row, cached: CachedRows) -> bytes:
-        """An event of a watch that tells of a row."""
+        """Return an event of a watch that tells of a row."""
         return frame(type_, self.whole(row, cached))
 
 
 def row_encoder(kind: ResourceInfo, partial: bool) -> RowEncoder:
-    """For objects of a kind in its version, or only their metadata."""
+    """Return the encoder of objects of a kind in its version, or only of their metadata."""
     if partial:
         write = object_writer(*_PARTIAL)
         return RowEncoder(*_PARTIAL, "protobuf metadata", lambda data: write(orjson.loads(data)))

@@ -11,7 +11,7 @@ from controller_manager.api.platform import VENDOR
 from controller_manager.api.protobuf.exact import fits
 from controller_manager.api.protobuf.table import table
 from controller_manager.api.protobuf.wire import Write, scalar, sized
-from controller_manager.api.protobuf.writer import Writers
+from controller_manager.api.protobuf.writer import MessageWriters
 
 __all__ = ["MAGIC", "MEDIA_TYPE", "RAW", "SILENT", "begin", "body", "envelope", "knows", "object_writer", "writers"]
 
@@ -24,12 +24,12 @@ SILENT = scalar(3, "string")("") + scalar(4, "string")("")
 
 
 def knows(api_version: str, kind: str) -> bool:
-    """Whether objects of that type have a message; lists do, and whatever else is answered."""
+    """Tell whether objects of that type have a message; lists do, and whatever else is answered."""
     return table().message_of(api_version, kind) is not None
 
 
 def body(api_version: str, kind: str, data: bytes) -> bytes | None:
-    """The JSON of an object as a body; None where its message has no place for all of it."""
+    """Return the JSON of an object as a body; None where its message has no place for all of it."""
     if not fits(api_version, kind, data):
         return None
     return envelope(api_version, kind, object_writer(api_version, kind)(msgspec.json.decode(data)))
@@ -37,8 +37,8 @@ def body(api_version: str, kind: str, data: bytes) -> bytes | None:
 
 @lru_cache(maxsize=512)
 def object_writer(api_version: str, kind: str) -> Write:
-    """What makes of an object as a tree its message as field 2: what an envelope and a list hold. Raises `LookupError`
-    for types nobody knows.
+    """Return what writes an object (a tree) as a message, with the tag of field 2, as envelopes and lists hold it.
+    Raises `LookupError` for types nobody knows.
     """
     name = table().message_of(api_version, kind)
     if name is None:
@@ -47,17 +47,17 @@ def object_writer(api_version: str, kind: str) -> Write:
 
 
 def envelope(api_version: str, kind: str, raw: bytes) -> bytes:
-    """An object as a body, from what its `object_writer` made of it."""
+    """Return an object as a body, from what its `object_writer` made of it."""
     return b"%b%b%b" % (begin(api_version, kind), raw, SILENT)
 
 
 @lru_cache(maxsize=512)
 def begin(api_version: str, kind: str) -> bytes:
-    """How an envelope begins."""
+    """Return how an envelope begins."""
     return MAGIC + sized(1, writers()["runtime.TypeMeta"].message)({"apiVersion": api_version, "kind": kind})
 
 
 @cache
-def writers() -> Writers:
-    """What writes each message."""
-    return Writers(table().messages)
+def writers() -> MessageWriters:
+    """Return the writers of all messages."""
+    return MessageWriters(table().messages)

@@ -36,7 +36,7 @@ _TYPES: Mapping[str, Any] = MappingProxyType({
 
 
 def fits(api_version: str, kind: str, data: bytes) -> bool:
-    """Whether the message of a kind says all that the JSON of an object says; False for kinds without one."""
+    """Tell whether the message of a kind says all that the JSON of an object says; False for kinds without one."""
     decoder = _decoder(api_version, kind)
     if decoder is None:
         return False
@@ -68,7 +68,7 @@ class _Shapes:
         self._within: set[str] = set()
 
     def of(self, name: str) -> type[msgspec.Struct]:
-        """The type of a message. Raises `RecursionError` for one that holds itself."""
+        """Return the type of a message. Raises `RecursionError` for one that holds itself."""
         if name in self._within:
             raise RecursionError(name)
         if name not in self._made:

@@ -22,7 +22,7 @@ class Table(msgspec.Struct, frozen=True):
     messages: dict[str, dict[str, list[str]]]
 
     def message_of(self, api_version: str, kind: str) -> str | None:
-        """The message of objects of a type."""
+        """Return the message of objects of a type."""
         return self.kinds.get(f"{api_version}/{kind}") or self.kinds.get(kind)
 
 

@@ -15,7 +15,7 @@ Value = int | bytes
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """The fields of a message as they come: tag (number and wire type) and value. Raises `ValueError`."""
+    """Yield the fields of a message as they come: tag (number and wire type) and value. Raises `ValueError`."""
     at, end = 0, len(data)
     while at < end:
         tag = data[at]
@@ -52,7 +52,7 @@ def _size(wire: int) -> int:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins at a position, and where it ends. Raises `ValueError`."""
+    """Return the number that begins at a position, and where it ends. Raises `ValueError`."""
     value = 0
     for shift, byte in enumerate(data[at : at + 10]):
         value |= (byte & 0x7F) << 7 * shift
@@ -62,7 +62,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def varints(data: bytes) -> Iterator[int]:
-    """Numbers one after the other, as lists of them may be packed."""
+    """Yield the numbers of a packed list."""
     at = 0
     while at < len(data):
         value, at = _varint(data, at)
@@ -70,7 +70,7 @@ def varints(data: bytes) -> Iterator[int]:
 
 
 def _integer(value: int, _: Any) -> int:
-    """Negative numbers are written as 64 bits of the complement of two."""
+    """Return the signed number: it is written as 64 bits, in the complement of two."""
     value &= 0xFFFF_FFFF_FFFF_FFFF
     return value - (1 << 64) if value >> 63 else value
 
@@ -94,13 +94,13 @@ SCALARS: Mapping[str, tuple[int, Callable[[Any, Any], Any]]] = MappingProxyType(
 
 
 Write = Callable[[Any], bytes]
-"""What a value is on the wire."""
+"""Returns a value as it is on the wire."""
 
 _ONE_BYTE = tuple(bytes([number]) for number in range(0x80))
 
 
 def number(value: int) -> bytes:
-    """An integer of at most 64 bits as it is written; one below zero takes ten bytes."""
+    """Return an integer of at most 64 bits as it is written; one below zero takes ten bytes."""
     if 0 <= value < 0x80:
         return _ONE_BYTE[value]
     value &= 0xFFFF_FFFF_FFFF_FFFF
@@ -113,12 +113,12 @@ def number(value: int) -> bytes:
 
 
 def head(field: int, size: int) -> bytes:
-    """What stands before the bytes of a field: its tag, and how many there are."""
+    """Return what stands before the bytes of a field: its tag, and how many there are."""
     return number(field << 3 | BYTES) + number(size)
 
 
 def sized(field: int, write: Write) -> Write:
-    """A field of bytes: its tag, their size, and what `write` makes of the value."""
+    """Return a field of bytes: its tag, their size, and what `write` makes of the value."""
     heads = _heads(field)
 
     def put(value: Any) -> bytes:
@@ -131,12 +131,12 @@ def sized(field: int, write: Write) -> Write:
 
 @cache
 def _heads(field: int) -> tuple[bytes, ...]:
-    """The heads of short fields by size, shared by all fields of one number."""
+    """Return the heads of short fields by size, shared by all fields of one number."""
     return tuple(head(field, size) for size in range(0x80))
 
 
 def scalar(field: int, kind: str) -> Write:
-    """A field of a scalar type."""
+    """Return a field of a scalar type."""
     if kind in _BYTES:
         return sized(field, _BYTES[kind])
     tag = number(field << 3 | SCALARS[kind][0])

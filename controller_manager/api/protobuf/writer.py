@@ -1,41 +1,48 @@
-"""Messages as a table describes them (`table` has its terms), written from JSON values."""
+"""Writers of protobuf messages from JSON values, made from a table that describes them (`table`)."""
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
-from controller_manager.api.protobuf.parts import PARTS
-from controller_manager.api.protobuf.wire import Write, scalar, sized
+import msgspec
 
+from controller_manager.api.protobuf.wire import Write, scalar, sized
+from controller_manager.api.timestamps import parse_time
+
+Tree = dict[str, Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECOND, _MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 _ZEROS: Mapping[str, Any] = MappingProxyType({"string": "", "bool": False, "int": 0, "double": 0.0})
 _ABSENT = frozenset({"pointer", "list", "map"})
 
 
-class Writers:
-    """What writes each message, made when first asked for."""
+class MessageWriters:
+    """The writers of all messages, each made when first asked for."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
         self._fields = fields
-        self._made: dict[str, Writer] = {}
+        self._made: dict[str, MessageWriter] = {}
 
-    def __getitem__(self, name: str) -> "Writer":
+    def __getitem__(self, name: str) -> "MessageWriter":
         found = self._made.get(name)
         if found is None:
-            found = self._made[name] = Writer(name, self._fields[name], self)
+            found = self._made[name] = MessageWriter(name, self._fields[name], self)
         return found
 
 
-class Writer:
+class MessageWriter:
     """Writes one message, its fields in the order of their numbers; what is no pointer is written even when absent."""
 
-    def __init__(self, name: str, described: Mapping[str, list[str]], writers: Writers) -> None:
+    def __init__(self, name: str, described: Mapping[str, list[str]], writers: MessageWriters) -> None:
         self._described = described
         self._writers = writers
-        self._parts = PARTS.get(name)
+        self._parts = _PARTS.get(name)
 
     def message(self, value: Any) -> bytes:
-        """The message of a JSON value; fields nobody knows are passed over, and null is absence."""
+        """Return the message of a JSON value; fields nobody knows are passed over, and null is absence."""
         tree = value if self._parts is None else self._parts(value)
         puts = self._puts
         found = self._absent.copy()
@@ -49,7 +56,7 @@ class Writer:
 
     @cached_property
     def empty(self) -> bytes:
-        """The message of a value that nobody gave."""
+        """The message of an absent value."""
         return self.message({} if self._parts is None else None)
 
     @cached_property
@@ -69,7 +76,7 @@ class Writer:
 
     @cached_property
     def _absent(self) -> dict[str, bytes]:
-        """By name, in order, what stands for each field until it is known."""
+        """By name, in order, what is written for each field that is absent."""
         return {field[0]: self._zero(int(number), *field[1:]) for number, field in self._described.items()}
 
     def _zero(self, number: int, kind: str, label: str = "") -> bytes:
@@ -80,19 +87,70 @@ class Writer:
         return scalar(number, kind)(_ZEROS[kind]) if kind in _ZEROS else b""
 
 
-def _one(number: int, kind: str, writers: Writers) -> Write:
+def _one(number: int, kind: str, writers: MessageWriters) -> Write:
     return sized(number, writers[kind].message) if "." in kind else scalar(number, kind)
 
 
-def _list(number: int, kind: str, writers: Writers) -> Write:
+def _list(number: int, kind: str, writers: MessageWriters) -> Write:
     put = _one(number, kind, writers)
     return lambda values: b"".join(map(put, values))
 
 
-def _map(number: int, kind: str, writers: Writers) -> Write:
+def _map(number: int, kind: str, writers: MessageWriters) -> Write:
     key, value = scalar(1, "string"), _one(2, kind, writers)
     put = sized(number, lambda item: key(item[0]) + value(item[1]))
     return lambda values: b"".join(map(put, sorted(values.items())))
 
 
-_LABELS: Mapping[str, Callable[[int, str, Writers], Write]] = MappingProxyType({"list": _list, "map": _map})
+_LABELS: Mapping[str, Callable[[int, str, MessageWriters], Write]] = MappingProxyType({"list": _list, "map": _map})
+
+
+def _time_parts(text: str | None) -> Tree:
+    return {"seconds": (parse_time(text) - _EPOCH) // _SECOND, "nanos": 0} if text else {}
+
+
+def _micro_time_parts(text: str | None) -> Tree:
+    if not text:
+        return {}
+    seconds, rest = divmod(parse_time(text) - _EPOCH, _SECOND)
+    return {"seconds": seconds, "nanos": rest // _MICROSECOND * 1000}
+
+
+def _quantity_parts(text: str | None) -> Tree:
+    return {"text": text or "0"}
+
+
+def _int_or_string_parts(value: int | str | None) -> Tree:
+    return {"type": 1, "text": value} if isinstance(value, str) else {"number": value}
+
+
+def _json_parts(value: Any) -> Tree:
+    return {} if value is None else {"raw": msgspec.json.encode(value)}
+
+
+def _schema_or_several_parts(value: Any) -> Tree:
+    return {"several" if isinstance(value, list) else "schema": value}
+
+
+def _schema_or_bool_parts(value: Any) -> Tree:
+    return {"allows": value} if isinstance(value, bool) else {"allows": True, "schema": value}
+
+
+def _items_parts(value: Any) -> Tree:
+    return {"items": value}
+
+
+_PARTS: Mapping[str, Callable[[Any], Tree]] = MappingProxyType({
+    "api.resource.Quantity": _quantity_parts,
+    "apiextensions.v1.JSON": _json_parts,
+    "apiextensions.v1.JSONSchemaPropsOrArray": _schema_or_several_parts,
+    "apiextensions.v1.JSONSchemaPropsOrBool": _schema_or_bool_parts,
+    "apiextensions.v1.JSONSchemaPropsOrStringArray": _schema_or_several_parts,
+    "meta.v1.ExtraValue": _items_parts,
+    "meta.v1.FieldsV1": _json_parts,
+    "meta.v1.MicroTime": _micro_time_parts,
+    "meta.v1.Time": _time_parts,
+    "runtime.RawExtension": _json_parts,
+    "util.intstr.IntOrString": _int_or_string_parts,
+})  # fmt: skip
+"""By message that is no object in JSON, what makes its fields of its value, or of None."""

@@ -4,7 +4,7 @@ import gzip
 from collections.abc import Hashable
 from typing import Any
 
-from controller_manager.api.protobuf.writer import Writers
+from controller_manager.api.protobuf.writer import MessageWriters
 from controller_manager.serving.pprof.modules import Modules
 from controller_manager.serving.pprof.profile import NANOSECONDS, Profile, Unit
 
@@ -35,7 +35,7 @@ _MESSAGES = {  # in the terms of `api.protobuf.table`
         "5": ["start_line", "int"],
     },
 }  # fmt: skip
-_WRITER = Writers(_MESSAGES)["pprof.Profile"]
+_WRITER = MessageWriters(_MESSAGES)["pprof.Profile"]
 _NOTHING_TO_LOOK_UP = dict.fromkeys(("has_functions", "has_filenames", "has_line_numbers", "has_inline_frames"), True)
 
 

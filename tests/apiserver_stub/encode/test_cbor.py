@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode import json as encode_json
 from apiserver_stub.encode.body import decode_body, decode_document
-from apiserver_stub.encode.listing import Listing
+from apiserver_stub.encode.list_document import ListDocument
 from apiserver_stub.kinds.registry import built_in
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Request
@@ -141,7 +141,7 @@ def test_a_listing_is_one_value(count: int, kept: Any, monkeypatch: pytest.Monke
     assert pods is not None
     head = {"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": "7"}}
     objects = [b'{"n":%d}' % number for number in range(count)]
-    pieces = list(cbor.pieces(Listing(head, pods, (), objects, kept)))
+    pieces = list(cbor.pieces(ListDocument(head, pods, (), objects, kept)))
     assert len(pieces) == count + 2
     assert cbor.load(b"".join(pieces))[0] == {**head, "items": [{"n": number} for number in range(count)]}
 

@@ -38,26 +38,26 @@ _Put = Callable[[Tree, Any, Budget], None]
 """Puts a field into an object."""
 
 
-class Messages:
+class MessageReaders:
     """The readers of all messages, each made when first asked for."""
 
     def __init__(self, fields: Mapping[str, Mapping[str, list[str]]]) -> None:
         self._fields = fields
-        self._made: dict[str, Message] = {}
+        self._made: dict[str, MessageReader] = {}
 
-    def __getitem__(self, name: str) -> "Message":
+    def __getitem__(self, name: str) -> "MessageReader":
         found = self._made.get(name)
         if found is None:
-            found = self._made[name] = Message(name, self._fields[name], self)
+            found = self._made[name] = MessageReader(name, self._fields[name], self)
         return found
 
 
-class Message:
+class MessageReader:
     """The reader of one message: by tag, what puts its fields into an object. A tag is a field's number and
     wire type.
     """
 
-    def __init__(self, name: str, described: Mapping[str, list[str]], messages: Messages) -> None:
+    def __init__(self, name: str, described: Mapping[str, list[str]], messages: MessageReaders) -> None:
         self._described = described
         self._messages = messages
         self.convert = _CONVERTERS.get(name)
@@ -151,7 +151,7 @@ def _map(name: str, read: Read) -> _Put:
     return put
 
 
-def _object(name: str, message: Message) -> _Put:
+def _object(name: str, message: MessageReader) -> _Put:
     """Return what reads an embedded message: repeated ones are merged; one without a name is inlined."""
 
     def put(tree: Tree, value: Any, budget: Budget) -> None:

@@ -13,7 +13,7 @@ _INSIDE = slice(1, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListDocument:
     """A list, or a `Table`: `head` is all of the document but the field `array`, whose elements are the `objects`
     (JSON) as `show(row, object)` shows them. They are of `kind`, and come from `rows`; `cached` are those that were
     encoded before. Objects of a list are written without the prefix `typed`, their type as it stands in the store.
