@@ -226,9 +226,10 @@ def build(
     )
     progress.checks_in(health)
     server = Server(
-        Filters(health.answer, _authenticator(certificates, tokens), authorizer),
+        Filters(_authenticator(certificates, tokens), authorizer),
         kinds,
         Handlers(
+            health.answer,
             NonResourceHandler(
                 kinds,
                 process_routes(options, runtime, health, profiling, accounts.pages(_address(serving))),

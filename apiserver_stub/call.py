@@ -1,4 +1,6 @@
-"""What the handler chain passes along: who asks for what (`APIRequest`), and what verbs answer before it is encoded."""
+"""What the handler chain passes along: a request as it is understood on the way (`RequestContext`), what verbs get
+(`APIRequest`), and what they answer before it is encoded.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -6,12 +8,35 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User as User  # under this name too
 
 Tree = dict[str, Any]
+
+
+class RequestContext(Struct):
+    """A request on its way through the chain, whose stages write down what they find out.
+
+    `started` is loop time; `received` is wall seconds, where somebody audits. `user` is who authenticated, and
+    `impersonated` in whose name it asks. `resolved` says that `info` names a resource that is served here, and
+    `long_running` that the answer is a stream without an end of its own; `failed` says that there was no answer but
+    that of a failure inside the server.
+    """
+
+    http: Request
+    query: Mapping[str, str]
+    info: RequestInfo
+    audit_id: str
+    started: float
+    user: User | None = None
+    impersonated: User | None = None
+    resolved: bool = False
+    long_running: bool = False
+    failed: bool = False
+    received: float = 0.0
 
 
 class APIRequest(Struct, frozen=True):
@@ -37,7 +62,7 @@ class APIRequest(Struct, frozen=True):
 
 class Item(Struct, frozen=True):
     """One object, as the bytes of its JSON, and the row it was read from, if any; a `Status` and others that are not of
-    the call's kind stand for themselves in every view.
+    the request's kind stand for themselves in every view.
     """
 
     data: bytes
@@ -69,4 +94,4 @@ class Reply(Struct, frozen=True):
 
 
 Handler = Callable[[APIRequest], Awaitable[Reply]]
-"""Answers a call, or raises the refusal."""
+"""Answers a request, or raises the refusal."""

@@ -6,7 +6,7 @@ from apiserver_stub.discovery import Discovery
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import Media, OpenApi
-from apiserver_stub.parse import RequestInfo, not_allowed
+from apiserver_stub.request_info import RequestInfo, not_allowed
 from controller_manager.api.wire import Request, Response
 from controller_manager.component.routes import Handler, find_handler
 
@@ -33,12 +33,12 @@ class NonResourceHandler:
         paths = dict.fromkeys(path.rstrip("/") for path in routes)
         self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address)
 
-    async def answer(self, request: Request, route: RequestInfo) -> Response:
+    async def answer(self, request: Request, info: RequestInfo) -> Response:
         """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
-        path = route.path.rstrip("/")
-        handler = find_handler(self._routes, route.path) or find_handler(self._routes, path)
+        path = info.path.rstrip("/")
+        handler = find_handler(self._routes, info.path) or find_handler(self._routes, path)
         if handler is None:
             response = await self._openapi.answer(request, path) or self._discovery.answer(request, path)
-        if route.verb != "get":
+        if info.verb != "get":
             raise not_allowed()
         return response if handler is None else await handler(request)

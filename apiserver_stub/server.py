@@ -1,59 +1,101 @@
-"""The handler chain: every request passes straight through it, from request info to the answer; it knows no sockets."""
+"""The handler chain: every request passes straight through it, from request info to the answer; it knows no sockets.
+
+request info → audit (begin) → authenticate → impersonate → priority and fairness → authorize → route → audit (end)
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
+from typing import Protocol
 
-from apiserver_stub.audit import HEADER, AuditIds
-from apiserver_stub.call import APIRequest, Handler
+from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
+from apiserver_stub.call import APIRequest, Handler, RequestContext
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.parse import RequestInfo, last_values, methods, parse, resolve
-from apiserver_stub.telemetry import Telemetry
+from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve
+from apiserver_stub.streams import ObservedStream
+from apiserver_stub.telemetry import Labels, Telemetry
 from apiserver_stub.verbs.query import request_timeout
 from controller_manager.api.errors import ApiError, InternalError, MethodNotAllowed, Timeout
-from controller_manager.api.wire import Request, Response
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import monotonic
 from controller_manager.base.log import DEBUG, Logger
-from controller_manager.serving.authentication import RequestAuthenticator
-from controller_manager.serving.authorization import Authorizer, Decision, refusal
-from controller_manager.serving.impersonation import refuse_impersonation
+from controller_manager.serving.authentication import RequestAuthenticator, User
+from controller_manager.serving.authorization import Attributes, Authorizer, Decision, refusal
+from controller_manager.serving.impersonation import Impersonator, refuse_impersonation
 
+Health = Callable[[Request], Response | None]
 Page = Callable[[Request, RequestInfo], Awaitable[Response]]
-Probe = Callable[[Request], Response | None]
+Connect = Callable[[APIRequest], Awaitable[Response]]
+"""Answers a request for a subresource that is a stream: a body in chunks or an upgrade, as it goes on the wire."""
 
 _ALWAYS = {"cache-control": "no-cache, private"}
 _READS = frozenset({"get", "list", "watch"})  # wait for a revision at most, and for that only briefly
 
 
+class Seat(Protocol):
+    """A share of what the server can do at a time."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class FlowControl(Protocol):
+    """Priority and fairness: how many requests of whom are answered at a time."""
+
+    async def acquire(self, attributes: Attributes) -> Seat:
+        """Return a seat once there is one. Raises `TooManyRequests`."""
+
+
+class AggregatedAPIs(Protocol):
+    """The APIs that other servers serve behind this one."""
+
+    def serves(self, info: RequestInfo) -> bool:
+        """Tell whether a request is for one of them."""
+
+    async def answer(self, request: Request, info: RequestInfo, user: User) -> Response:
+        """Return the answer of the other server; the body of the request may be unread yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What decides on a request; `probe` answers health paths."""
+    """What decides on a request before it is answered.
 
-    probe: Probe
+    Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
+    told.
+    """
+
     authenticator: RequestAuthenticator
     authorizer: Authorizer
+    impersonator: Impersonator | None = None
+    flow_control: FlowControl | None = None
+    auditor: Auditor | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Who answers: `page` the paths that address no resource, `answer` the others, writes within `patience` seconds."""
+    """What answers: `health` its paths, `page` the others that address no resource, `resource` all resources but the
+    subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get `patience` seconds.
+    """
 
+    health: Health
     page: Page
-    answer: Handler
+    resource: Handler
     patience: float = 60.0
+    streams: Mapping[tuple[str, str], Connect] = field(default_factory=dict)
+    aggregated: AggregatedAPIs | None = None
 
 
 def on_behalf(frame: FrameType) -> str:
-    """The request a frame of this module answers, and of whom, as far as it is known; empty for other frames."""
-    if frame.f_code is Server._serve.__code__:
-        call: APIRequest = frame.f_locals["call"]
-        return f"{call.http.method} {call.http.path!a} of {call.user.name!a}"
-    if frame.f_code is Server.handle.__code__:
-        request: Request = frame.f_locals["request"]
-        return f"{request.method} {request.path!a}"
-    return ""
+    """Return the request a frame of this module answers, and of whom, as far as it is known; empty for others."""
+    if frame.f_code is not Server.handle.__code__:
+        return ""
+    request: Request = frame.f_locals["request"]
+    context: RequestContext | None = frame.f_locals.get("context")
+    shown = f"{request.method} {request.path!a}"
+    return f"{shown} of {context.user.name!a}" if context is not None and context.user is not None else shown
 
 
 class Server:
@@ -77,53 +119,87 @@ class Server:
         self._audit_ids = AuditIds()
 
     async def handle(self, request: Request) -> Response:
-        """The answer; a refusal is a `Status`, and so is a failure, which tells the caller nothing of the inside."""
-        started = monotonic()
+        """Return the answer; a refusal is a `Status`, and so is a failure, which tells nothing of the inside."""
+        query = last_values(request.query)
+        info = RequestInfo.of(request.method, request.path, query)
+        context = RequestContext(request, query, info, self._audit_ids.of(request.headers), monotonic())
+        auditor = self._filters.auditor
+        if auditor is not None:
+            auditor.record(Stage.REQUEST_RECEIVED, context)
         under_way = self._telemetry.begin(request.method)
         try:
-            route, response = await self._answer(request)
+            response = await self._respond(context)
+        except asyncio.CancelledError:
+            self._telemetry.abort(context)
+            if auditor is not None:
+                auditor.record(Stage.RESPONSE_COMPLETE, context)
+            raise
         finally:
             self._telemetry.end(under_way)
-        if route is not None and route.verb == "watch":
-            response = self._telemetry.long_running(request, route, response)
-        elif request.method == "GET":
-            response = self._negotiator.pack(request, response)
-        seconds = monotonic() - started
-        self._telemetry.count(request, route, response.status, seconds)
-        if self._log.shows(DEBUG):
-            path = ascii(request.path)  # anybody may ask for anything, new lines included
-            self._log.debug("answered", method=request.method, path=path, status=response.status, seconds=seconds)
-        headers = {HEADER: self._audit_ids.of(request.headers), **_ALWAYS, **response.headers}
-        return Response(response.status, headers, response.body, response.repeated)
+        return self._finished(context, response)
 
-    async def _answer(self, request: Request) -> tuple[RequestInfo | None, Response]:
-        """The answer, and the route of a resource that there is."""
-        known = None
+    async def _respond(self, context: RequestContext) -> Response:
+        """Authenticate, impersonate, wait for a seat, authorize, route; errors end here."""
+        filters, request = self._filters, context.http
         try:
-            user = await self._filters.authenticator.authenticate(request)
-            refuse_impersonation(request.headers)
-            query = last_values(request.query)
-            route = parse(request.method, request.path, query)
-            attributes = route.attributes(user)
-            decision, reason = await self._filters.authorizer.authorize(attributes)
-            if decision is not Decision.ALLOW:
-                raise refusal(attributes, reason)
-            asked = 0.0 if route.verb == "watch" else request_timeout(query)
-            if not route.resource:
-                return None, self._filters.probe(request) or await self._handlers.page(request, route)
-            kind, part = resolve(route, self._kinds)
-            known = route
-            if request.unread is not None:
-                request = await request.received(user.name)
-            namespace = route.namespace if kind.namespaced else ""
-            call = APIRequest(request, user, route.verb, kind, namespace, route.name, part, query)
-            return known, await self._serve(call, asked)
+            user = context.user = await filters.authenticator.authenticate(request)
+            if filters.impersonator is None:
+                refuse_impersonation(request.headers)
+            else:
+                context.impersonated = await filters.impersonator.impersonate(request, user)
+                user = context.impersonated or user
+            attributes = context.info.attributes(user)
+            seat = None if filters.flow_control is None else await filters.flow_control.acquire(attributes)
+            try:
+                decision, reason = await filters.authorizer.authorize(attributes)
+                if decision is not Decision.ALLOW:
+                    raise refusal(attributes, reason)
+                return await self._route(context, user)
+            finally:
+                if seat is not None:
+                    seat.release()
         except ApiError as error:
-            return known, self._refused(error, request)
+            return self._refused(error, request)
         except Exception:  # noqa: BLE001  # the handler chain, where errors end
             self._log.exception("a request failed", method=request.method, path=request.path)
+            context.failed = True
             failure = InternalError("the request failed inside the server, whose log says why")
-            return known, self._negotiator.refuse(failure, request)
+            return self._negotiator.refuse(failure, request)
+
+    async def _route(self, context: RequestContext, user: User) -> Response:
+        """Hand the request to who answers it."""
+        request, info, handlers = context.http, context.info, self._handlers
+        if handlers.aggregated is not None and handlers.aggregated.serves(info):
+            return _checked(request, await handlers.aggregated.answer(request, info, user))
+        asked = 0.0 if info.verb == "watch" else request_timeout(context.query)
+        if not info.resource:
+            check_path(info.path)
+            return handlers.health(request) or await handlers.page(request, info)
+        kind, subresource = resolve(info, self._kinds)
+        context.resolved = True
+        namespace = info.namespace if kind.namespaced else ""
+        connect = None if subresource is None else handlers.streams.get((kind.storage, subresource.name))
+        context.long_running = connect is not None or info.verb == "watch"
+        if connect is None and request.unread is not None:
+            request = await request.received(user.name)
+        api_request = APIRequest(request, user, info.verb, kind, namespace, info.name, subresource, context.query)
+        if connect is not None:
+            return _checked(request, await connect(api_request))
+        return await self._serve(api_request, asked)
+
+    async def _serve(self, request: APIRequest, asked: float) -> Response:
+        """Return what a verb answers, in the representation the caller wants, a write within its time."""
+        negotiator, answer = self._negotiator, self._handlers.resource
+        representation = negotiator.check(request)
+        if request.verb in _READS:
+            return await negotiator.respond(request, representation, await answer(request))
+        patience = self._handlers.patience
+        try:
+            async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
+                return await negotiator.respond(request, representation, await answer(request))
+        except TimeoutError:
+            why = "the request did not complete within the allotted time: it is unknown whether anything was written"
+            raise Timeout(why) from None
 
     def _refused(self, error: ApiError, request: Request) -> Response:
         response = self._negotiator.refuse(error, request)
@@ -132,14 +208,55 @@ class Server:
         allowed = {"allow": ", ".join(methods(request.path, self._kinds))}
         return Response(response.status, {**response.headers, **allowed}, response.body)
 
-    async def _serve(self, call: APIRequest, asked: float) -> Response:
-        representation = self._negotiator.check(call)
-        if call.verb in _READS:
-            return await self._negotiator.respond(call, representation, await self._handlers.answer(call))
-        patience = self._handlers.patience
+    def _finished(self, context: RequestContext, response: Response) -> Response:
+        """Count the answer and give it what all answers have; one that is a stream is followed to its end."""
+        request, status = context.http, response.status
+        if request.method == "GET" and not context.long_running:
+            response = self._negotiator.pack(request, response)
+        seconds = monotonic() - context.started
+        self._telemetry.count(context, status, seconds)
+        if self._log.shows(DEBUG):
+            path = ascii(request.path)  # anybody may ask for anything, new lines included
+            self._log.debug("answered", method=request.method, path=path, status=status, seconds=seconds)
+        headers = {HEADER: context.audit_id, **_ALWAYS, **response.headers}
+        body = response.body
+        if not isinstance(body, bytes):
+            body = self._followed(context, status, body)
+        elif self._filters.auditor is not None:
+            stage = Stage.PANIC if context.failed else Stage.RESPONSE_COMPLETE
+            self._filters.auditor.record(stage, context, status)
+        return Response(status, headers, body, response.repeated)
+
+    def _followed(
+        self, context: RequestContext, status: int, body: AsyncIterator[bytes] | Upgrade
+    ) -> AsyncIterator[bytes] | Upgrade:
+        """Return the same stream, which counts as long-running until its end and tells the auditor of it."""
+        auditor = self._filters.auditor
+        is_long = context.long_running or isinstance(body, Upgrade)
+        if auditor is not None and is_long:
+            auditor.record(Stage.RESPONSE_STARTED, context, status)
+        if isinstance(body, Upgrade):
+            return Upgrade(body.protocol, partial(self._talk, context, status, body))
+        if is_long:
+            labels = self._telemetry.opened(context)
+            return ObservedStream(body, partial(self._ended, context, status, labels))
+        return body if auditor is None else ObservedStream(body, partial(self._ended, context, status, None))
+
+    async def _talk(self, context: RequestContext, status: int, upgrade: Upgrade, stream: DuplexStream) -> None:
+        labels = self._telemetry.opened(context)
         try:
-            async with asyncio.timeout(min(asked, patience) if asked > 0 else patience):
-                return await self._negotiator.respond(call, representation, await self._handlers.answer(call))
-        except TimeoutError:
-            why = "the request did not complete within the allotted time: it is unknown whether anything was written"
-            raise Timeout(why) from None
+            await upgrade.serve(stream)
+        finally:
+            self._ended(context, status, labels)
+
+    def _ended(self, context: RequestContext, status: int, labels: Labels | None) -> None:
+        if labels is not None:
+            self._telemetry.closed(labels)
+        if self._filters.auditor is not None:
+            self._filters.auditor.record(Stage.RESPONSE_COMPLETE, context, status)
+
+
+def _checked(request: Request, response: Response) -> Response:
+    """Return an answer that is no change to a protocol which its request has not offered; raise RuntimeError else."""
+    check_offered(request, response)
+    return response

@@ -3,16 +3,14 @@
 Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
 """
 
-import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from apiserver_stub.parse import RequestInfo
-from controller_manager.api.wire import Request, Response, Upgrade
+from apiserver_stub.call import RequestContext
+from controller_manager.api.wire import Request
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
 _LABELS = ("verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component")
@@ -36,9 +34,19 @@ _UNDER_WAY = Family(
     ("request_kind",),
     stability="STABLE",
 )
-_WATCHED = tuple(label for label in _LABELS if label != "dry_run")
+_STREAMED = tuple(label for label in _LABELS if label != "dry_run")
 _LONG_RUNNING = Family(
-    "apiserver_longrunning_requests", "Watches that are open.", "gauge", _WATCHED, stability="STABLE"
+    "apiserver_longrunning_requests",
+    "Watches and other streams that are open.",
+    "gauge",
+    _STREAMED,
+    stability="STABLE",
+)
+_ABORTS = Family(
+    "apiserver_request_aborts_total",
+    "Requests whose callers went away before they were answered.",
+    "counter",
+    ("verb", "group", "version", "resource", "subresource", "scope"),
 )
 _STORED = Family(
     "apiserver_storage_objects",
@@ -65,7 +73,8 @@ class Telemetry(Collector):
         self._requests = Counters(_REQUESTS, registry)
         self._durations = Histograms(_DURATION, registry)
         self._under_way = {"mutating": 0, "readOnly": 0}
-        self._watches: dict[Labels, int] = {}
+        self._aborts = Counters(_ABORTS, registry)
+        self._streams: dict[Labels, int] = {}
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -75,7 +84,7 @@ class Telemetry(Collector):
     def collect(self) -> Iterable[Metric]:
         """What is under way; called by the registry."""
         yield Shown(_UNDER_WAY, [((kind,), float(count)) for kind, count in self._under_way.items()])
-        yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._watches.items()])
+        yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
 
     def begin(self, method: str) -> str:
         """A request comes; the kind to tell `end`."""
@@ -84,52 +93,31 @@ class Telemetry(Collector):
         return kind
 
     def end(self, kind: str) -> None:
-        """Its answer is made; a watch goes on as `long_running`."""
+        """Its answer is made; a stream goes on until it is `closed`."""
         self._under_way[kind] -= 1
 
-    def count(self, request: Request, route: RequestInfo | None, status: int, seconds: float) -> None:
-        """Note an answer; `route` is None if it addressed no known resource."""
-        labels = _of_page(request) if route is None else _of_route(request, route)
+    def count(self, context: RequestContext, status: int, seconds: float) -> None:
+        """Note an answer."""
+        labels = _labels(context)
         self._requests.add(*labels, str(status))
-        if labels[0] != "WATCH":
+        if not context.long_running:
             self._durations.observe(seconds, *labels)
 
-    def long_running(self, request: Request, route: RequestInfo, response: Response) -> Response:
-        """The same answer, which counts as a watch until its reader closes the stream."""
-        if isinstance(response.body, bytes | Upgrade):
-            return response
-        verb, _, *others = _of_route(request, route)
+    def abort(self, context: RequestContext) -> None:
+        """Note that a caller went away before its answer."""
+        verb, _, group, version, resource, subresource, scope, _ = _labels(context)
+        self._aborts.add(verb, group, version, resource, subresource, scope)
+
+    def opened(self, context: RequestContext) -> Labels:
+        """Note that a stream began; return what to tell `closed`."""
+        verb, _, *others = _labels(context)
         labels = (verb, *others)
-        self._watching(labels, 1)
-        body = _Counted(response.body, lambda: self._watching(labels, -1))
-        return replace(response, body=body)
+        self._streams[labels] = self._streams.get(labels, 0) + 1
+        return labels
 
-    def _watching(self, labels: Labels, by: int) -> None:
-        self._watches[labels] = self._watches.get(labels, 0) + by
-
-
-class _Counted:
-    """A stream that tells when it is closed; its chunks take no detour."""
-
-    def __init__(self, body: AsyncIterator[bytes], closed: Callable[[], None]) -> None:
-        self._body = body
-        self.ends_at = getattr(body, "ends_at", math.inf)
-        self._closed: Callable[[], None] | None = closed
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._body.__aiter__()
-
-    async def __anext__(self) -> bytes:
-        return await self._body.__anext__()
-
-    async def aclose(self) -> None:
-        """Close the stream; the first time it is told."""
-        told, self._closed = self._closed, None
-        if told is not None:
-            told()
-        aclose = getattr(self._body, "aclose", None)
-        if aclose is not None:
-            await aclose()
+    def closed(self, labels: Labels) -> None:
+        """Note that a stream ended."""
+        self._streams[labels] -= 1
 
 
 class StoredObjects(Collector):
@@ -154,14 +142,20 @@ def _split(counts: Iterable[tuple[str, int]]) -> Iterable[tuple[tuple[str, str, 
     return ((resource.partition("."), count) for resource, count in counts)
 
 
-def _of_route(request: Request, route: RequestInfo) -> Labels:
-    verb, _, group, version, resource, subresource, namespace, name = route
+def _labels(context: RequestContext) -> Labels:
+    """Return the labels of a request; those of a path where it addresses no resource that is served."""
+    request, info = context.http, context.info
+    if not context.resolved:
+        return _of_page(request)
+    verb = info.verb
     shown = _VERBS.get(verb) or verb.upper()
     if verb == "patch" and request.headers.get("content-type", "").startswith(_APPLY):
         shown = "APPLY"
+    if context.long_running and verb != "watch":
+        shown = "CONNECT"
     dry = "All" if verb not in ("get", "list", "watch") and ("dryRun", "All") in request.query else ""
-    scope = "resource" if name or verb == "create" else "namespace" if namespace else "cluster"
-    return (shown, dry, group, version, resource, subresource, scope, "apiserver")
+    scope = "resource" if info.name or verb == "create" else "namespace" if info.namespace else "cluster"
+    return (shown, dry, info.group, info.version, info.resource, info.subresource, scope, "apiserver")
 
 
 def _of_page(request: Request) -> Labels:

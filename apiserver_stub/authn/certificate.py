@@ -1,13 +1,12 @@
 """Which client certificates are believed, of those whose chain the TLS layer has verified, and for how long."""
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Self
+from collections.abc import Awaitable, Callable
 from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
+from apiserver_stub.streams import EndingStream, EndingUpgrade
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Certificate, Request, Response, Upgrade
 from controller_manager.base.clock import wall_seconds
@@ -20,46 +19,6 @@ SELF = Certificate("system:apiserver", (ADMIN_GROUP,))
 """Shown by the server to itself, as this very value."""
 
 
-class _Lasting(AsyncIterator[bytes]):
-    """The chunks of an answer until somebody ends it, whatever it waits for then.
-
-    `ends_at` is the time of the loop when it is over, taken by its reader or not.
-    """
-
-    def __init__(self, body: AsyncIterator[bytes], ends_at: float) -> None:
-        self._body = body
-        self.ends_at = min(ends_at, getattr(body, "ends_at", math.inf))
-        self._reader: asyncio.Task[object] | None = None
-        self._ended = False
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> bytes:
-        if self._ended:
-            raise StopAsyncIteration
-        self._reader = reader = asyncio.current_task()
-        try:
-            return await anext(self._body)
-        except asyncio.CancelledError:
-            if self._ended and reader is not None and reader.uncancel() == 0:
-                raise StopAsyncIteration from None
-            raise
-        finally:
-            self._reader = None
-
-    def end(self) -> None:
-        """Say nothing more."""
-        self._ended = True
-        if self._reader is not None:
-            self._reader.cancel()
-
-    async def aclose(self) -> None:
-        """Give up what is behind it."""
-        if aclose := getattr(self._body, "aclose", None):
-            await aclose()
-
-
 class ClientCertificates:
     """Judges client certificates at each request.
 
@@ -69,7 +28,7 @@ class ClientCertificates:
 
     def __init__(self, trust: Trust | None = None) -> None:
         self._trust = trust
-        self._open: WeakKeyDictionary[_Lasting, Certificate] = WeakKeyDictionary()
+        self._open: WeakKeyDictionary[EndingStream | EndingUpgrade, Certificate] = WeakKeyDictionary()
         self._alarm: asyncio.TimerHandle | None = None
         if trust is not None:
             trust.subscribe(self._end_some)
@@ -88,13 +47,18 @@ class ClientCertificates:
         async def followed(request: Request) -> Response:
             response = await handle(request)
             certificate = request.certificate
-            if certificate is None or isinstance(response.body, bytes | Upgrade) or not self.believes(certificate):
+            body = response.body
+            if certificate is None or isinstance(body, bytes) or not self.believes(certificate):
                 return response  # a token was shown beside one that is not believed
-            left = certificate.expires - wall_seconds()
-            lasting = _Lasting(response.body, asyncio.get_running_loop().time() + left)
-            self._open[lasting] = certificate
             self._wake_at(certificate.expires)
-            return replace(response, body=lasting)
+            if isinstance(body, Upgrade):
+                talk = EndingUpgrade(body)
+                self._open[talk] = certificate
+                return replace(response, body=Upgrade(body.protocol, talk.serve))
+            left = certificate.expires - wall_seconds()
+            stream = EndingStream(body, asyncio.get_running_loop().time() + left)
+            self._open[stream] = certificate
+            return replace(response, body=stream)
 
         return followed
 

@@ -9,7 +9,7 @@ import msgspec
 from apiserver_stub.discovery.documents import GROUP, Versions, aggregated_list, by_version, plain_documents
 from apiserver_stub.encode.accept import preferred
 from apiserver_stub.kinds.registry import ResourceRegistry
-from apiserver_stub.parse import unknown
+from apiserver_stub.request_info import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
 

@@ -23,7 +23,7 @@ from apiserver_stub.openapi.definitions import Definitions, built_in
 from apiserver_stub.openapi.media import Media
 from apiserver_stub.openapi.operation import page, root_of
 from apiserver_stub.openapi.operations import operations
-from apiserver_stub.parse import unknown
+from apiserver_stub.request_info import unknown
 from controller_manager.api.errors import NotAcceptable
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now

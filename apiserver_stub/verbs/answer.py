@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import APIRequest, Handler, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
-from apiserver_stub.parse import not_allowed
+from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete
 from apiserver_stub.verbs.delete_collection import delete_collection

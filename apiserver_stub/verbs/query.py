@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Literal
 
-from apiserver_stub.parse import is_on
+from apiserver_stub.request_info import is_on
 from controller_manager.api.errors import BadRequest
 from controller_manager.options.duration import parse_duration
 

@@ -24,7 +24,7 @@ _NO_EXTRA: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9a-f]{2})")
 
 
-class User(Struct, frozen=True):
+class User(Struct, frozen=True, gc=False):
     """Who asks."""
 
     name: str

@@ -13,7 +13,7 @@ from controller_manager.api.errors import Details, Forbidden
 from controller_manager.serving.authentication import User
 
 
-class Attributes(Struct, frozen=True):
+class Attributes(Struct, frozen=True, gc=False):
     """What authorization looks at: who asks, and for what.
 
     `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.

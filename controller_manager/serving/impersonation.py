@@ -1,10 +1,20 @@
-"""Headers in which a caller asks to act as somebody else: nobody may here, so they are refused and never ignored."""
+"""Headers in which a caller asks to act as somebody else: where nobody may, they are refused and never ignored."""
 
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 from controller_manager.api.errors import BadRequest, forbidden
+from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User
 
 _PREFIX, _EXTRA = "impersonate-", "impersonate-extra-"
+
+
+class Impersonator(Protocol):
+    """Lets users act as others."""
+
+    async def impersonate(self, request: Request, user: User) -> User | None:
+        """Return in whose name `user` asks; None if in its own. Raises `Forbidden` or `BadRequest`."""
 
 
 def refuse_impersonation(headers: Mapping[str, str]) -> None:

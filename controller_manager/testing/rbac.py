@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from apiserver_stub.parse import RequestInfo, last_values, parse
-from controller_manager.api.errors import ApiError, Forbidden
+from apiserver_stub.request_info import RequestInfo, last_values
+from controller_manager.api.errors import Forbidden
 from controller_manager.api.wire import DuplexStream, Request, Response
 from controller_manager.app.catalog import AnySpec
 from controller_manager.app.permissions import EVENTS, reads
@@ -44,10 +44,7 @@ class RBACEnforcer:
         rules = self._rules.get(part)
         if rules is None:
             return None
-        try:
-            info = parse(request.method, request.path, last_values(request.query))
-        except ApiError:
-            return None  # the server knows better what is wrong with it
+        info = RequestInfo.of(request.method, request.path, last_values(request.query))
         if not info.resource or self._allows(part, rules, info):
             return None
         sentence = f"{part} did not declare that it may {_words(info)}"

@@ -322,4 +322,4 @@ async def test_checks_are_service_level_indicators(api: ApiServer) -> None:
 
 def _replace_answer(api: ApiServer, answer: Any) -> None:
     handlers: Handlers = api.server._handlers
-    api.server._handlers = replace(handlers, answer=answer)
+    api.server._handlers = replace(handlers, resource=answer)

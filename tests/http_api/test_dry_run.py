@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.parse import parse
+from apiserver_stub.request_info import RequestInfo
 
 CONFIGS = "/api/v1/namespaces/default/configmaps"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -108,4 +108,4 @@ async def test_subresources_may_be_tried(api: Any) -> None:
 )
 def test_it_takes_the_permission_of_the_real_request(method: str, path: str) -> None:
     """Authentication, rule 2: what authorization looks at is the same."""
-    assert parse(method, path, {"dryRun": "All"}) == parse(method, path, {})
+    assert RequestInfo.of(method, path, {"dryRun": "All"}) == RequestInfo.of(method, path, {})

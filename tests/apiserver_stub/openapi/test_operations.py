@@ -12,7 +12,7 @@ from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.openapi.definitions import STATUS, built_in
 from apiserver_stub.openapi.operation import Operation, page
 from apiserver_stub.openapi.operations import operations
-from apiserver_stub.parse import last_values, parse, resolve
+from apiserver_stub.request_info import RequestInfo, last_values, resolve
 
 DEFINITIONS = built_in()
 LITERALS = re.compile(r"def _(\w+)_serialize\(.*?method='(\w+)',\s+resource_path='([^']+)'", re.DOTALL)
@@ -42,7 +42,7 @@ def test_the_server_understands_every_path_it_tells_of(told: dict[str, Operation
     """API concepts, Resource URI shapes."""
     for one in told.values():
         path = one.path.format(name="some", namespace="any")
-        kind, part = resolve(parse(one.method.upper(), path, last_values(())), kinds)
+        kind, part = resolve(RequestInfo.of(one.method.upper(), path, last_values(())), kinds)
         body = part or kind
         assert one.about in ((body.group, body.version, body.kind), (kind.group, kind.version, kind.kind))
 

@@ -17,8 +17,8 @@ from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
-from apiserver_stub.parse import last_values, parse, resolve
 from apiserver_stub.patch.field_set import paths, render
+from apiserver_stub.request_info import RequestInfo, last_values, resolve
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.verbs import RequestScope, Verbs
@@ -76,11 +76,11 @@ class Api:
         path, _, text = url.partition("?")
         query = tuple((p.partition("=")[0], p.partition("=")[2]) for p in text.split("&") if p)
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        route = parse(method, path, last_values(query))
-        kind, part = resolve(route, self.kinds)
-        namespace = route.namespace if kind.namespaced else ""
+        info = RequestInfo.of(method, path, last_values(query))
+        kind, part = resolve(info, self.kinds)
+        namespace = info.namespace if kind.namespaced else ""
         request = Request(method, path, query, headers or {}, data)
-        return APIRequest(request, User("tester"), route.verb, kind, namespace, route.name, part, last_values(query))
+        return APIRequest(request, User("tester"), info.verb, kind, namespace, info.name, part, last_values(query))
 
     async def send(self, method: str, url: str, body: Any = None, **headers: str) -> Response:
         named = {name.replace("_", "-"): value for name, value in headers.items()}

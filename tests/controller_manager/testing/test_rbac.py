@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from apiserver_stub.parse import parse
+from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.core import NAMESPACES, PODS
 from controller_manager.api.errors import NotFound
 from controller_manager.api.resource import Key
@@ -40,7 +40,7 @@ RULES = {
 @pytest.mark.parametrize("case", RULES)
 def test_a_rule_allows_what_it_says(case: str) -> None:
     rule, method, path, allowed = RULES[case]
-    assert allows(rule, parse(method, path, {})) is allowed
+    assert allows(rule, RequestInfo.of(method, path, {})) is allowed
 
 
 class Meddler:

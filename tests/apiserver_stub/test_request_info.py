@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.parse import RequestInfo, is_on, last_values, parse, resolve
+from apiserver_stub.request_info import RequestInfo, check_path, is_on, last_values, resolve
 from controller_manager.api.errors import ApiError, BadRequest, MethodNotAllowed, NotFound
 
 KINDS = built_in()
@@ -57,18 +57,18 @@ def _query(text: str) -> dict[str, str]:
 @pytest.mark.parametrize(("method", "path", "query", "expected"), ROUTES)
 def test_a_resource_path_becomes_a_route(method: str, path: str, query: str, expected: tuple[str, ...]) -> None:
     verb, *rest = expected
-    route = parse(method, path, _query(query))
-    assert route == RequestInfo(verb, path, *rest)
-    kind, part = resolve(route, KINDS)
-    assert kind.plural == route.resource
-    assert (part.name if part else "") == route.subresource
+    info = RequestInfo.of(method, path, _query(query))
+    assert info == RequestInfo(verb, path, *rest)
+    kind, part = resolve(info, KINDS)
+    assert kind.plural == info.resource
+    assert (part.name if part else "") == info.subresource
 
 
 @pytest.mark.parametrize(
     "path", ["/", "/api", "/api/", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1/", "/version", "/metrics", "/x/y/z"]
 )
 def test_other_paths_address_no_resource(path: str) -> None:
-    assert parse("GET", path, {}) == RequestInfo("get", path)
+    assert RequestInfo.of("GET", path, {}) == RequestInfo("get", path)
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,9 @@ def test_other_paths_address_no_resource(path: str) -> None:
     ],
 )
 def test_what_addresses_nothing_is_refused(method: str, path: str, refusal: type[ApiError]) -> None:
+    info = RequestInfo.of(method, path, {})
     with pytest.raises(refusal):
-        resolve(parse(method, path, {}), KINDS)
+        resolve(info, KINDS) if info.resource else check_path(path)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +116,38 @@ def test_a_boolean_parameter(text: str, on: bool) -> None:
     assert is_on(_query(text), "watch") is on
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "info"),
+    [
+        ("PUT", "/api/v1/nodes", ("update", *CORE, "nodes", "", "", "", "")),
+        ("POST", "/api/v1/nodes/n", ("create", *CORE, "nodes", "", "", "n", "")),
+        ("BREW", "/api/v1/nodes", ("", *CORE, "nodes", "", "", "", "")),
+        ("POST", "/api/v1/watch/pods", ("", *CORE, "pods", "", "", "", "")),
+        ("GET", "/apis/shop.example/v1/teas/t", ("get", "shop.example", "v1", "teas", "", "", "t", "")),
+        (
+            "GET",
+            "/api/v1/namespaces/a/services/b/proxy/x/y",
+            ("get", *CORE, "services", "proxy", "a", "b", "x/y"),
+        ),
+    ],
+)
+def test_what_is_asked_for_is_known_though_nothing_serves_it(method: str, path: str, info: tuple[str, ...]) -> None:
+    verb, *rest = info
+    assert RequestInfo.of(method, path, {}) == RequestInfo(verb, path, *rest)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/../pods", "/api/v1//pods", "/api/v1/pods/%2e", "/api/v1/a\0"])
+def test_a_path_that_no_api_has_addresses_no_resource(path: str) -> None:
+    assert RequestInfo.of("GET", path, {}) == RequestInfo("get", path)
+
+
 @settings(max_examples=200)
 @given(st.text(), st.lists(st.one_of(st.text(), st.sampled_from(["api", "apis", "v1", "namespaces", "pods", "watch"]))))
 def test_any_path_is_understood_or_refused(method: str, parts: list[str]) -> None:
     path = "/" + "/".join(parts)
+    info = RequestInfo.of(method, path, {})
+    assert info.path == path
     with contextlib.suppress(BadRequest, NotFound, MethodNotAllowed):
-        assert parse(method, path, {}).path == path
+        check_path(path)
+        if info.resource:
+            resolve(info, KINDS)

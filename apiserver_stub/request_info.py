@@ -1,0 +1,172 @@
+"""What a request's method, path and query ask for (API concepts, Resource URI shapes); pure."""
+
+from collections.abc import Iterable, Mapping
+
+from msgspec import Struct
+
+from apiserver_stub.kinds.registry import ResourceRegistry
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from controller_manager.api.errors import ApiError, BadRequest, Details, MethodNotAllowed, NotFound
+from controller_manager.serving.authentication import User
+from controller_manager.serving.authorization import Attributes
+
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_ON_COLLECTION = {"get": "list", "delete": "deletecollection"}
+_WITHOUT_NAME = frozenset({"list", "watch", "create", "deletecollection"})
+_WITH_NAME = frozenset({"get", "watch", "update", "patch", "delete"})
+_DOTS = frozenset({".", ".."})
+_OFF = frozenset({"0", "false"})
+_PASSED_ON = "proxy"  # what follows this subresource is a path of somebody else's
+_OF_NAMESPACES = frozenset({"status", "finalize"})
+
+
+class RequestInfo(Struct, frozen=True, gc=False):
+    """A request's attributes: what authorization looks at and what is served.
+
+    `resource` is empty for a path that addresses no resource (`/version`, discovery); then `verb` is the HTTP
+    method in lower case. A method that no resource has leaves `verb` empty. For the resource `namespaces` itself,
+    `namespace` equals `name`. `trailing` is the path behind a subresource.
+    """
+
+    verb: str
+    path: str
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    trailing: str = ""
+
+    @classmethod
+    def of(cls, method: str, path: str, query: Mapping[str, str]) -> "RequestInfo":
+        """Return what is asked for, served or not; a path that no API has addresses no resource."""
+        parts = path.strip("/").split("/")
+        if parts[0] == "api" and len(parts) > 2 and _problem(path) is None:
+            return _resource(method, path, "", parts[1], parts[2:], query)
+        if parts[0] == "apis" and len(parts) > 3 and _problem(path) is None:
+            return _resource(method, path, parts[1], parts[2], parts[3:], query)
+        return cls(method.lower(), path)
+
+    def attributes(self, user: User) -> Attributes:
+        """Return what authorization looks at when `user` asks for this."""
+        return Attributes(
+            user,
+            self.verb,
+            self.path,
+            self.group,
+            self.version,
+            self.resource,
+            self.subresource,
+            self.namespace,
+            self.name,
+        )
+
+
+def check_path(path: str) -> None:
+    """Raise `BadRequest` or `NotFound` for a path that no API has."""
+    problem = _problem(path)
+    if problem is not None:
+        raise problem
+
+
+def resolve(info: RequestInfo, kinds: ResourceRegistry) -> tuple[ResourceInfo, Subresource | None]:
+    """Return the kind that is addressed, and its subresource.
+
+    Raises `NotFound` for an unknown one, `MethodNotAllowed` for a verb it lacks.
+    """
+    kind = kinds.find(info.group, info.version, info.resource)
+    if kind is None:
+        raise unknown()
+    if not kind.namespaced and info.namespace and not _is_namespace_itself(info):
+        raise unknown()
+    if kind.namespaced and not info.namespace:
+        _check_across_namespaces(info)
+    if not info.subresource:
+        if info.verb not in kind.verbs or info.verb not in (_WITH_NAME if info.name else _WITHOUT_NAME):
+            raise not_allowed()
+        return kind, None
+    subresource = kind.subresources.get(info.subresource)
+    if subresource is None or (info.trailing and info.subresource != _PASSED_ON):
+        raise unknown()
+    if info.verb not in subresource.verbs:
+        raise not_allowed()
+    return kind, subresource
+
+
+def methods(path: str, kinds: ResourceRegistry) -> list[str]:
+    """Return the HTTP methods that `path` allows (RFC 9110, section 10.2.1)."""
+    return [method for method in _VERBS if _allows(path, method, kinds)]
+
+
+def last_values(query: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return single-valued parameters: of a repeated one the last value counts."""
+    return dict(query)
+
+
+def is_on(query: Mapping[str, str], name: str) -> bool:
+    """Tell whether a boolean parameter is set; `?watch` alone counts, and so does any value but `0` and `false`."""
+    value = query.get(name)
+    return value is not None and value.lower() not in _OFF
+
+
+def unknown() -> NotFound:
+    """Return the refusal of a path that addresses nothing."""
+    return NotFound("the server could not find the requested resource", Details())  # clients read it unasked
+
+
+def not_allowed() -> MethodNotAllowed:
+    """Return the refusal of a verb that a resource does not have."""
+    return MethodNotAllowed("the server does not allow this method on the requested resource", Details())
+
+
+def _resource(
+    method: str, path: str, group: str, version: str, parts: list[str], query: Mapping[str, str]
+) -> RequestInfo:
+    verb = _VERBS.get(method, "")
+    if parts[0] == "watch" and len(parts) > 1:
+        verb, parts = "watch" if verb == "get" else "", parts[1:]
+    namespace = ""
+    if parts[0] == "namespaces" and len(parts) > 1:
+        namespace = parts[1]
+        if len(parts) > 2 and parts[2] not in _OF_NAMESPACES:
+            parts = parts[2:]
+    count = len(parts)
+    if count == 1:
+        is_watch = verb == "get" and is_on(query, "watch")
+        verb = "watch" if is_watch else _ON_COLLECTION.get(verb, verb)
+        return RequestInfo(verb, path, group, version, parts[0], "", namespace)
+    if count == 2:
+        return RequestInfo(verb, path, group, version, parts[0], "", namespace, parts[1])
+    resource, name, subresource, *trailing = parts
+    return RequestInfo(verb, path, group, version, resource, subresource, namespace, name, "/".join(trailing))
+
+
+def _problem(path: str) -> ApiError | None:
+    if "%" in path or not path.isprintable():
+        return BadRequest(f"the path {path!a} has characters no path of the API has")
+    if "/." in path and not _DOTS.isdisjoint(path.split("/")):
+        return BadRequest(f"the path {path} has a segment that is no name")
+    return unknown() if "//" in path else None
+
+
+def _allows(path: str, method: str, kinds: ResourceRegistry) -> bool:
+    info = RequestInfo.of(method, path, {})
+    if not info.resource:
+        return method == "GET"
+    try:
+        resolve(info, kinds)
+    except ApiError:
+        return False
+    return True
+
+
+def _check_across_namespaces(info: RequestInfo) -> None:
+    if info.name:
+        raise unknown()
+    if info.verb not in {"list", "watch"}:
+        raise not_allowed()
+
+
+def _is_namespace_itself(info: RequestInfo) -> bool:
+    return info.resource == "namespaces" and info.namespace == info.name

@@ -1,0 +1,91 @@
+"""Answers that go on end with the belief in the certificate that they were asked for with."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import pytest
+
+from apiserver_stub.authn.certificate import ClientCertificates
+from controller_manager.api.wire import Certificate, DuplexStream, Request, Response, Upgrade
+from controller_manager.base.clock import wall_seconds
+from controller_manager.serving.tls import make_ca
+from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.transport.duplex import pipe
+
+pytestmark = pytest.mark.virtual
+
+OURS, OTHER = make_ca("ours").certificate, make_ca("other").certificate
+
+
+class Streams:
+    """Answers with a stream or an upgrade that never ends by itself."""
+
+    def __init__(self) -> None:
+        self.trust = Trust()
+        self.trust.set(CLIENTS, OURS)
+        self.handle = ClientCertificates(self.trust).following(self._answer)
+
+    async def ask(self, path: str, lasts: float = 3600.0) -> Response:
+        (root,) = self.trust._roots[CLIENTS]
+        return await self.handle(
+            Request("GET", path, certificate=Certificate("jane", (), root, wall_seconds() + lasts))
+        )
+
+    async def _answer(self, request: Request) -> Response:
+        if request.path == "/upgrade":
+            return Response(101, {}, Upgrade("echo", self._talk))
+        return Response(200, {}, self._chunks())
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b"still here"
+            await asyncio.sleep(1)
+
+    async def _talk(self, stream: DuplexStream) -> None:
+        while data := await stream.read(100):
+            await stream.write(data)
+
+
+async def follow(response: Response) -> None:
+    """Return when the answer has ended."""
+    if isinstance(response.body, Upgrade):
+        ours, theirs = pipe()
+        await response.body.serve(theirs)
+        await ours.aclose()
+        return
+    assert not isinstance(response.body, bytes)
+    async for _chunk in response.body:
+        pass
+
+
+@pytest.mark.parametrize("path", ["/stream", "/upgrade"])
+@pytest.mark.parametrize("why", ["expired", "replaced"])
+async def test_it_ends_with_the_certificate(path: str, why: str) -> None:
+    streams = Streams()
+    response = await streams.ask(path, 30 if why == "expired" else 3600)
+    if why == "replaced":
+        asyncio.get_running_loop().call_later(30, streams.trust.set, CLIENTS, OTHER)
+    await follow(response)
+    assert asyncio.get_running_loop().time() == pytest.approx(30, abs=1.1)
+
+
+@pytest.mark.parametrize("path", ["/stream", "/upgrade"])
+async def test_what_ends_before_it_is_followed_says_nothing(path: str) -> None:
+    streams = Streams()
+    response = await streams.ask(path)
+    streams.trust.set(CLIENTS, OTHER)
+    async with asyncio.timeout(1):
+        await follow(response)
+
+
+@pytest.mark.parametrize("path", ["/stream", "/upgrade"])
+async def test_a_reader_who_is_cancelled_is_cancelled(path: str) -> None:
+    streams = Streams()
+    response = await streams.ask(path)
+    task = asyncio.get_running_loop().create_task(follow(response))
+    await asyncio.sleep(5)
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert task.cancelled()

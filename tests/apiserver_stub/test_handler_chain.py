@@ -1,0 +1,384 @@
+"""The order of the chain: what each stage sees, how a refusal stops it, and how a request is followed to its end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from apiserver_stub.audit import AuditEvent, Auditor, Stage
+from apiserver_stub.call import APIRequest, Item, Reply, Stream
+from apiserver_stub.encode.negotiate import ContentNegotiator
+from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.request_info import RequestInfo
+from apiserver_stub.server import Filters, Handlers, Server
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.telemetry import Telemetry
+from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.event_encoder import EventEncoder
+from controller_manager.api.errors import ApiError, Forbidden, TooManyRequests, Unauthorized
+from controller_manager.api.wire import DuplexStream, Request, Response, Upgrade
+from controller_manager.app.access.metrics import AccessMetrics
+from controller_manager.base.log import get_logger
+from controller_manager.serving.access import Access
+from controller_manager.serving.authentication import RequestAuthenticator, User
+from controller_manager.serving.authorization import (
+    NO_RULES,
+    AlwaysAllowedPaths,
+    Attributes,
+    Authorization,
+    Decision,
+    Rules,
+)
+from controller_manager.transport.duplex import pipe
+
+pytestmark = pytest.mark.virtual
+
+POD = "/api/v1/namespaces/a/pods/p"
+KNOWN = "system:authenticated"
+ADA, BOB = User("ada", groups=("dev", KNOWN)), User("bob", groups=(KNOWN,))
+
+
+class Unread:
+    """A body on the wire."""
+
+    def __init__(self, notes: list[str]) -> None:
+        self._notes = notes
+
+    async def read(self, caller: str) -> bytes:
+        self._notes.append(f"body read for {caller}")
+        return b"{}"
+
+
+class Stages:
+    """Every stage of a chain; each waits for a second, notes what it sees and raises what it is told to."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.raises: dict[str, Exception] = {}
+        self.events: list[AuditEvent] = []
+        self.aggregates = "shop.example"
+        self.registry = CollectorRegistry()
+        self.answer_with: Any = Reply(Item(b'{"kind":"Pod"}'))
+
+    async def stage(self, name: str, seen: str) -> None:
+        await asyncio.sleep(1)
+        self.notes.append(f"{name}: {seen}")
+        if name in self.raises:
+            raise self.raises[name]
+
+    async def authenticate(self, request: Request) -> User | None:
+        await self.stage("authenticate", request.path)
+        return User("ada", groups=("dev",))
+
+    async def impersonate(self, request: Request, user: User) -> User | None:
+        await self.stage("impersonate", user.name)
+        return BOB if request.headers.get("impersonate-user") == "bob" else None
+
+    async def acquire(self, attributes: Attributes) -> "Stages":
+        await self.stage("priority and fairness", f"{attributes.user.name} {attributes.verb}")
+        return self
+
+    def release(self) -> None:
+        self.notes.append("seat released")
+
+    async def authorize(self, attributes: Attributes) -> Authorization:
+        await self.stage("authorize", f"{attributes.user.name} {attributes.verb} {attributes.resource}")
+        denied = attributes.verb == "delete"
+        return Authorization(Decision.DENY if denied else Decision.ALLOW, "nobody deletes" if denied else "")
+
+    async def rules_for(self, user: User, namespace: str) -> Rules:
+        return NO_RULES
+
+    def health(self, request: Request) -> Response | None:
+        self.notes.append("health")
+        return Response(200, {}, b"ok") if request.path == "/healthz" else None
+
+    async def page(self, request: Request, info: RequestInfo) -> Response:
+        await self.stage("page", info.path)
+        return Response(200, {}, b"a page")
+
+    async def resource(self, request: APIRequest) -> Reply:
+        await self.stage("resource", f"{request.verb} {request.kind.plural} for {request.user.name}")
+        return self.answer_with  # type: ignore[no-any-return]
+
+    async def log(self, request: APIRequest) -> Response:
+        await self.stage("stream", f"{request.kind.plural}/{request.part} for {request.user.name}")
+        if self.answer_with is Upgrade:
+            return Response(101, {}, Upgrade("echo", self.talk))
+        return Response(200, {}, self.chunks())
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        for number in range(3):
+            await asyncio.sleep(1)
+            yield b"%d" % number
+
+    async def talk(self, stream: DuplexStream) -> None:
+        await stream.write(await stream.read(100))
+        await asyncio.sleep(1)
+
+    def serves(self, info: RequestInfo) -> bool:
+        return info.group == self.aggregates or info.path.startswith(f"/apis/{self.aggregates}")
+
+    async def answer(self, request: Request, info: RequestInfo, user: User) -> Response:
+        await self.stage("aggregated API", f"{info.path} for {user.name}")
+        return Response(200, {}, b"from elsewhere")
+
+    def record(self, event: AuditEvent) -> None:
+        self.events.append(event)
+        self.notes.append(f"audit: {event.stage}")
+
+    def server(self, registry: CollectorRegistry | None = None) -> Server:
+        return Server(
+            Filters(RequestAuthenticator([self]), self, self, self, Auditor(self)),
+            built_in(),
+            Handlers(self.health, self.page, self.resource, 60.0, {("pods", "log"): self.log}, self),
+            ContentNegotiator(RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))),
+            Telemetry(registry or self.registry),
+            get_logger("test"),
+        )
+
+    def under_way(self) -> float:
+        kinds = ("readOnly", "mutating")
+        found = (
+            self.registry.get_sample_value("apiserver_current_inflight_requests", {"request_kind": k}) for k in kinds
+        )
+        return sum(one or 0.0 for one in found)
+
+    def streams(self) -> dict[str, float]:
+        """The long-running requests by verb."""
+        (family,) = (one for one in self.registry.collect() if one.name == "apiserver_longrunning_requests")
+        return {sample.labels["verb"]: sample.value for sample in family.samples}
+
+    def aborted(self) -> dict[str, float]:
+        (family,) = (one for one in self.registry.collect() if one.name == "apiserver_request_aborts")
+        return {sample.labels["resource"]: sample.value for sample in family.samples if sample.name.endswith("_total")}
+
+
+@pytest.fixture
+def stages() -> Stages:
+    return Stages()
+
+
+def get(path: str, **headers: str) -> Request:
+    return Request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+
+
+async def test_each_stage_sees_what_those_before_it_found_out(stages: Stages) -> None:
+    put = Request("PUT", POD, headers={"impersonate-user": "bob"}, unread=Unread(stages.notes))
+    response = await stages.server().handle(put)
+    assert response.status == 200
+    assert stages.notes == [
+        "audit: RequestReceived",
+        f"authenticate: {POD}",
+        "impersonate: ada",
+        "priority and fairness: bob update",
+        "authorize: bob update pods",
+        "body read for bob",
+        "resource: update pods for bob",
+        "seat released",
+        "audit: ResponseComplete",
+    ]
+
+
+ORDER = ["authenticate", "impersonate", "priority and fairness", "authorize", "resource"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "error", "status"),
+    [
+        ("authenticate", Unauthorized("Unauthorized"), 401),
+        ("impersonate", Forbidden("not as bob"), 403),
+        ("priority and fairness", TooManyRequests("later"), 429),
+        ("authorize", RuntimeError("broken"), 500),
+        ("resource", Forbidden("not that"), 403),
+    ],
+)
+async def test_a_refusal_stops_the_chain_and_is_an_answer(
+    stages: Stages, stage: str, error: Exception, status: int
+) -> None:
+    stages.raises[stage] = error
+    response = await stages.server().handle(get(POD))
+    assert response.status == status
+    assert isinstance(response.body, bytes)
+    assert msgspec.json.decode(response.body)["code"] == status
+    passed = [note.partition(":")[0] for note in stages.notes if note.partition(":")[0] in ORDER]
+    assert passed == ORDER[: ORDER.index(stage) + 1]
+    assert ("seat released" in stages.notes) is (ORDER.index(stage) > 2), "whoever got a seat gives it back"
+    assert (stages.under_way(), stages.events[-1].status) == (0, status)
+    last = Stage.RESPONSE_COMPLETE if isinstance(error, ApiError) else Stage.PANIC
+    assert [event.stage for event in stages.events] == [Stage.REQUEST_RECEIVED, last]
+
+
+async def test_what_is_denied_is_not_looked_at(stages: Stages) -> None:
+    delete = Request("DELETE", POD, unread=Unread(stages.notes))
+    response = await stages.server().handle(delete)
+    assert response.status == 403
+    assert isinstance(response.body, bytes)
+    assert "nobody deletes" in msgspec.json.decode(response.body)["message"]
+    assert stages.notes[-3:] == ["authorize: ada delete pods", "seat released", "audit: ResponseComplete"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "answered"),
+    [
+        ("/healthz", 200, "health"),
+        ("/apis", 200, "page: /apis"),
+        (POD, 200, "resource: get pods for ada"),
+        (f"{POD}/log", 200, "stream: pods/log for ada"),
+        ("/apis/shop.example/v1", 200, "aggregated API: /apis/shop.example/v1 for ada"),
+        ("/apis/shop.example/v1/teas/t", 200, "aggregated API: /apis/shop.example/v1/teas/t for ada"),
+        ("/apis/other.example/v1/teas", 404, "authorize: ada list teas"),
+        ("/api/v1/gizmos", 404, "authorize: ada list gizmos"),
+        ("/healthz/..", 400, "authorize: ada get "),
+    ],
+)  # fmt: skip
+async def test_each_request_is_routed_to_who_answers_it(stages: Stages, path: str, status: int, answered: str) -> None:
+    """What this server knows nothing of comes as far as the router: others may serve it."""
+    response = await stages.server().handle(get(path))
+    if not isinstance(response.body, bytes | Upgrade):
+        await response.body.aclose()  # type: ignore[attr-defined]
+    assert response.status == status
+    told = [note for note in stages.notes if not note.startswith(("audit", "seat"))]
+    assert told[-1] == answered
+
+
+async def test_a_body_that_another_server_or_a_stream_may_want_stays_on_the_wire(stages: Stages) -> None:
+    post = Request("POST", "/apis/shop.example/v1/teas", unread=Unread(stages.notes))
+    server = stages.server()
+    assert (await server.handle(post)).body == b"from elsewhere"
+    log = await server.handle(Request("GET", f"{POD}/log", unread=Unread(stages.notes)))
+    await read_all(log.body)
+    assert not any(note.startswith("body") for note in stages.notes)
+
+
+async def test_an_event_tells_who_asked_for_what_and_what_became_of_it(stages: Stages) -> None:
+    await stages.server().handle(get(POD, impersonate_user="bob", audit_id="mine"))
+    first, last = stages.events
+    assert (first.audit_id, first.user, first.status) == ("mine", None, 0)
+    assert (last.audit_id, last.user, last.impersonated, last.status) == ("mine", ADA, BOB, 200)
+    assert (last.info.verb, last.info.resource, last.info.name) == ("get", "pods", "p")
+    assert last.received == first.at == first.received
+    assert last.at == pytest.approx(first.at + len(ORDER))
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.5, 4.5])
+async def test_a_caller_who_goes_away_is_counted_and_audited(stages: Stages, seconds: float) -> None:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(stages.server().handle(get(POD)))
+        await asyncio.sleep(seconds)
+        assert stages.under_way() == 1
+        task.cancel()
+    assert task.cancelled()
+    assert (stages.under_way(), sum(stages.aborted().values())) == (0, 1)
+    assert [(event.stage, event.status) for event in stages.events] == [("RequestReceived", 0), ("ResponseComplete", 0)]
+    assert (stages.events[-1].user is None) is (seconds < 1)
+    had_seat = any(note.startswith("priority") for note in stages.notes)
+    assert ("seat released" in stages.notes) is had_seat
+
+
+async def numbers(_encoder: EventEncoder) -> AsyncIterator[bytes]:
+    for number in range(3):
+        await asyncio.sleep(1)
+        yield b"%d\n" % number
+
+
+async def read_all(body: Any) -> None:
+    async for _chunk in body:
+        pass
+    await body.aclose()
+
+
+async def break_off(body: Any) -> None:
+    await anext(aiter(body))
+    await body.aclose()
+    await body.aclose()
+
+
+@pytest.mark.parametrize("read", [read_all, break_off])
+@pytest.mark.parametrize(("path", "verb"), [("/api/v1/watch/pods", "WATCH"), (f"{POD}/log", "CONNECT")])
+async def test_a_stream_is_counted_and_audited_until_its_end(
+    stages: Stages, path: str, verb: str, read: Callable[[Any], Any]
+) -> None:
+    stages.answer_with = Reply(Stream(numbers))
+    response = await stages.server().handle(get(path))
+    assert (stages.under_way(), stages.streams()) == (0, {verb: 1})
+    assert [event.stage for event in stages.events] == ["RequestReceived", "ResponseStarted"]
+    await read(response.body)
+    assert stages.streams() == {verb: 0}
+    assert [(event.stage, event.status) for event in stages.events[1:]] == [
+        ("ResponseStarted", 200),
+        ("ResponseComplete", 200),
+    ]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_an_upgrade_is_counted_and_audited_until_the_talk_ends(stages: Stages, cancelled: bool) -> None:
+    stages.answer_with = Upgrade
+    response = await stages.server().handle(get(f"{POD}/log", connection="upgrade", upgrade="echo"))
+    assert response.status == 101
+    assert isinstance(response.body, Upgrade)
+    ours, theirs = pipe()
+    async with asyncio.TaskGroup() as group:
+        talk = group.create_task(response.body.serve(theirs))  # type: ignore[arg-type]
+        await ours.write(b"hello")
+        assert await ours.read(100) == b"hello"
+        assert stages.streams() == {"CONNECT": 1}
+        assert stages.events[-1].stage is Stage.RESPONSE_STARTED
+        if cancelled:
+            talk.cancel()
+    assert stages.streams() == {"CONNECT": 0}
+    assert (stages.events[-1].stage, stages.events[-1].status) == (Stage.RESPONSE_COMPLETE, 101)
+
+
+async def test_an_upgrade_that_nobody_asked_for_is_a_failure_like_any_other(stages: Stages) -> None:
+    stages.answer_with = Upgrade
+    response = await stages.server().handle(get(f"{POD}/log"))
+    assert response.status == 500
+    assert stages.events[-1].stage is Stage.PANIC
+    assert stages.streams() == {}
+
+
+async def test_pages_of_a_manager_are_guarded_by_the_same_authenticators_and_authorizers(stages: Stages) -> None:
+    access = Access(
+        AlwaysAllowedPaths(("/healthz",)), RequestAuthenticator([stages]), stages, AccessMetrics(stages.registry)
+    )
+    for _ in range(2):
+        await access.check(get("/metrics"))
+        with pytest.raises(Forbidden, match='User "ada" cannot delete path "/metrics": nobody deletes'):
+            await access.check(Request("DELETE", "/metrics"))
+    asked = ["authenticate: /metrics", "authorize: ada get ", "authenticate: /metrics", "authorize: ada delete "]
+    assert stages.notes == [*asked, *asked]
+    stages.notes.clear()
+    assert (await stages.server().handle(get("/metrics"))).status == 200
+    assert (await stages.server(CollectorRegistry()).handle(Request("DELETE", "/metrics"))).status == 403
+    assert [note for note in stages.notes if note.startswith("auth")] == asked
+
+
+async def test_who_waits_for_one_authorizer_holds_up_nobody_else(stages: Stages) -> None:
+    server = stages.server()
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(server.handle(get(POD))) for _ in range(20)]
+    assert {task.result().status for task in asked} == {200}
+    assert asyncio.get_running_loop().time() == pytest.approx(len(ORDER), abs=0.1)
+
+
+async def test_a_long_list_is_complete_when_it_was_taken(stages: Stages) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"a long page"
+
+    async def page(request: Request, info: RequestInfo) -> Response:
+        return Response(200, {}, pieces())
+
+    stages.page = page  # type: ignore[method-assign]
+    response = await stages.server().handle(get("/metrics"))
+    assert [event.stage for event in stages.events] == ["RequestReceived"]
+    with suppress(StopAsyncIteration):
+        await read_all(response.body)
+    assert [event.stage for event in stages.events] == ["RequestReceived", "ResponseComplete"]
+    assert stages.streams() == {}, "it has an end of its own"
