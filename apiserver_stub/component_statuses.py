@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from apiserver_stub.call import APIRequest, Handler, Item, Items, Reply, Tree
 from apiserver_stub.encode.json import encode
+from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.selection import select
-from apiserver_stub.verbs.storage import object_not_found
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import MethodNotAllowed
 from controller_manager.base.tasks import all_of

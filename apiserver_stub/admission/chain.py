@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from apiserver_stub.call import Tree, User
 from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.storage.interface import Write
 
 Operation = Literal["create", "update", "delete", "connect"]
 
@@ -52,8 +53,10 @@ class Attributes(Struct, frozen=True):
         return self.object
 
 
-Plugin = Callable[[Attributes], Awaitable[None]]
-"""Looks at a request, and raises the refusal of one that it does not admit."""
+Plugin = Callable[[Attributes], Awaitable[Sequence[Write] | None]]
+"""Looks at a request, and raises the refusal of one that it does not admit. In the allocation phase it may return
+writes of other rows, which are committed with that of the object or not at all.
+"""
 
 
 class Rule(NamedTuple):
@@ -98,10 +101,14 @@ class Admission:
         for plugin in self._validating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
             await plugin(attributes)
 
-    async def allocate(self, attributes: Attributes) -> None:
-        """Have the object given what only one may have; it holds for a commit that follows at once."""
+    async def allocate(self, attributes: Attributes) -> Sequence[Write]:
+        """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
+        that are returned.
+        """
+        also: list[Write] = []
         for plugin in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
-            await plugin(attributes)
+            also += await plugin(attributes) or ()
+        return also
 
 
 class _Phase:

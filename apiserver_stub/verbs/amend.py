@@ -1,10 +1,11 @@
-"""The server's own changes of what it keeps books in."""
+"""Changes of objects that the server makes on its own account, in books that it keeps; admission is not asked."""
 
 from collections.abc import Callable
 
 from apiserver_stub.call import APIRequest, Tree, User
-from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
+from apiserver_stub.verbs.mutation import Edited, Mutation
 from apiserver_stub.verbs.scope import RequestScope
+from apiserver_stub.verbs.write import write
 from controller_manager.api.wire import Request
 
 
@@ -16,10 +17,5 @@ async def amend(
     """
     kind = scope.kinds.find(*of)
     assert kind is not None
-
-    async def decide(fresh: Fresh) -> Write | None:
-        new = change(fresh())
-        return None if new == fresh() else Write(new)
-
     request = APIRequest(Request("PUT", "/"), User(""), "update", kind, namespace, name, None, {})
-    await guaranteed_update(scope, request, decide)
+    await write(scope, request, Mutation(None, lambda load: Edited(change(load()))))

@@ -9,12 +9,11 @@ from apiserver_stub.call import APIRequest, Handler, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create
-from apiserver_stub.verbs.delete import delete
-from apiserver_stub.verbs.delete_collection import delete_collection
+from apiserver_stub.verbs.delete import delete, delete_collection
 from apiserver_stub.verbs.get import get
 from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
-from apiserver_stub.verbs.request_options import check_write
+from apiserver_stub.verbs.query import check_write
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.subresources.binding import bind, bind_named
 from apiserver_stub.verbs.subresources.eviction import evict

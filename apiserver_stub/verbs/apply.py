@@ -7,82 +7,66 @@ from apiserver_stub.call import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, Body, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
-from apiserver_stub.patch.managed_fields import APPLY, Entries
+from apiserver_stub.patch.managed_fields import APPLY
 from apiserver_stub.patch.versions import Versions
-from apiserver_stub.verbs.create import insert
+from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable
-from apiserver_stub.verbs.guaranteed_update import Fresh
+from apiserver_stub.verbs.mutation import Edited, Load, nothing
+from apiserver_stub.verbs.preconditions import check_name, keep_uid, refuse_uid
 from apiserver_stub.verbs.query import flag
-from apiserver_stub.verbs.revise import revise
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import key_of, stale
-from apiserver_stub.verbs.update import check_name, keep_uid, refuse_uid
-from controller_manager.api.errors import AlreadyExists, BadRequest, NotFound
+from apiserver_stub.verbs.update import change
+from apiserver_stub.verbs.write import write
+from controller_manager.api.errors import BadRequest
 
 
-async def apply(scope: RequestScope, call: APIRequest) -> Reply:
+async def apply(scope: RequestScope, request: APIRequest) -> Reply:
     """The object as it is now, with 201 if it is new. A subresource is never made by applying it."""
-    kind, part, run = call.kind, call.part, scope.run_of(call.http)
-    claim = await run(partial(_claim, scope, call))
-    key = key_of(kind, call.namespace, call.name)
-    for _ in range(scope.limits.attempts):
-        if part or scope.store.get(kind.storage, key) is not None:
-            try:
-                return await revise(scope, call, claim.edit, manage_fields=claim.manage_fields)
-            except NotFound:
-                if part or scope.store.get(kind.storage, key) is not None:
-                    raise
-        else:
-            with suppress(AlreadyExists):  # somebody was faster: it is changed instead
-                tree = await run(claim.new)
-                return await insert(scope, call, tree, claim.warnings, claim.entries)
-    raise stale(call)
+    application = await scope.run_of(request.http)(partial(_application, scope, request))
+    otherwise = None if request.subresource else creation(request, application.create, nothing)
+    return (await write(scope, request, change(scope, request, application.edit, nothing, otherwise))).reply()
 
 
-def _claim(scope: RequestScope, call: APIRequest) -> "Application":
-    kind = call.kind
-    body = read_document(call, kind.api_version, kind.kind)
-    warnings = check(call, body, kind.schema, kind.kind)
-    return Application(scope, call, writable(body.tree, kind.strategy, call.part), warnings)
+def _application(scope: RequestScope, request: APIRequest) -> "Application":
+    kind = request.kind
+    body = read_document(request, kind.api_version, kind.kind)
+    warnings = check(request, body, kind.schema, kind.kind)
+    return Application(scope, request, writable(body.tree, kind.strategy, request.part), warnings)
 
 
 class Application:
-    """A configuration of the kind of a call on its way into the store; afterwards `entries` is the record of owners."""
+    """A configuration of the kind of a request. Its edits make objects that say who owns what already."""
 
-    def __init__(self, scope: RequestScope, call: APIRequest, config: Tree, warnings: Warnings) -> None:
-        self._call = call
-        self._claim = patch.ApplyRequest(
-            config, call.kind, field_manager_of(call, APPLY), bool(flag(call.query, "force"))
-        )
-        self._versions = Versions(scope.kinds, call.kind)
-        self.warnings = warnings
-        self.entries: Entries = []
+    def __init__(self, scope: RequestScope, request: APIRequest, config: Tree, warnings: Warnings) -> None:
+        author, force = field_manager_of(request, APPLY), bool(flag(request.query, "force"))
+        self._request = request
+        self._applied = patch.ApplyRequest(config, request.kind, author, force)
+        self._versions = Versions(scope.kinds, request.kind)
+        self._warnings = warnings
 
-    def new(self) -> Tree:
-        """The object to create."""
-        metadata = self._claim.config["metadata"]
-        check_name(self._call, metadata)
-        refuse_uid(self._call, metadata)
-        tree, self.entries = patch.create(self._claim, now())
-        return tree
+    def create(self, _load: Load) -> Edited:
+        """The configuration as a new object."""
+        check_name(self._request, self._applied.config["metadata"])
+        tree, entries = patch.create(self._applied, now())
+        refuse_uid(self._request, tree["metadata"])
+        self._request.kind.strategy.forget(tree["metadata"])
+        put_managed_fields(tree, entries)
+        return Edited(tree, self._warnings)
 
-    def edit(self, fresh: Fresh) -> tuple[Tree, Warnings]:
-        """The object changed, for `revise`."""
-        live = fresh()
-        tree, self.entries = patch.change(self._claim, live, managed_fields_of(live), self._versions, now())
-        check_name(self._call, tree["metadata"])
-        keep_uid(self._call, tree["metadata"], live["metadata"])
-        return tree, self.warnings
-
-    def manage_fields(self, new: Tree, old: Tree) -> None:
-        """Record who owns what, for `revise`."""
-        put_managed_fields(new, self.entries)
+    def edit(self, load: Load) -> Edited:
+        """The configuration laid over an object."""
+        live = load()
+        tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
+        check_name(self._request, tree["metadata"])
+        keep_uid(self._request, tree["metadata"], live["metadata"])
+        put_managed_fields(tree, entries)
+        return Edited(tree, self._warnings)
 
 
-def read_document(call: APIRequest, api_version: str, kind: str) -> Body:
+def read_document(request: APIRequest, api_version: str, kind: str) -> Body:
     """The configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
-    body = _decode(call)
+    body = _decode(request)
     tree = body.tree
     if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
         found = f"{tree.get('apiVersion') or '/'}, Kind={tree.get('kind') or ''}"
@@ -98,9 +82,9 @@ def read_document(call: APIRequest, api_version: str, kind: str) -> Body:
     return body
 
 
-def _decode(call: APIRequest) -> Body:
+def _decode(request: APIRequest) -> Body:
     """The document in the body; most clients send JSON, which is read faster as such."""
-    media, data = media_type(call.http), call.http.body
+    media, data = media_type(request.http), request.http.body
     if media == APPLY_YAML and data[:1] == b"{":
         with suppress(BadRequest):
             return decode_document(JSON, data)

@@ -1,30 +1,68 @@
-"""What a caller sent, fitted to its schema: unknown and repeated fields as `fieldValidation` says, types always."""
+"""Bodies of requests fitted to their schemas: unknown and repeated fields as `fieldValidation` says, types always."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
 
 from apiserver_stub.call import APIRequest, Tree
-from apiserver_stub.encode.body import Body, decode_body
+from apiserver_stub.encode.body import Body, decode_body, run_of
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
+from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.shapes import takes
 from apiserver_stub.kinds.trees import deep_copy, get_in, put_in
-from apiserver_stub.verbs.query import field_validation
+from apiserver_stub.offload import Offload
+from apiserver_stub.verbs.preconditions import check_name, check_namespace
+from apiserver_stub.verbs.query import check_write, field_validation
+from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import ApiError, BadRequest
 
 Warnings = tuple[str, ...]
 
+# Versions no longer served in which clients still send what has the same fields.
+_OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v1beta1",)})
 
-def read_object(call: APIRequest) -> tuple[Tree, Warnings]:
-    """The object in the body, of the kind of the call, always with metadata. Raises `BadRequest` and others."""
-    kind = call.kind
-    body = decode_body(call.http, kind.api_version, kind.kind)
-    warnings = fit(call, body, kind.schema, kind.kind)
+
+async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warnings]:
+    """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
+    check_write(request)
+    tree, warnings = await run_of(offload, request.http)(partial(read_object, request))
+    check_namespace(request, tree["metadata"])
+    return tree, warnings
+
+
+async def read_body(scope: RequestScope, request: APIRequest, *, named: bool = True) -> tuple[Tree, Warnings]:
+    """The body of a request for a subresource that takes another kind than its object's: always with metadata, in which
+    name and namespace are those of the URL; the name may be left out unless it must be `named`. Raises `BadRequest`.
+    """
+    subresource = request.subresource
+    assert subresource is not None
+    body, warnings = await scope.run_of(request.http)(partial(_fitted, request, subresource))
+    metadata = body.tree.setdefault("metadata", {})
+    if not named and not metadata.get("name"):
+        metadata["name"] = request.name
+    check_name(request, metadata)
+    check_namespace(request, metadata)
+    return body.tree, warnings
+
+
+def _fitted(request: APIRequest, subresource: Subresource) -> tuple[Body, Warnings]:
+    version = f"{subresource.group}/{subresource.version}" if subresource.group else subresource.version
+    body = decode_body(request.http, version, subresource.kind, _OLDER.get(subresource.kind, ()))
+    return body, fit(request, body, subresource.schema, subresource.kind)
+
+
+def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
+    """The object in the body, of the kind of the request, always with metadata. Raises `BadRequest` and others."""
+    kind = request.kind
+    body = decode_body(request.http, kind.api_version, kind.kind)
+    warnings = fit(request, body, kind.schema, kind.kind)
     body.tree.setdefault("metadata", {})
     return body.tree, warnings
 
 
 def fit(
-    call: APIRequest, body: Body, node: Schema, kind: str, refuse: Callable[[str], ApiError] = BadRequest
+    request: APIRequest, body: Body, node: Schema, kind: str, refuse: Callable[[str], ApiError] = BadRequest
 ) -> Warnings:
     """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
     `refuse` makes of a reason.
@@ -32,7 +70,7 @@ def fit(
     if get_in(body.tree, ("metadata", "managedFields")) == []:
         # This asks for something, and would not survive the cleaning; one empty entry asks for the same.
         put_in(body.tree, ("metadata", "managedFields"), [{}])
-    warnings = _judge(call, body, clean_tree(body.tree, node), kind, refuse)
+    warnings = _judge(request, body, clean_tree(body.tree, node), kind, refuse)
     return (*warnings, *_drop_repeated_owners(body.tree))
 
 
@@ -50,7 +88,7 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
     return (f"metadata.ownerReferences has duplicate entries, of which one is kept; their uids: {', '.join(repeated)}",)
 
 
-def check(call: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
+def check(request: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
     """As `fit`, but the tree stays as it is, with its nulls, and unknown fields are refused whatever the caller asks
     for: nobody could own them. Raises `BadRequest`.
     """
@@ -58,13 +96,13 @@ def check(call: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
     if report.unknown:
         unknown = ", ".join(report.unknown)
         raise BadRequest(f"the applied configuration has fields that are not in the schema: {unknown}")
-    return _judge(call, body, report, kind, BadRequest)
+    return _judge(request, body, report, kind, BadRequest)
 
 
-def _judge(call: APIRequest, body: Body, report: Report, kind: str, refuse: Callable[[str], ApiError]) -> Warnings:
-    level = field_validation(call.query)
+def _judge(request: APIRequest, body: Body, report: Report, kind: str, refuse: Callable[[str], ApiError]) -> Warnings:
+    level = field_validation(request.query)
     if report.wrong:
-        version = str(body.tree.get("apiVersion", call.kind.api_version)).rpartition("/")[2]
+        version = str(body.tree.get("apiVersion", request.kind.api_version)).rpartition("/")[2]
         raise refuse(f'{kind} in version "{version}" cannot be handled as a {kind}: {"; ".join(report.wrong)}')
     if level == "Ignore" or not (report.unknown or body.duplicates):
         return ()

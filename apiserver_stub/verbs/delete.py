@@ -1,65 +1,152 @@
-"""An object removed, or marked to be once its finalizers and its grace allow (API concepts, States and transitions)."""
+"""Objects removed, or marked to be once finalizers and grace allow (API concepts, States and transitions)."""
 
-from apiserver_stub.call import APIRequest, Item, Reply, Tree
-from apiserver_stub.verbs.delete_corrupt import remove_unread
-from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, read_options
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from apiserver_stub.admission import Operation
+from apiserver_stub.call import APIRequest, Item, Items, Reply, Tree
+from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, Preconditions, read_options, refused
 from apiserver_stub.verbs.deletion import begin_deletion
-from apiserver_stub.verbs.guaranteed_update import Fresh, UpdateOutcome, Write, guaranteed_update
+from apiserver_stub.verbs.list import ListPage, Reading, read_page
+from apiserver_stub.verbs.list_semantics import list_semantics
+from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import success
-from controller_manager.api.errors import conflict
+from apiserver_stub.verbs.selection import select
+from apiserver_stub.verbs.storage import all_from_storage, success
+from apiserver_stub.verbs.write import write
+from apiserver_stub.watch_cache.row import CorruptRow, Row
+from controller_manager.api.errors import ApiError, Cause, NotFound, conflict, invalid
 from controller_manager.base.clock import utc_now
+from controller_manager.base.tasks import all_of
+
+_BATCH = 4 << 20  # bytes of objects
 
 
-async def delete(scope: RequestScope, call: APIRequest) -> Reply:
+async def delete(scope: RequestScope, request: APIRequest) -> Reply:
     """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then.
 
     The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
     (`orphanDependents: false`); clients take every other delete for done at 200.
     """
-    call, options = await read_options(scope, call)
+    request, options = await read_options(scope, request)
     if options.ignore_store_read_error_with_cluster_breaking_potential:
-        await remove_unread(scope, call)
-        return Reply(success(call))
-    outcome = await remove(scope, call, options)
+        await write(scope, request, _removal_unread(request))
+        return Reply(success(request))
+    outcome = await write(scope, request, removal(request, options))
     code = 202 if not outcome.removed and options.orphan_dependents is False else 200
-    shown = not outcome.removed or call.kind.strategy.shows_deleted
-    return Reply(Item(outcome.data) if shown else success(call, outcome.data), code, warnings(call, options))
+    shown = not outcome.removed or request.kind.strategy.shows_deleted
+    body = Item(outcome.data) if shown else success(request, outcome.data)
+    return Reply(body, code, _warnings(request, options))
 
 
-async def remove(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> UpdateOutcome:
-    """Delete the object of the call as far as can be done now. Raises `NotFound`, `Conflict` or a refusal."""
+async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
+    """The list of what was found, as it was before; with `limit`, it has the `continue` token with which to delete the
+    next ones. Kinds that do not list what they delete answer a `Status` with the same token.
 
-    async def decide(fresh: Fresh) -> Write | None:
-        tree, old = await fresh.run(fresh.twice)
-        if options.preconditions is not None:
-            _check(call, old["metadata"], options.preconditions)
-        await scope.admit(call, "delete", old=old)
-        removes = begin_deletion(tree, call.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
-        if not removes and await fresh.run(lambda: tree == old):
-            return None
-        return Write(tree, removes)
+    When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
+    """
+    request, options = await read_options(scope, request)
+    if options.ignore_store_read_error_with_cluster_breaking_potential:
+        message = "Invalid value: true: is for one object at a time, not for a collection; leave the option out"
+        raise refused([Cause(reason="FieldValueInvalid", message=message, field=IGNORE)])
+    reading, page = await read_page(scope, request, list_semantics(request.query), select(request))
+    refusals: list[ApiError] = []
+    for rows in batches(page.rows, scope.limits.deletes):
+        refusals += await _delete(scope, request, rows, options)
+    if refusals:
+        raise refusals[0]
+    warnings = _warnings(request, options)
+    if not request.kind.strategy.lists_deleted:
+        return Reply(success(request, token=reading.token(page)), 200, warnings)
+    return Reply(await _found(scope, request, reading, page), 200, warnings)
 
-    return await guaranteed_update(scope, call, decide)
+
+def removal(request: APIRequest, options: DeleteOptions, operation: Operation | None = "delete") -> Mutation:
+    """The mutation that deletes the object of a request as far as can be done now."""
+    return Mutation(operation, partial(_presumed, request, options.preconditions), partial(_prepare, request, options))
 
 
-def warnings(call: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
+def _presumed(request: APIRequest, presumed: Preconditions | None, load: Load) -> Edited:
+    """The object that the caller means. Raises `Conflict`, which names its kind where others name its resource."""
+    tree = load()
+    metadata = tree["metadata"]
+    if presumed is not None:
+        for what, wanted, found in (
+            ("UID", presumed.uid, metadata["uid"]),
+            ("ResourceVersion", presumed.resource_version, metadata["resourceVersion"]),
+        ):
+            if wanted is not None and wanted != found:
+                why = f"the {what} in the precondition ({wanted}) does not match that of the object ({found})"
+                raise conflict(request.kind.group, request.kind.kind, request.name, why)
+    return Edited(tree)
+
+
+def _prepare(request: APIRequest, options: DeleteOptions, new: Tree, _old: Tree | None) -> bool:
+    return begin_deletion(new, request.kind.strategy, utc_now(), options.grace_period_seconds, options.policy)
+
+
+def _removal_unread(request: APIRequest) -> Mutation:
+    """The mutation that removes an object that cannot even be read, whatever holds it (API concepts, the corrupt
+    resource). Watchers are told the little that is known of it.
+    """
+
+    def remains(row: Row) -> Tree:
+        """Raises `Invalid` for an object that can be read: the normal way is open to it."""
+        kind = request.kind
+        if not isinstance(row, CorruptRow):
+            message = "Invalid value: true: is only for objects that are corrupt in the store; leave the option out"
+            cause = Cause(reason="FieldValueInvalid", message=message, field=IGNORE)
+            raise invalid(kind.group, kind.plural, request.name, [cause])
+        known = {"name": request.name, "namespace": request.namespace, "uid": row.uid}
+        metadata = {name: value for name, value in known.items() if value}
+        return {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
+
+    return Mutation("delete", lambda load: Edited(load()), lambda _new, _old: True, read=remains)
+
+
+def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
     """What a caller may not expect who says nothing of dependents."""
-    if options.policy is not None or call.kind.strategy.dependents != "Orphan":
+    if options.policy is not None or request.kind.strategy.dependents != "Orphan":
         return ()
     kept = (
-        f"what {call.kind.plural} own is kept by default when they are deleted: set propagationPolicy=Background to "
+        f"what {request.kind.plural} own is kept by default when they are deleted: set propagationPolicy=Background to "
         "have it deleted too, or propagationPolicy=Orphan to keep it without this warning"
     )
     return (kept,)
 
 
-def _check(call: APIRequest, metadata: Tree, presumed: Preconditions) -> None:
-    """Raises `Conflict`, which names the kind of the object where others name its resource."""
-    for what, wanted, found in (
-        ("UID", presumed.uid, metadata["uid"]),
-        ("ResourceVersion", presumed.resource_version, metadata["resourceVersion"]),
-    ):
-        if wanted is not None and wanted != found:
-            why = f"the {what} in the precondition ({wanted}) does not match that of the object ({found})"
-            raise conflict(call.kind.group, call.kind.kind, call.name, why)
+async def _found(scope: RequestScope, request: APIRequest, reading: Reading, page: ListPage) -> Items:
+    objects = await all_from_storage(request.kind, page.rows, scope.offload)
+    return Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining)
+
+
+def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
+    """So many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
+    batch: list[Row] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += 0 if isinstance(row, CorruptRow) else len(row.data)
+        if len(batch) == most or size >= _BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+async def _delete(
+    scope: RequestScope, request: APIRequest, rows: Sequence[Row], options: DeleteOptions
+) -> list[ApiError]:
+    async def one(row: Row) -> ApiError | None:
+        named = replace(request, namespace=row.namespace, name=row.name)
+        try:
+            await write(scope, named, removal(named, options))
+        except NotFound:
+            return None
+        except ApiError as refusal:
+            return refusal
+        return None
+
+    return [refusal for refusal in await all_of(*map(one, rows)) if refusal is not None]

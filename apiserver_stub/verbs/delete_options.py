@@ -9,7 +9,7 @@ import msgspec
 from apiserver_stub.call import APIRequest
 from apiserver_stub.encode.body import decode_options
 from apiserver_stub.verbs.deletion import HOLDS
-from apiserver_stub.verbs.query import flag, number
+from apiserver_stub.verbs.query import flag, number, unsupported_value
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
 from controller_manager.api.model import Model
@@ -48,33 +48,33 @@ class DeleteOptions(Model):
         return self.propagation_policy
 
 
-async def read_options(scope: RequestScope, call: APIRequest) -> tuple[APIRequest, DeleteOptions]:
-    """The options of a delete, and the call as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
+async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIRequest, DeleteOptions]:
+    """The options of a delete, and the request as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
 
     A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
     asked for, since the other way round something would be lost.
     """
-    if not call.http.body:
-        return as_options(scope, call, _in_query(call.query))
-    said = await scope.run_of(call.http)(partial(decode_options, call.http))
-    return as_options(scope, call, said | _dry(call.query))
+    if not request.http.body:
+        return as_options(scope, request, _in_query(request.query))
+    said = await scope.run_of(request.http)(partial(decode_options, request.http))
+    return as_options(scope, request, said | _dry(request.query))
 
 
-def as_options(scope: RequestScope, call: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
+def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
     """The same with the options as a tree."""
     try:
         options = msgspec.convert(tree, DeleteOptions)
     except msgspec.ValidationError as error:
         raise BadRequest(f"DeleteOptions cannot be read: {error}") from None
-    _check_version(call, options.api_version)
+    _check_version(request, options.api_version)
     if not scope.features.unsafe_deletion:
         options = msgspec.structs.replace(options, ignore_store_read_error_with_cluster_breaking_potential=None)
     causes = list(_causes(options, tree))
     if causes:
         raise refused(causes)
     if options.dry_run:
-        call = msgspec.structs.replace(call, query={**call.query, "dryRun": _ALL})
-    return call, options
+        request = msgspec.structs.replace(request, query={**request.query, "dryRun": _ALL})
+    return request, options
 
 
 def refused(causes: list[Cause]) -> Invalid:
@@ -97,10 +97,12 @@ def _dry(query: Mapping[str, str]) -> dict[str, Any]:
     return {"dryRun": [query["dryRun"] or _ALL]} if "dryRun" in query else {}
 
 
-def _check_version(call: APIRequest, version: str) -> None:
+def _check_version(request: APIRequest, version: str) -> None:
     """Clients send these options in the core group, in `meta`, or in the group of what they delete."""
-    if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", call.kind.group):
-        raise BadRequest(f"the apiVersion in the data ({version}) is none that has DeleteOptions for {call.kind.name}")
+    if version.rpartition("/")[0] not in ("", f"meta.{GROUP_DOMAIN}", request.kind.group):
+        raise BadRequest(
+            f"the apiVersion in the data ({version}) is none that has DeleteOptions for {request.kind.name}"
+        )
 
 
 def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
@@ -108,10 +110,10 @@ def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
     if policy is not None and options.orphan_dependents is not None:
         yield _wrong("propagationPolicy", f'"{policy}": orphanDependents and propagationPolicy cannot be both set')
     if policy is not None and policy not in HOLDS:
-        yield _unsupported("propagationPolicy", policy, sorted(HOLDS))
+        yield unsupported_value("propagationPolicy", policy, sorted(HOLDS))
     for value in options.dry_run or ():
         if value != _ALL:
-            yield _unsupported("dryRun", value, [_ALL])
+            yield unsupported_value("dryRun", value, [_ALL])
     if options.ignore_store_read_error_with_cluster_breaking_potential:
         for name in _EXCLUDED:
             if tree.get(name) not in (None, []):
@@ -120,9 +122,3 @@ def _causes(options: DeleteOptions, tree: Mapping[str, Any]) -> Iterator[Cause]:
 
 def _wrong(field: str, why: str) -> Cause:
     return Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field=field)
-
-
-def _unsupported(field: str, value: str, known: list[str]) -> Cause:
-    supported = ", ".join(f'"{name}"' for name in known)
-    message = f'Unsupported value: "{value}": supported values: {supported}'
-    return Cause(reason="FieldValueNotSupported", message=message, field=field)

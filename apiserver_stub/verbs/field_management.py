@@ -1,6 +1,5 @@
 """Field management: who writes, and what that does to `metadata.managedFields` (KEP-555)."""
 
-from collections.abc import Callable
 from functools import partial
 
 from apiserver_stub.call import APIRequest, Tree
@@ -14,19 +13,16 @@ from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
-# Gives a changed object its record of owners; the second object is the state before.
-ManageFields = Callable[[Tree, Tree], None]
-
 _UNKNOWN = "unknown"
 _RECORD = "managedFields"
 
 
-def manage_new_fields(scope: RequestScope, call: APIRequest, tree: Tree, time: str) -> None:
+def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old: Tree | None = None) -> None:
     """Record that the caller owns all it said, and what was filled in for it. Of the owners it names itself, each keeps
     what the object does not have yet.
     """
-    author, versions = field_manager_of(call), Versions(scope.kinds, call.kind)
-    said = writable(tree, call.kind.strategy, "")
+    author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind), now()
+    said = writable(tree, request.kind.strategy, "")
     if named := accepted(managed_fields_of(tree), []):
         put_managed_fields(tree, updated(named, author, partial(_born_in, versions, said), time))
         return
@@ -42,13 +38,14 @@ def _born_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges |
     )
 
 
-def manage_changed_fields(scope: RequestScope, call: APIRequest, new: Tree, old: Tree) -> None:
+def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, old: Tree | None) -> None:
     """Record that the caller owns what it changed. Objects that have no record get none by being changed."""
-    author = field_manager_of(call)
-    sent = new["metadata"].get(_RECORD) if call.subresource is None else None
+    assert old is not None
+    author = field_manager_of(request)
+    sent = new["metadata"].get(_RECORD) if request.subresource is None else None
     entries = accepted(sent, managed_fields_of(old))
     if entries:
-        changes = Comparison(Versions(scope.kinds, call.kind), old, new)
+        changes = Comparison(Versions(scope.kinds, request.kind), old, new)
         entries = updated(entries, author, changes.changes_in, now())
     put_managed_fields(new, entries)
 
@@ -64,10 +61,10 @@ def put_managed_fields(tree: Tree, entries: Entries) -> None:
     put_in(tree, ("metadata", _RECORD), entries or None)
 
 
-def field_manager_of(call: APIRequest, operation: str = UPDATE) -> FieldManager:
-    """Who makes the call: the field manager it names, or its program."""
-    manager = call.query.get("fieldManager", "") or _program(call.http.headers.get("user-agent", ""))
-    return FieldManager(manager or _UNKNOWN, operation, call.kind.api_version, call.part)
+def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManager:
+    """Who makes the request: the field manager it names, or its program."""
+    manager = request.query.get("fieldManager", "") or _program(request.http.headers.get("user-agent", ""))
+    return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.part)
 
 
 def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:

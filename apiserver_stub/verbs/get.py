@@ -2,9 +2,10 @@
 
 from apiserver_stub.call import APIRequest, Item, Reply
 from apiserver_stub.verbs.freshness import wait_until_fresh
+from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import from_storage, key_of, object_not_found
+from apiserver_stub.verbs.storage import from_storage, key_of
 
 
 async def get(scope: RequestScope, call: APIRequest) -> Reply:

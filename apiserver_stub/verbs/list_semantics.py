@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from apiserver_stub.verbs.query import Query, as_revision, number
-from apiserver_stub.verbs.request_options import check_list
+from apiserver_stub.verbs.query import Query, as_revision, check_list, number
 from controller_manager.api.errors import BadRequest
 
 

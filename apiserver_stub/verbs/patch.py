@@ -19,12 +19,13 @@ from apiserver_stub.encode.json import check_depth, decode_noting
 from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.patch import json_patch, merge
 from apiserver_stub.verbs.apply import apply
-from apiserver_stub.verbs.decode import Warnings, fit
-from apiserver_stub.verbs.guaranteed_update import Fresh
-from apiserver_stub.verbs.request_options import is_apply
-from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.decode import fit
+from apiserver_stub.verbs.mutation import Edited, Load
+from apiserver_stub.verbs.preconditions import check_name, keep_uid
+from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.update import check_name, keep_uid
+from apiserver_stub.verbs.update import change
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import BadRequest, Cause, Details, Invalid
 
 
@@ -44,16 +45,16 @@ _WITHOUT_STRATEGIC = tuple(media for media in PATCHES if media != STRATEGIC_MERG
 
 
 class Patch:
-    """The patch document of a call, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
+    """The patch document of a request, decoded once. Raises `BadRequest` or `UnsupportedMediaType`."""
 
-    def __init__(self, call: APIRequest) -> None:
-        media = media_type(call.http)
+    def __init__(self, request: APIRequest) -> None:
+        media = media_type(request.http)
         found = _APPLY.get(media)
-        offered = PATCHES if call.kind.definition else _WITHOUT_STRATEGIC
+        offered = PATCHES if request.kind.definition else _WITHOUT_STRATEGIC
         if found is None or media not in offered:
             raise unsupported(offered)
         self._apply = found
-        self._document, self.duplicates = decode_noting(call.http.body)
+        self._document, self.duplicates = decode_noting(request.http.body)
 
     def apply(self, tree: Tree, node: Schema) -> Tree:
         """The patched tree, which shares with `tree` what it left alone."""
@@ -75,22 +76,22 @@ class Patch:
             raise unfit("metadata must be an object")
 
 
-async def patch(scope: RequestScope, call: APIRequest) -> Reply:
+async def patch(scope: RequestScope, request: APIRequest) -> Reply:
     """The patched object; unchanged, with the version it had, when the patch changes nothing."""
-    if is_apply(call):
-        return await apply(scope, call)
-    kind, document = call.kind, await scope.run_of(call.http)(partial(Patch, call))
+    if is_apply(request):
+        return await apply(scope, request)
+    document = await scope.run_of(request.http)(partial(Patch, request))
+    return (await write(scope, request, change(scope, request, partial(_edit, request, document)))).reply()
 
-    def edit(fresh: Fresh) -> tuple[Tree, Warnings]:
-        live = fresh()
-        tree = document.apply(live, kind.schema)
-        document.check(tree, kind.api_version, kind.kind)
-        metadata = tree["metadata"]
-        check_name(call, metadata)
-        keep_uid(call, metadata, live["metadata"])
-        return tree, fit(call, Body(tree, document.duplicates), kind.schema, kind.kind, unfit)
 
-    return await revise(scope, call, edit)
+def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
+    kind, live = request.kind, load()
+    tree = document.apply(live, kind.schema)
+    document.check(tree, kind.api_version, kind.kind)
+    metadata = tree["metadata"]
+    check_name(request, metadata)
+    keep_uid(request, metadata, live["metadata"])
+    return Edited(tree, fit(request, Body(tree, document.duplicates), kind.schema, kind.kind, unfit))
 
 
 def unfit(why: str) -> Invalid:

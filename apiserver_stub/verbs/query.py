@@ -1,11 +1,18 @@
-"""Query parameters as values (API concepts); each reader raises `BadRequest` for what it can't read."""
+"""Parameters of requests (API concepts): each as a value, and what is wrong with them together; pure.
 
-from collections.abc import Mapping
+What cannot be read is a `BadRequest`; what means nothing is `Invalid`, all of it at once.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
+from apiserver_stub.call import APIRequest
+from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, media_type
+from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.request_info import is_on
-from controller_manager.api.errors import BadRequest
+from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.options.duration import parse_duration
 
 Query = Mapping[str, str]
@@ -13,6 +20,11 @@ FieldValidation = Literal["Ignore", "Warn", "Strict"]
 FIELD_VALIDATION: Mapping[str, FieldValidation] = MappingProxyType(
     {"Ignore": "Ignore", "Warn": "Warn", "Strict": "Strict"}
 )
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions"}
+)
+_APPLY = (APPLY_YAML, APPLY_CBOR)
+_NOT_OLDER, _EXACT = "NotOlderThan", "Exact"
 
 
 def flag(query: Query, name: str) -> bool | None:
@@ -62,3 +74,103 @@ def request_timeout(query: Query) -> float:
 def field_validation(query: Query) -> FieldValidation:
     """What becomes of unknown and repeated fields."""
     return FIELD_VALIDATION.get(query.get("fieldValidation", ""), "Warn")
+
+
+def is_apply(request: APIRequest) -> bool:
+    """Whether the body of a patch is a configuration to apply."""
+    return media_type(request.http) in _APPLY
+
+
+def check_write(request: APIRequest) -> None:
+    """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
+    causes = [*_manager(request), *_dry_run(request), *_field_validation(request.query)]
+    if causes:
+        raise _refused(_OPTIONS[request.verb], causes)
+
+
+def check_list(query: Query) -> None:
+    """Raises `Invalid` for parameters of a list that mean nothing together."""
+    version, match, token = _versions(query)
+    causes: list[Cause] = []
+    if match:
+        if not version:
+            causes.append(forbidden("resourceVersionMatch", "is forbidden unless resourceVersion is provided"))
+        if token:
+            causes.append(forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
+        if match not in (_EXACT, _NOT_OLDER):
+            causes.append(unsupported_value("resourceVersionMatch", match, (_EXACT, _NOT_OLDER, "")))
+        if match == _EXACT and version == "0":
+            causes.append(forbidden("resourceVersionMatch", "Exact is forbidden for resourceVersion 0"))
+    if flag(query, "sendInitialEvents") is not None:
+        causes.append(forbidden("sendInitialEvents", "is forbidden for list"))
+    if causes:
+        raise _refused("ListOptions", causes)
+
+
+def check_watch(query: Query, *, streaming_lists: bool) -> None:
+    """Raises `Invalid` for parameters of a watch that mean nothing together, or nothing without streaming lists."""
+    _, match, token = _versions(query)
+    causes: list[Cause] = []
+    if flag(query, "sendInitialEvents") is not None:
+        if match != _NOT_OLDER:
+            causes.append(forbidden("resourceVersionMatch", "must be NotOlderThan where sendInitialEvents is set"))
+        if not streaming_lists:
+            causes.append(forbidden("sendInitialEvents", "is forbidden unless the feature WatchList is enabled"))
+    elif match:
+        causes.append(forbidden("resourceVersionMatch", "is forbidden for watch unless sendInitialEvents is provided"))
+    if match not in ("", _NOT_OLDER):
+        causes.append(unsupported_value("resourceVersionMatch", match, (_NOT_OLDER,)))
+    if token:
+        causes.append(forbidden("resourceVersionMatch", "is forbidden when continue is provided"))
+    if causes:
+        raise _refused("ListOptions", causes)
+
+
+def forbidden(field: str, why: str) -> Cause:
+    """The cause of a parameter that may not be there."""
+    return Cause(reason="FieldValueForbidden", message=f"Forbidden: {field} {why}", field=field)
+
+
+def _refused(options: str, causes: list[Cause]) -> Invalid:
+    return invalid(f"meta.{GROUP_DOMAIN}", options, "", causes)
+
+
+def _versions(query: Query) -> tuple[str, str, str]:
+    return query.get("resourceVersion", ""), query.get("resourceVersionMatch", ""), query.get("continue", "")
+
+
+def _manager(request: APIRequest) -> Iterator[Cause]:
+    manager = request.query.get("fieldManager", "")
+    if request.verb == "patch":
+        if not is_apply(request):
+            if "force" in request.query:
+                yield forbidden("force", "may not be specified for a patch that is no apply")
+        elif not manager:
+            message = "Required value: is required for apply patch"
+            yield Cause(reason="FieldValueRequired", message=message, field="fieldManager")
+    if len(manager.encode()) > MANAGER_LIMIT:
+        message = f"Too long: may not be more than {MANAGER_LIMIT} bytes"
+        yield Cause(reason="FieldValueTooLong", message=message, field="fieldManager")
+    for place, letter in enumerate(manager):
+        if not letter.isprintable():
+            message = f"Invalid value: {manager!r}: invalid character U+{ord(letter):04X} (at position {place})"
+            yield Cause(reason="FieldValueInvalid", message=message, field="fieldManager")
+
+
+def _dry_run(request: APIRequest) -> Iterator[Cause]:
+    values = [value for name, value in request.http.query if name == "dryRun"]
+    for value in values:
+        if value not in ("", "All"):
+            yield unsupported_value("dryRun", value, ("All",))
+
+
+def _field_validation(query: Query) -> Iterator[Cause]:
+    value = query.get("fieldValidation", "")
+    if value and value not in FIELD_VALIDATION:
+        yield unsupported_value("fieldValidation", value, ("", *sorted(FIELD_VALIDATION)))
+
+
+def unsupported_value(field: str, value: str, known: Sequence[str]) -> Cause:
+    supported = ", ".join(f'"{name}"' for name in known)
+    message = f'Unsupported value: "{value}": supported values: {supported}'
+    return Cause(reason="FieldValueNotSupported", message=message, field=field)

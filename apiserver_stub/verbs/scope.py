@@ -18,15 +18,14 @@ from controller_manager.api.wire import Request
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How long a read waits for a revision (seconds), how long a watch lasts that does not say (between `watch` and
-    twice that) or at most, how often a write begins again after losing a race, how often a name is drawn, and how
-    many objects of a collection are deleted at the same time.
+    twice that) or at most, how often a write begins again after losing a race or drawing a name that is taken, and
+    how many objects of a collection are deleted at the same time.
     """
 
     patience: float = 3.0
     watch: float = 1800.0
     longest_watch: float = 24 * 3600.0
     attempts: int = 100
-    names: int = 8
     deletes: int = 64
 
 
@@ -75,14 +74,15 @@ class RequestScope:
             await follow(before, after)
 
 
-def attributes_of(request: APIRequest, operation: Operation, tree: Tree | None, old: Tree | None) -> Attributes:
-    """A request as admission sees it."""
-    name = request.name or (tree["metadata"].get("name", "") if tree else "")
+def attributes_of(
+    request: APIRequest, operation: Operation, tree: Tree | None, old: Tree | None, name: str = ""
+) -> Attributes:
+    """A request as admission sees it; the name of a new object may be another than that of the URL."""
     return Attributes(
         operation,
         request.kind,
         request.namespace,
-        name,
+        name or request.name,
         request.part,
         tree,
         old,

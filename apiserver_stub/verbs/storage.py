@@ -14,14 +14,10 @@ from apiserver_stub.patch.managed_fields import is_expendable
 from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row
 from controller_manager.api.errors import (
     Cause,
-    Conflict,
     Details,
-    NotFound,
     RequestEntityTooLarge,
     Status,
     StorageReadError,
-    conflict,
-    not_found,
 )
 from controller_manager.api.model import Model, ObjectMeta
 
@@ -93,23 +89,6 @@ def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
     return data
 
 
-def object_not_found(call: APIRequest) -> NotFound:
-    """The object of the call does not exist."""
-    return not_found(call.kind.group, call.kind.plural, call.name)
-
-
-def stale(call: APIRequest) -> Conflict:
-    """The object has changed since the caller read it."""
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    return conflict(call.kind.group, call.kind.plural, call.name, why)
-
-
-def mismatch(call: APIRequest, what: str, presumed: str, found: str) -> Conflict:
-    """The object is another one, or another version, than a precondition says."""
-    why = f"Precondition failed: {what} in precondition: {presumed}, {what} in object meta: {found}"
-    return conflict(call.kind.group, call.kind.plural, call.name, why)
-
-
 class _Named(Model):
     metadata: ObjectMeta = ObjectMeta()
 
@@ -119,12 +98,12 @@ def created() -> Item:
     return Item(Status(status="Success", code=201).encode())
 
 
-def success(call: APIRequest, data: bytes = b"{}", token: str = "") -> Item:
+def success(request: APIRequest, data: bytes = b"{}", token: str = "") -> Item:
     """What a delete answers when there is no object to show: which one it was, or where a collection goes on. It has
     no code.
     """
-    kind = call.kind
+    kind = request.kind
     uid = msgspec.json.decode(data, type=_Named).metadata.uid
-    details = Details(name=call.name, group=kind.group, kind=kind.plural, uid=uid)
+    details = Details(name=request.name, group=kind.group, kind=kind.plural, uid=uid)
     metadata = {"continue": token} if token else {}
     return Item(Status(metadata=metadata, status="Success", details=details).encode())

@@ -3,60 +3,61 @@
 from functools import partial
 
 from apiserver_stub.call import APIRequest, Reply, Tree
-from apiserver_stub.kinds.error_list import IMMUTABLE
-from apiserver_stub.verbs.create import insert
-from apiserver_stub.verbs.decode import Warnings, read_object
-from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.create import creation
+from apiserver_stub.verbs.decode import read_object
+from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
+from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation, View
+from apiserver_stub.verbs.preconditions import check_name, refuse_uid
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import key_of
-from controller_manager.api.errors import BadRequest, Cause, conflict, invalid
+from apiserver_stub.verbs.write import write
 
 
-async def update(scope: RequestScope, call: APIRequest) -> Reply:
+async def update(scope: RequestScope, request: APIRequest) -> Reply:
     """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
-    if _may_create(scope, call):
-        tree, warnings = await scope.run_of(call.http)(partial(_named, call))
-        refuse_uid(call, tree["metadata"])
-        return await insert(scope, call, tree, warnings)
-    return await revise(scope, call, lambda _: _named(call))
+    otherwise = None
+    if request.kind.strategy.creates_on_update and request.subresource is None:
+        otherwise = creation(request, partial(_sent_new, request), partial(manage_new_fields, scope, request))
+    return (await write(scope, request, change(scope, request, partial(_sent, request), otherwise=otherwise))).reply()
 
 
-def _may_create(scope: RequestScope, call: APIRequest) -> bool:
-    kind = call.kind
-    if not kind.strategy.creates_on_update or call.subresource is not None:
-        return False
-    return scope.store.get(kind.storage, key_of(kind, call.namespace, call.name)) is None
+def change(
+    scope: RequestScope,
+    request: APIRequest,
+    edit: Edit,
+    manage_fields: ManageFields | None = None,
+    otherwise: Mutation | None = None,
+    view: View | None = None,
+) -> Mutation:
+    """The mutation that makes of an object what `edit` returns; the caller owns what it changed, unless `manage_fields`
+    says otherwise.
 
-
-def _named(call: APIRequest) -> tuple[Tree, Warnings]:
-    tree, warnings = read_object(call)
-    check_name(call, tree["metadata"])
-    return tree, warnings
-
-
-def refuse_uid(call: APIRequest, metadata: Tree) -> None:
-    """A caller that names a uid means an object that exists; which version of it there was does not matter any more.
-
-    Raises `Conflict`.
+    The change that takes away the last hold of an object under deletion removes it.
     """
-    metadata.pop("resourceVersion", None)
-    if metadata.get("uid"):
-        kind = call.kind
-        why = "the object names a uid, and no existing object was found"
-        raise conflict(kind.group, kind.plural, call.name, why)
+    manage_fields = manage_fields or partial(manage_changed_fields, scope, request)
+    return Mutation("update", edit, partial(_prepare, request), manage_fields, otherwise, view)
 
 
-def keep_uid(call: APIRequest, metadata: Tree, live: Tree) -> None:
-    """No patch gives an object another uid; one that takes it away says nothing. Raises `Invalid`."""
-    if metadata.get("uid") not in (None, "", live["uid"]):
-        kind = call.kind
-        message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
-        cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
-        raise invalid(kind.group, kind.kind, call.name, [cause])
+def _sent(request: APIRequest, _load: Load) -> Edited:
+    tree, warnings = read_object(request)
+    check_name(request, tree["metadata"])
+    return Edited(tree, warnings)
 
 
-def check_name(call: APIRequest, metadata: Tree) -> None:
-    """The object that is sent has the name of its URL."""
-    name = metadata.get("name", "")
-    if name != call.name:
-        raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+def _sent_new(request: APIRequest, load: Load) -> Edited:
+    edited = _sent(request, load)
+    refuse_uid(request, edited.tree["metadata"])
+    request.kind.strategy.forget(edited.tree["metadata"])
+    return edited
+
+
+def _prepare(request: APIRequest, new: Tree, old: Tree | None) -> bool:
+    strategy, subresource = request.kind.strategy, request.subresource
+    assert old is not None
+    if subresource is not None and strategy.serves(subresource.name):
+        strategy.prepare_subresource(subresource.name, new, old)
+    else:
+        strategy.prepare_update(new, old)
+    metadata = old["metadata"]
+    if "deletionTimestamp" not in metadata or metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return not strategy.still_held(new)

@@ -6,8 +6,7 @@ from dataclasses import replace
 from apiserver_stub.call import APIRequest, Reply, Stream
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.verbs.freshness import wait_until_fresh
-from apiserver_stub.verbs.query import flag, number, revision
-from apiserver_stub.verbs.request_options import check_watch
+from apiserver_stub.verbs.query import check_watch, flag, number, revision
 from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import from_storage

@@ -15,7 +15,7 @@ from apiserver_stub.call import APIRequest, Item
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.reviews import Reviews
-from apiserver_stub.verbs.create import read_new
+from apiserver_stub.verbs.decode import read_new
 from controller_manager.api.errors import BadRequest, Invalid
 from controller_manager.api.wire import Request
 from controller_manager.serving.authentication import User

@@ -7,57 +7,60 @@ from msgspec.structs import replace
 from apiserver_stub.call import APIRequest, Reply, Tree
 from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.verbs.delete import remove
+from apiserver_stub.verbs.decode import read_body
+from apiserver_stub.verbs.delete import removal
 from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, as_options
-from apiserver_stub.verbs.guaranteed_update import Fresh, Write, guaranteed_update
+from apiserver_stub.verbs.mutation import Edited, Load, Mutation
+from apiserver_stub.verbs.preconditions import object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import created, key_of, object_not_found, read, stale
-from apiserver_stub.verbs.subresources.read_body import read_body
+from apiserver_stub.verbs.storage import created, key_of, read
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import Conflict, NotFound
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
 
 
-async def evict(scope: RequestScope, call: APIRequest) -> Reply:
+async def evict(scope: RequestScope, request: APIRequest) -> Reply:
     """A `Status`, whether the object is gone or only going. Raises `TooManyRequests` when it has to stay for now, and
     what a delete raises; then nothing is taken from a budget.
     """
-    tree, warnings = await read_body(scope, call)
-    call, options = as_options(scope, call, tree.get("deleteOptions") or {})
-    tried = replace(call, query={**call.query, "dryRun": "All"})
+    tree, warnings = await read_body(scope, request)
+    request, options = as_options(scope, request, tree.get("deleteOptions") or {})
+    await scope.admit(request, "create", tree)
+    tried = replace(request, query={**request.query, "dryRun": "All"})
     for _ in range(scope.limits.attempts):
-        cost, held = _judge(scope, call, options)
+        cost, held = _judge(scope, request, options)
         try:
-            await remove(scope, tried, held)
+            await write(scope, tried, removal(tried, held, None))
             if cost.budget:
-                await _pay(scope, call, cost.budget)
-            if not is_dry_run(call.query):
-                await remove(scope, call, held)
+                await _pay(scope, request, cost.budget)
+            if not is_dry_run(request.query):
+                await write(scope, request, removal(request, held, None))
         except _Again:
             continue
         except Conflict:
-            if held is options or not _has_changed(scope, call, held):
+            if held is options or not _has_changed(scope, request, held):
                 raise
             continue
         return Reply(created(), 201, warnings)
-    raise stale(call)
+    raise stale(request)
 
 
 class _Again(Exception):
     """What was judged by is no longer so."""
 
 
-def _judge(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
+def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
     """What the eviction costs now, and the options to delete with: they hold to the state that was judged when its
     price is that of this state alone, unless the caller holds to a state anyway.
     """
-    kind, budgets = call.kind, _budgets(scope)
-    row = scope.store.get(kind.storage, key_of(kind, call.namespace, call.name))
+    kind, budgets = request.kind, _budgets(scope)
+    row = scope.store.get(kind.storage, key_of(kind, request.namespace, request.name))
     if row is None:
-        raise object_not_found(call)
+        raise object_not_found(request)
     found: Tree = read(kind, row.data)
-    rows = scope.store.snapshot(budgets.storage).items(prefix=f"{call.namespace}/")
+    rows = scope.store.snapshot(budgets.storage).items(prefix=f"{request.namespace}/")
     cost = price(found, (orjson.loads(each.data) for each in rows))
     presumed = options.preconditions or Preconditions()
     if not cost.as_it_is or presumed.resource_version is not None:
@@ -67,18 +70,19 @@ def _judge(scope: RequestScope, call: APIRequest, options: DeleteOptions) -> tup
     return cost, msgspec.structs.replace(options, preconditions=held)
 
 
-def _has_changed(scope: RequestScope, call: APIRequest, held: DeleteOptions) -> bool:
-    row = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+def _has_changed(scope: RequestScope, request: APIRequest, held: DeleteOptions) -> bool:
+    row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
     presumed = held.preconditions.resource_version if held.preconditions else None
     return row is None or str(row.revision) != presumed
 
 
-async def _pay(scope: RequestScope, call: APIRequest, budget: str) -> None:
-    async def decide(fresh: Fresh) -> Write:
-        return Write(charge(await fresh.run(fresh), call.name, format_time(utc_now())))
+async def _pay(scope: RequestScope, request: APIRequest, budget: str) -> None:
+    def edit(load: Load) -> Edited:
+        return Edited(charge(load(), request.name, format_time(utc_now())))
 
     try:
-        await guaranteed_update(scope, replace(call, kind=_budgets(scope), name=budget, subresource=None), decide)
+        paid = replace(request, kind=_budgets(scope), name=budget, subresource=None)
+        await write(scope, paid, Mutation(None, edit))
     except NotFound:
         raise _Again from None
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 import orjson
+from msgspec.structs import replace
 
 from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import Body, decode_body
@@ -12,104 +13,106 @@ from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, Subreso
 from apiserver_stub.kinds.scale import from_scale, to_scale
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
-from apiserver_stub.verbs.create import check_namespace
-from apiserver_stub.verbs.decode import Warnings, check, fit
+from apiserver_stub.verbs.decode import check, fit
 from apiserver_stub.verbs.get import get
-from apiserver_stub.verbs.guaranteed_update import Fresh
+from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, View, nothing
 from apiserver_stub.verbs.patch import Patch, unfit
-from apiserver_stub.verbs.request_options import is_apply
-from apiserver_stub.verbs.revise import revise
+from apiserver_stub.verbs.preconditions import check_name, check_namespace
+from apiserver_stub.verbs.query import is_apply
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.update import check_name
+from apiserver_stub.verbs.update import change
+from apiserver_stub.verbs.write import write
 from controller_manager.api.errors import ApiError, BadRequest, Cause, invalid
 
 _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 
 
+async def get_scale(scope: RequestScope, request: APIRequest) -> Reply:
+    """The scale of the object."""
+    return _as_scale(request.kind, await get(scope, request))
+
+
+async def update_scale(scope: RequestScope, request: APIRequest) -> Reply:
+    """The scale as it is now."""
+    return await _change(scope, request, _Scaling(request).replace)
+
+
+async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
+    """The scale as it is now."""
+    scaling, run = _Scaling(request), scope.run_of(request.http)
+    if is_apply(request):
+        application = await run(partial(scaling.application, scope))
+        return await _change(scope, request, application.edit, nothing)
+    document = await run(partial(Patch, request))
+    return await _change(scope, request, partial(scaling.patch, document))
+
+
+async def _change(
+    scope: RequestScope, request: APIRequest, edit: Edit, manage_fields: ManageFields | None = None
+) -> Reply:
+    kind = request.kind
+    view = View(lambda tree: to_scale(tree, kind), lambda tree, scale: from_scale(tree, scale, kind))
+    outcome = await write(scope, request, change(scope, request, edit, manage_fields, view=view))
+    return _as_scale(kind, outcome.reply())
+
+
+def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
+    """The answer that shows an object, with its scale instead."""
+    assert isinstance(reply.body, Item)
+    return replace(reply, body=Item(encode(in_order(to_scale(orjson.loads(reply.body.data), kind)))))
+
+
 class _Scaling:
-    """What the body of one call says about the scale of its object."""
+    """What the body of a request says about the scale of its object."""
 
-    def __init__(self, scope: RequestScope, call: APIRequest, part: Subresource) -> None:
-        self._scope = scope
-        self._call = call
-        self._part = part
-        self._api_version = f"{part.group}/{part.version}"
-        self._node = part.schema
+    def __init__(self, request: APIRequest) -> None:
+        assert request.subresource is not None
+        self._request = request
+        self._subresource: Subresource = request.subresource
+        self._api_version = f"{self._subresource.group}/{self._subresource.version}"
 
-    def replace(self, fresh: Fresh) -> tuple[Tree, Warnings]:
+    def replace(self, load: Load) -> Edited:
         """The object with the scale that was sent."""
-        body = decode_body(self._call.http, self._api_version, self._part.kind)
-        return self._laid_over(fresh, body)
+        body = decode_body(self._request.http, self._api_version, self._subresource.kind)
+        return self._laid_over(load(), body)
 
-    def patch(self, patch: Patch, fresh: Fresh) -> tuple[Tree, Warnings]:
+    def patch(self, patch: Patch, load: Load) -> Edited:
         """The object with its scale patched."""
-        scale = patch.apply(to_scale(fresh(), self._call.kind), self._node)
-        patch.check(scale, self._api_version, self._part.kind)
-        return self._laid_over(fresh, Body(scale, patch.duplicates), unfit)
+        tree = load()
+        scale = patch.apply(to_scale(tree, self._request.kind), self._subresource.schema)
+        patch.check(scale, self._api_version, self._subresource.kind)
+        return self._laid_over(tree, Body(scale, patch.duplicates), unfit)
 
-    def application(self) -> Application:
+    def application(self, scope: RequestScope) -> Application:
         """The configuration of the object that sets what the applied scale says."""
-        call, part = self._call, self._part
-        body = read_document(call, self._api_version, part.kind)
-        warnings = check(call, body, self._node, part.kind)
+        request, subresource = self._request, self._subresource
+        body = read_document(request, self._api_version, subresource.kind)
+        warnings = check(request, body, subresource.schema, subresource.kind)
         scale = body.tree
         self._check(scale)
         presumed = {name: scale["metadata"][name] for name in _PRESUMED if name in scale["metadata"]}
-        config: Tree = {"apiVersion": call.kind.api_version, "kind": call.kind.kind, "metadata": presumed}
+        config: Tree = {"apiVersion": request.kind.api_version, "kind": request.kind.kind, "metadata": presumed}
         replicas = get_in(scale, ("spec", "replicas"))
         if replicas is not None:
-            put_in(config, (call.kind.scale or ScalePaths()).spec, replicas)
-        return Application(self._scope, call, config, warnings)
+            put_in(config, (request.kind.scale or ScalePaths()).spec, replicas)
+        return Application(scope, request, config, warnings)
 
-    def _laid_over(
-        self, fresh: Fresh, body: Body, refuse: Callable[[str], ApiError] = BadRequest
-    ) -> tuple[Tree, Warnings]:
+    def _laid_over(self, tree: Tree, body: Body, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
         """The object with the replicas of the scale, presuming the version and uid the scale names."""
-        scale, call = body.tree, self._call
-        warnings = fit(call, body, self._node, self._part.kind, refuse)
+        scale, request = body.tree, self._request
+        warnings = fit(request, body, self._subresource.schema, self._subresource.kind, refuse)
         metadata = scale.setdefault("metadata", {})
-        check_name(call, metadata)
-        check_namespace(call, metadata)
+        check_name(request, metadata)
+        check_namespace(request, metadata)
         self._check(scale)
-        tree = from_scale(fresh(), scale, call.kind)
+        scaled = from_scale(tree, scale, request.kind)
         presumed = {name: metadata[name] for name in ("resourceVersion", "uid") if name in metadata}
-        tree["metadata"] = {**tree["metadata"], **presumed}
-        return tree, warnings
+        scaled["metadata"] = {**scaled["metadata"], **presumed}
+        return Edited(scaled, warnings)
 
     def _check(self, scale: Tree) -> None:
         replicas = get_in(scale, ("spec", "replicas")) or 0
         if replicas < 0:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
             cause = Cause(reason="FieldValueInvalid", message=message, field="spec.replicas")
-            raise invalid(self._part.group, self._part.kind, self._call.name, [cause])
-
-
-async def get_scale(scope: RequestScope, call: APIRequest) -> Reply:
-    """The scale of the object."""
-    body = (await get(scope, call)).body
-    assert isinstance(body, Item)
-    return Reply(Item(_shown(call.kind, body.data)))
-
-
-async def update_scale(scope: RequestScope, call: APIRequest) -> Reply:
-    """The scale as it is now."""
-    assert call.subresource is not None
-    scaling = _Scaling(scope, call, call.subresource)
-    return await revise(scope, call, scaling.replace, lambda data: _shown(call.kind, data))
-
-
-async def patch_scale(scope: RequestScope, call: APIRequest) -> Reply:
-    """The scale as it is now."""
-    assert call.subresource is not None
-    scaling, run = _Scaling(scope, call, call.subresource), scope.run_of(call.http)
-    if is_apply(call):
-        application = await run(scaling.application)
-        return await revise(
-            scope, call, application.edit, lambda data: _shown(call.kind, data), application.manage_fields
-        )
-    document = await run(partial(Patch, call))
-    return await revise(scope, call, lambda fresh: scaling.patch(document, fresh), lambda data: _shown(call.kind, data))
-
-
-def _shown(kind: ResourceInfo, data: bytes) -> bytes:
-    return encode(in_order(to_scale(orjson.loads(data), kind)))
+            raise invalid(self._subresource.group, self._subresource.kind, self._request.name, [cause])

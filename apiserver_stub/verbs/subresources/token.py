@@ -21,9 +21,10 @@ from apiserver_stub.kinds.token_request import (
     problems,
     read_spec,
 )
+from apiserver_stub.verbs.decode import read_body
+from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.scope import RequestScope
-from apiserver_stub.verbs.storage import key_of, object_not_found
-from apiserver_stub.verbs.subresources.read_body import read_body
+from apiserver_stub.verbs.storage import key_of
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest, conflict, invalid, not_found
 from controller_manager.api.timestamps import format_time
@@ -50,28 +51,28 @@ class TokenRequests:
         self._terms = terms
         self._sign = sign
 
-    async def create(self, scope: RequestScope, call: APIRequest) -> Reply:
+    async def create(self, scope: RequestScope, request: APIRequest) -> Reply:
         """The request with its token. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for a bound object
         that is another than the caller believes.
         """
-        part = call.subresource
-        assert part is not None
-        tree, warnings = await read_body(scope, call, named=False)
-        account = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+        subresource = request.subresource
+        assert subresource is not None
+        tree, warnings = await read_body(scope, request, named=False)
+        account = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
         if account is None:
-            raise object_not_found(call)
-        await scope.admit(call, "create", tree)
+            raise object_not_found(request)
+        await scope.admit(request, "create", tree)
         spec = read_spec(tree)
         causes = problems(spec)
         if causes:
-            raise invalid(part.group, part.kind, "", causes)
-        subject = _bind(scope, call, spec.bound_object_ref, account.field("metadata.uid"))
+            raise invalid(subresource.group, subresource.kind, "", causes)
+        subject = _bind(scope, request, spec.bound_object_ref, account.field("metadata.uid"))
         spec, shortened = self._granted(spec)
         now = utc_now()
         claims = self._claims(spec, subject, int(now.timestamp()))
         expires = format_time(now + timedelta(seconds=spec.expiration_seconds))
         tree["metadata"] |= {"uid": account.field("metadata.uid"), "creationTimestamp": format_time(now)}
-        told = answered(_typed(tree, part), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
+        told = answered(_typed(tree, subresource), spec, {"token": self._sign(claims), "expirationTimestamp": expires})
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 
     def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
@@ -98,17 +99,17 @@ class TokenRequests:
         )
 
 
-def _bind(scope: RequestScope, call: APIRequest, ref: BoundTo | None, uid: str) -> Subject:
+def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> Subject:
     """Whose token it is to be and what it is bound to."""
-    subject = Subject(namespace=call.namespace, account=Reference(call.name, uid))
+    subject = Subject(namespace=request.namespace, account=Reference(request.name, uid))
     if ref is None:
         return subject
     of = bindable(ref)
-    row = _find(scope, of, call.namespace, ref.name)
+    row = _find(scope, of, request.namespace, ref.name)
     if row is None:
         raise not_found("", of.storage, ref.name)
-    if of.runs_as and row.field(of.runs_as) != call.name:
-        raise BadRequest(f'the {ref.kind} "{ref.name}" does not run as the service account "{call.name}"')
+    if of.runs_as and row.field(of.runs_as) != request.name:
+        raise BadRequest(f'the {ref.kind} "{ref.name}" does not run as the service account "{request.name}"')
     found = row.field("metadata.uid")
     if ref.uid not in ("", found):
         why = f"the UID in the bound object reference ({ref.uid}) is not the one it has; it may have been created anew"
@@ -125,5 +126,5 @@ def _find(scope: RequestScope, of: Bindable, namespace: str, name: str) -> Row |
     return scope.store.get(of.storage, f"{namespace}/{name}" if of.namespaced else name)
 
 
-def _typed(tree: dict[str, object], part: Subresource) -> dict[str, object]:
-    return {**tree, "apiVersion": f"{part.group}/{part.version}", "kind": part.kind}
+def _typed(tree: dict[str, object], subresource: Subresource) -> dict[str, object]:
+    return {**tree, "apiVersion": f"{subresource.group}/{subresource.version}", "kind": subresource.kind}

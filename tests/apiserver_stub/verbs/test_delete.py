@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.verbs.delete_collection import batches
+from apiserver_stub.verbs.delete import batches
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api import errors
 from controller_manager.base.tasks import all_of

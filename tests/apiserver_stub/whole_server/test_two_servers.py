@@ -102,6 +102,35 @@ async def test_no_change_is_lost_whoever_makes_it(two: Two, lag: float) -> None:
     assert len(found[0]["data"]) == 21
 
 
+async def test_no_change_is_refused_for_what_a_server_has_not_heard_of_yet(two: Two) -> None:
+    two.late.held = True
+    made = await two.one.config("a")
+    async with asyncio.TaskGroup() as group:
+        patch = group.create_task(two.other("PATCH", f"{CONFIGS}/a", {"data": {"k": "new"}}, **MERGE))
+        await asyncio.sleep(1)
+        assert not patch.done()
+        two.late.release()
+    code, changed = patch.result()
+    assert (code, changed["data"]["k"]) == (200, "new")
+    two.late.held = True
+    code, changed = await two.one("PUT", f"{CONFIGS}/a", changed | {"data": {"k": "newer"}})
+    async with asyncio.TaskGroup() as group:
+        put = group.create_task(two.other("PUT", f"{CONFIGS}/a", changed | {"data": {"k": "newest"}}))
+        await asyncio.sleep(1)
+        two.late.release()
+    code, same = put.result()
+    assert code == 200
+    two.late.held = True
+    assert (await two.one("PATCH", f"{CONFIGS}/a", {"data": {"k": "other"}}, **MERGE))[0] == 200
+    async with asyncio.TaskGroup() as group:
+        again = group.create_task(two.other("PATCH", f"{CONFIGS}/a", {"data": same["data"]}, **MERGE))
+        await asyncio.sleep(1)
+        two.late.release()
+    assert (await two.one("GET", f"{CONFIGS}/a")) == again.result()
+    assert again.result()[1]["data"] == same["data"]
+    assert (await two.other("PUT", f"{CONFIGS}/a", made))[0] == 409
+
+
 async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
     """Resource versions, get and list: unset means the most recent, 0 means any."""
     two.late.held = True

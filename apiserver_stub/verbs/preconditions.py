@@ -1,0 +1,97 @@
+"""What a caller presumes of the object it names: its name, namespace, uid, version; each raises the refusal."""
+
+from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.kinds.error_list import IMMUTABLE
+from apiserver_stub.watch_cache.row import CorruptRow, Row
+from controller_manager.api import errors
+from controller_manager.api.errors import AlreadyExists, BadRequest, Cause, Conflict, NotFound, conflict, invalid
+
+
+def check_name(request: APIRequest, metadata: Tree) -> None:
+    """The object that is sent has the name of its URL."""
+    name = metadata.get("name", "")
+    if name != request.name:
+        raise BadRequest(f"the name of the object ({name}) does not match the name on the URL ({request.name})")
+
+
+def check_namespace(request: APIRequest, metadata: Tree) -> None:
+    """An object is in the namespace of its URL, whether it says so or not; one of a cluster is in none whatever it
+    says.
+    """
+    if not request.namespace:
+        metadata.pop("namespace", None)
+        return
+    if metadata.get("namespace", request.namespace) not in ("", request.namespace):
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    metadata["namespace"] = request.namespace
+
+
+def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
+    """An update is held to the version and uid that it names; afterwards the tree has those of the current state."""
+    version = metadata.get("resourceVersion", "")
+    if version in ("", "0"):
+        _check_unconditional(request)
+    elif version != current["resourceVersion"]:
+        raise stale(request)
+    metadata["resourceVersion"] = current["resourceVersion"]
+    uid: str = metadata.get("uid") or current["uid"]
+    if uid != current["uid"]:
+        raise mismatch(request, "UID", uid, current["uid"])
+    metadata["uid"] = uid
+
+
+def check_new(metadata: Tree) -> None:
+    """What is to be created has no version yet."""
+    if metadata.pop("resourceVersion", "") not in ("", "0"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+
+
+def refuse_uid(request: APIRequest, metadata: Tree) -> None:
+    """A caller that names a uid means an object that exists; which version of it there was does not matter any more."""
+    metadata.pop("resourceVersion", None)
+    if metadata.get("uid"):
+        kind = request.kind
+        why = "the object names a uid, and no existing object was found"
+        raise conflict(kind.group, kind.plural, request.name, why)
+
+
+def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
+    """No patch gives an object another uid; one that takes it away says nothing."""
+    if metadata.get("uid") not in (None, "", live["uid"]):
+        kind = request.kind
+        message = f'Invalid value: "{metadata["uid"]}": {IMMUTABLE}'
+        cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.uid")
+        raise invalid(kind.group, kind.kind, request.name, [cause])
+
+
+def object_not_found(request: APIRequest) -> NotFound:
+    """The refusal of a request for an object that does not exist."""
+    return errors.not_found(request.kind.group, request.kind.plural, request.name)
+
+
+def already_exists(request: APIRequest, name: str, row: Row | None) -> AlreadyExists:
+    """The refusal of a create where an object is; it tells whether waiting would help."""
+    refusal = errors.already_exists(request.kind.group, request.kind.plural, name)
+    if row is not None and not isinstance(row, CorruptRow) and row.field("metadata.deletionTimestamp"):
+        return AlreadyExists(f"object is being deleted: {refusal.message}", refusal.details)
+    return refusal
+
+
+def stale(request: APIRequest) -> Conflict:
+    """The refusal of a change of what has changed since the caller read it."""
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    return conflict(request.kind.group, request.kind.plural, request.name, why)
+
+
+def mismatch(request: APIRequest, what: str, presumed: str, found: str) -> Conflict:
+    """The refusal of a change of another object, or another version, than a precondition names."""
+    why = f"Precondition failed: {what} in precondition: {presumed}, {what} in object meta: {found}"
+    return conflict(request.kind.group, request.kind.plural, request.name, why)
+
+
+def _check_unconditional(request: APIRequest) -> None:
+    kind = request.kind
+    if not kind.strategy.unconditional_update:
+        message = "Invalid value: must be specified for an update"
+        cause = Cause(reason="FieldValueInvalid", message=message, field="metadata.resourceVersion")
+        raise invalid(kind.group, kind.kind, request.name, [cause])

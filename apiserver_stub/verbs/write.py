@@ -1,0 +1,243 @@
+"""The one way of every change of the API, from the state of an object to its next one.
+
+load → edit → default → mutating admission → prepare → manage fields → validate → validating admission → allocate →
+commit, and again from *load* when somebody else was faster. A mutation says what each step is; those that carry nothing
+of a caller's choosing into the object leave steps out:
+
+| mutation         | admission        | judged | prepare                  | manage fields     | no object      |
+|------------------|------------------|--------|--------------------------|-------------------|----------------|
+| create           | create           | yes    | what the server gives it | all that was sent | is as it is    |
+| update, patch    | update           | yes    | what only others write   | what it changed   | 404, or create |
+| apply            | update           | yes    | what only others write   | what it declares  | create         |
+| of a subresource | update           | yes    | what only others write   | as above          | 404            |
+| scale            | update, a Scale  | yes    | what only others write   | as above          | 404            |
+| delete           | delete           | no     | begin the deletion       | no                | 404            |
+| eviction         | create, Eviction | no     | begin the deletion       | no                | 404            |
+| binding          | create, Binding  | no     | bind                     | no                | 404            |
+| quotas, budgets  | no               | no     | no                       | no                | 404            |
+
+What is judged is given its defaults and held to the rules of its kind. Evictions and bindings are shown to admission
+before they become mutations of their object.
+
+The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn (`Store.turn`)
+only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the commit.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from apiserver_stub.admission import Admission, Attributes
+from apiserver_stub.admission.namespaces import namespace_row
+from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.encode.json import encode, in_order
+from apiserver_stub.kinds.defaults import apply_defaults
+from apiserver_stub.kinds.validate import validate
+from apiserver_stub.kinds.warnings import warnings_of
+from apiserver_stub.offload import Run
+from apiserver_stub.storage.errors import RevisionConflict
+from apiserver_stub.storage.interface import Write
+from apiserver_stub.verbs.decode import Warnings
+from apiserver_stub.verbs.freshness import wait_until_fresh
+from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
+from apiserver_stub.verbs.preconditions import already_exists, check_namespace, check_version, object_not_found, stale
+from apiserver_stub.verbs.query import is_dry_run
+from apiserver_stub.verbs.scope import RequestScope, attributes_of
+from apiserver_stub.verbs.storage import for_storage, from_storage, key_of, read
+from apiserver_stub.watch_cache.row import Row
+from controller_manager.api.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, invalid
+
+_NOT_ASKED = Admission()
+_JUDGED = ("create", "update")  # operations with what a caller sent
+_OF_STATE = (NotFound, Conflict, AlreadyExists, Forbidden, Invalid)  # refusals that another state may not deserve
+
+
+class _Lost(Exception):
+    """Somebody else was faster; `refusal` is told if it was the last attempt."""
+
+    def __init__(self, refusal: ApiError) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(slots=True)
+class _Draft:
+    """One attempt: the row it begins from, None if there must be none, and the states before and after, once known.
+    `again` says that an object that is there after all is no refusal: the mutation begins again.
+    """
+
+    mutation: Mutation
+    row: Row | None
+    run: Run
+    again: bool
+    new: Tree = field(default_factory=dict)
+    old: Tree | None = None
+    warnings: Warnings = ()
+    removes: bool = False
+
+
+async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
+    """Carry a mutation out. Raises `Conflict` when others were faster again and again, and what the steps refuse; then
+    nothing was written. What is refused may be so by what another server has changed since: it is tried once more if
+    this one had not heard of all changes.
+    """
+    refusal: ApiError = stale(request)
+    fresh = False
+    for _ in range(scope.limits.attempts):
+        try:
+            return await _attempt(scope, request, mutation)
+        except RevisionConflict:
+            pass  # what made it so is visible by now
+        except _Lost as lost:
+            refusal = lost.refusal
+        except _OF_STATE:
+            if fresh or not await _was_behind(scope):
+                raise
+            fresh = True
+    raise refusal
+
+
+async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
+    """All steps, from the state that is visible here. Raises `_Lost` or `RevisionConflict` if it changes meanwhile."""
+    admission = scope.admission if mutation.operation else _NOT_ASKED
+    draft = await _load(scope, request, mutation)
+    await draft.run(partial(_edit, request, draft))
+    attributes = _shown(request, draft)
+    await admission.mutate(attributes)
+    _take(draft, attributes)
+    if not await draft.run(partial(_complete, request, draft)):
+        return await _unchanged(scope, request, draft)
+    await _check_current(scope, request, draft)
+    attributes = _renewed(request, draft, attributes)
+    await admission.validate(attributes)
+    await _check_current(scope, request, draft)
+    also = await admission.allocate(attributes)
+    if is_dry_run(request.query):
+        return await _rehearsed(draft)
+    return await _commit(scope, request, draft, also)
+
+
+async def _load(scope: RequestScope, request: APIRequest, mutation: Mutation) -> _Draft:
+    """Begin with the current state, which no other write is about to change. Raises `NotFound`."""
+    if mutation.operation == "create":
+        for namespace in namespace_row(request.namespace):
+            await scope.store.turn(*namespace)
+        return _Draft(mutation, None, scope.run_of(request.http), again=False)
+    key = key_of(request.kind, request.namespace, request.name)
+    await scope.store.turn(request.kind.storage, key)
+    row = scope.store.get(request.kind.storage, key)
+    if row is not None:
+        return _Draft(mutation, row, scope.run_of(request.http, b"" if mutation.read else row.data), again=True)
+    if mutation.otherwise is None:
+        raise object_not_found(request)
+    return _Draft(mutation.otherwise, None, scope.run_of(request.http), again=True)
+
+
+def _edit(request: APIRequest, draft: _Draft) -> None:
+    """Make the wanted state as admission sees it: held to what the caller presumes, and with its defaults."""
+    mutation, row = draft.mutation, draft.row
+    load: Load = dict
+    if row is not None:
+        load = partial(mutation.read, row) if mutation.read else partial(read, request.kind, row.data)
+        draft.old = load()
+    edited = mutation.edit(load)
+    draft.new, draft.warnings, draft.again = edited.tree, edited.warnings, draft.again or edited.drawn
+    if mutation.operation not in _JUDGED:
+        return
+    if draft.old is not None:
+        check_version(request, draft.new["metadata"], draft.old["metadata"])
+    check_namespace(request, draft.new["metadata"])
+    apply_defaults(draft.new, request.kind)
+    if draft.old is None:
+        mutation.manage_fields(draft.new, None)
+
+
+def _shown(request: APIRequest, draft: _Draft) -> Attributes:
+    """The mutation as admission sees it."""
+    operation, new, old, view = draft.mutation.operation or "update", draft.new, draft.old, draft.mutation.view
+    if view is not None and old is not None:
+        new, old = view.show(new), view.show(old)
+    tree = None if operation == "delete" else new
+    return attributes_of(request, operation, tree, old, _name(request, draft))
+
+
+def _take(draft: _Draft, attributes: Attributes) -> None:
+    """Lay what admission made of the shown object over the object itself."""
+    if draft.mutation.view is not None:
+        draft.new = draft.mutation.view.take(draft.new, attributes.tree)
+
+
+def _complete(request: APIRequest, draft: _Draft) -> bool:
+    """Make an admitted state one that can be stored; returns False if it is the one there is. Raises `Invalid`."""
+    mutation, kind, new, old = draft.mutation, request.kind, draft.new, draft.old
+    judged = mutation.operation in _JUDGED
+    if judged and old is None:  # as it was sent, of which preparing takes away what the server says
+        draft.warnings = (*draft.warnings, *warnings_of(kind, new, None))
+    draft.removes = mutation.prepare(new, old)
+    if old is not None:
+        mutation.manage_fields(new, old)
+        if new == old and not draft.removes:
+            return False
+    if judged:
+        problems = validate(kind, new, old, request.part)
+        if problems:
+            raise invalid(kind.group, kind.kind, _name(request, draft), problems)
+        if old is not None:
+            draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.part))
+    return True
+
+
+async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft) -> None:
+    """Wait until no other write of the object, nor of the namespace of a new one, is under way. Raises `_Lost` unless
+    the object is still as it was loaded, and `AlreadyExists` for one that was to be new.
+    """
+    kind, name = request.kind, _name(request, draft)
+    key, above = key_of(kind, request.namespace, name), namespace_row(request.namespace) if draft.row is None else ()
+    await scope.store.turn(kind.storage, key, *above)
+    found = scope.store.get(kind.storage, key)
+    if found is draft.row:
+        return
+    if draft.row is not None or found is None:
+        raise _Lost(stale(request))
+    taken = already_exists(request, name, found)
+    raise _Lost(taken) if draft.again else taken
+
+
+async def _was_behind(scope: RequestScope) -> bool:
+    """Wait until all is visible here that any server has acknowledged; returns whether it was not."""
+    seen = scope.store.revision
+    await wait_until_fresh(scope, None)
+    return scope.store.revision > seen
+
+
+def _renewed(request: APIRequest, draft: _Draft, attributes: Attributes) -> Attributes:
+    """The mutation as admission sees it now that the object is complete."""
+    return attributes if draft.mutation.view is None else _shown(request, draft)
+
+
+async def _unchanged(scope: RequestScope, request: APIRequest, draft: _Draft) -> Outcome:
+    assert draft.row is not None
+    if await _was_behind(scope):
+        await _check_current(scope, request, draft)
+    return Outcome(from_storage(request.kind, draft.row.data), draft.warnings)
+
+
+async def _rehearsed(draft: _Draft) -> Outcome:
+    data = await draft.run(partial(encode, in_order(draft.new)))
+    return Outcome(data, draft.warnings, draft.row is None, draft.removes)
+
+
+async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Write]) -> Outcome:
+    """Write the object, and what admission writes with it, all or nothing. Raises `RevisionConflict`."""
+    kind, row, removes = request.kind, draft.row, draft.removes
+    key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.new)
+    written = await scope.store.commit(Write(kind.storage, key, row.revision if row else 0, data, removes), *also)
+    before = None if row is None or draft.mutation.read else row.data
+    await scope.committed(kind.storage, before, None if removes else written.data)
+    return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
+
+
+def _name(request: APIRequest, draft: _Draft) -> str:
+    """The name of the object; a new one may bring it."""
+    name: str = request.name or draft.new["metadata"].get("name", "")
+    return name
