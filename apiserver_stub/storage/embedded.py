@@ -55,7 +55,7 @@ class EmbeddedStorage:
         self._rows = RevisionIndex()
         self._revision = self._allotted = 1
         self._watchers: dict[Deliver, None] = {}
-        # What the log's replay read, for the one who lists and watches then.
+        # What the log's replay read, in order, for the one who lists and watches then; nothing once there is more.
         self._replayed: dict[int, Record] = {}
         self._garbage = GarbageCollection(backend, self._log)
         self._ages = TTLIndex()
@@ -132,19 +132,20 @@ class EmbeddedStorage:
         while after < self._revision:
             through = self._revision
             self._check_history(after)
-            async for records in self._read(self._rows.after(after)):
+            async for records in self._read_after(after):
                 self._check_history(after)
                 after = records[-1].revision
                 deliver(records, after)
             self._check_history(after)
             after = through
-        self._replayed = {}
+        self._replayed.clear()
         deliver((), after)
         self._watchers[deliver] = None
         return partial(self._watchers.pop, deliver, None)
 
     def compact(self, revision: int) -> "asyncio.Future[None]":
         """Remove what was superseded up to a revision from the log."""
+        self._replayed.clear()
         return self._garbage.collect(self._rows.compact(min(revision, self._revision)), self._rows.compacted)
 
     async def _replay(self) -> None:
@@ -166,9 +167,19 @@ class EmbeddedStorage:
 
     def _as_read(self, record: Record) -> Record:
         """A record of the log as it is told."""
-        decode_error = record.decode_error or self._rules.inspect(record.data)
-        ttl = record.ttl or self._rules.ttls.get(record.resource, 0.0)
-        return record._replace(data=stamped(record.data, record.revision), decode_error=decode_error, ttl=ttl)
+        revision, resource, key, data, deleted, at, ttl, decode_error = record
+        decode_error = decode_error or self._rules.inspect(data)
+        ttl = ttl or self._rules.ttls.get(resource, 0.0)
+        return Record(revision, resource, key, stamped(data, revision), deleted, at, ttl, decode_error)
+
+    async def _read_after(self, revision: int) -> AsyncIterator[Sequence[Record]]:
+        if not self._replayed:
+            async for records in self._read(self._rows.after(revision)):
+                yield records
+            return
+        found = [record for record in self._replayed.values() if record.revision > revision]
+        for at in range(0, len(found), _PORTION):
+            yield found[at : at + _PORTION]
 
     async def _read(self, revisions: Sequence[int]) -> AsyncIterator[Sequence[Record]]:
         for at in range(0, len(revisions), _PORTION):
@@ -176,9 +187,8 @@ class EmbeddedStorage:
                 yield records
 
     async def _fetch(self, revisions: Sequence[int]) -> Sequence[Record]:
-        replayed = self._replayed
-        if replayed and all(revision in replayed for revision in revisions):
-            return [replayed[revision] for revision in revisions]
+        if self._replayed:
+            return [self._replayed[revision] for revision in revisions]
         return [self._as_read(record) for record in await self.backend.fetch(revisions)]
 
     def _check_history(self, revision: int) -> None:
@@ -221,18 +231,17 @@ class EmbeddedStorage:
 
     def _publish(self, group: Sequence[PendingTransaction], records: Sequence[Record]) -> None:
         self._failure = ""
+        self._replayed.clear()
         for record in records:
             self._rows.add(record)
             self._ages.note(record)
         self._revision = records[-1].revision
         self._expiry.wake()
-        try:
-            for deliver in tuple(self._watchers):
-                deliver(records, self._revision)
-        finally:
-            for transaction in group:
-                if not transaction.done.done():
-                    transaction.done.set_result(transaction.records[-1].revision)
+        for transaction in group:
+            if not transaction.done.done():
+                transaction.done.set_result(transaction.records[-1].revision)
+        for deliver in tuple(self._watchers):  # before anybody hears of the results
+            deliver(records, self._revision)
 
     def _refuse(self, group: Sequence[PendingTransaction], failure: BaseException) -> None:
         self._failure = str(failure)

@@ -98,14 +98,14 @@ class Pipeline:
         while self._queue and count < self._limits.records and size < self._limits.size:
             writes = self._queue[0].writes
             names = [(write.resource, write.key) for write in writes]
-            if not rows.isdisjoint(names):
+            if rows and not rows.isdisjoint(names):
                 break
             transaction = self._queue.popleft()
             if self._admit(transaction):
                 group.append(transaction)
                 rows.update(names)
                 count += len(writes)
-                size += sum(len(write.data) for write in writes)
+                size += sum([len(write.data) for write in writes])
         return group
 
 

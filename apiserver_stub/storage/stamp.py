@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import msgspec
 
 _VERSION = b'"resourceVersion":"'
+_EMPTY = b'"resourceVersion":""'
 _PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def stamped(data: bytes, revision: int) -> bytes:
     """The bytes with `revision` for their resourceVersion, if they leave it empty."""
-    at = data.find(_VERSION) + len(_VERSION)
-    if at < len(_VERSION) or data[at : at + 1] != b'"':
+    if not data.startswith(_EMPTY, data.find(_VERSION)):
         return data
-    return b"%b%d%b" % (data[:at], revision, data[at:])
+    return data.replace(_EMPTY, b'"resourceVersion":"%d"' % revision, 1)
 
 
 def as_of(data: bytes, revision: int | str) -> bytes:

@@ -38,15 +38,26 @@ class WriteLimits:
 
 
 class PendingCommit:
-    """Writes on their way, and who waits for them: the writer, and others who want to write the same rows."""
+    """Writes on their way, and who waits for them: the writer, who gets the `row` of the last, and others who want to
+    write the same rows. `done` is what the storage answers.
+    """
 
-    __slots__ = ("others", "row", "size", "writes")
+    __slots__ = ("done", "others", "row", "settled", "size", "writes")
 
-    def __init__(self, writes: Sequence[Write], row: "asyncio.Future[Row]") -> None:
+    def __init__(self, writes: Sequence[Write], done: "asyncio.Future[int]", row: "asyncio.Future[Row]") -> None:
         self.writes = writes
+        self.done = done
         self.row = row
-        self.size = sum(len(write.data) for write in writes)
+        self.size = sum([len(write.data) for write in writes])
         self.others: list[asyncio.Future[None]] = []
+        self.settled = False
+
+    def made(self, row: Row) -> bool:
+        """Whether this is known to have made that row, its last."""
+        last, done = self.writes[-1], self.done
+        if not done.done() or done.exception() is not None or done.result() != row.revision:
+            return False
+        return (last.key, last.resource) == (row.key, row.resource)
 
 
 class WatchCache:
@@ -183,12 +194,8 @@ class WatchCache:
         that trying again makes progress; `ServiceUnavailable` if the writes could not be made, `Timeout` if nobody
         knows whether they were. A cancelled caller's writes may still happen.
         """
-        await self.turn(write.resource, write.key, *((one.resource, one.key) for one in also))
-        for one in (write, *also):
-            row = self.get(one.resource, one.key)
-            if row is not None and row.revision > one.expected:
-                raise RevisionConflict(one.resource, one.key, row.revision, self.revision)
-        return await self._submit((*also, write)).row
+        await self.turn(write.resource, write.key, *[(one.resource, one.key) for one in also])
+        return await self._submit([*also, write]).row
 
     async def advance(self) -> None:
         """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
@@ -210,12 +217,13 @@ class WatchCache:
         """Hand in the writes; that of the last row is whose row is answered."""
         if self._ttls:
             writes = [self._with_ttl(write) for write in writes]
-        pending = PendingCommit(writes, asyncio.get_running_loop().create_future())
+        done = self.storage.txn(writes)
+        pending = PendingCommit(writes, done, asyncio.get_running_loop().create_future())
         for write in writes:
             self._pending[write.resource, write.key] = pending
         self._count += 1
         self._size += pending.size
-        self.storage.txn(writes).add_done_callback(partial(self._answered, pending))
+        done.add_done_callback(partial(self._answered, pending))
         return pending
 
     def _with_ttl(self, write: Write) -> Write:
@@ -224,25 +232,33 @@ class WatchCache:
 
     def _answered(self, pending: PendingCommit, done: "asyncio.Future[int]") -> None:
         """The storage has answered; the writer goes on when what it was told of is visible here."""
+        if pending.settled:
+            return
         failure = done.exception()
         needed = failure.revision if isinstance(failure, RevisionConflict) else 0 if failure else done.result()
         if self.revision >= needed:
-            self._settle(pending, done)
+            self._settle(pending)
         else:
-            self._awaited.append((needed, partial(self._settle, pending, done)))
+            self._awaited.append((needed, partial(self._settle, pending)))
 
-    def _settle(self, pending: PendingCommit, done: "asyncio.Future[int]") -> None:
+    def _settle(self, pending: PendingCommit, row: Row | None = None) -> None:
+        """Let the writer go on, once: whether the storage's answer or its watch was faster."""
+        if pending.settled:
+            return
+        pending.settled = True
         for write in pending.writes:
             del self._pending[write.resource, write.key]
         self._count -= 1
         self._size -= pending.size
         if not pending.row.done():
-            if failure := done.exception():
+            if failure := pending.done.exception():
                 pending.row.set_exception(failure)
             else:
-                pending.row.set_result(self._row(pending.writes[-1], done.result()))
-        wake(pending.others)
-        wake(self._ready)
+                pending.row.set_result(row or self._row(pending.writes[-1], pending.done.result()))
+        if pending.others:
+            wake(pending.others)
+        if self._ready:
+            wake(self._ready)
 
     def _row(self, write: Write, revision: int) -> Row:
         row = self.get(write.resource, write.key)
@@ -267,7 +283,18 @@ class WatchCache:
             for subscriber in self._subscribers:
                 subscriber(changes)
         finally:
+            self._answer(changes)
             self._reach(revision)
+
+    def _answer(self, changes: Sequence[Change]) -> None:
+        """Let writers go on whose writes these are, as far as the storage has said so: then they need not wait until
+        they hear of it.
+        """
+        for change in changes:
+            row = change.row
+            pending = self._pending.get((row.resource, row.key))
+            if pending is not None and pending.made(row):
+                self._settle(pending, row)
 
     def _reach(self, revision: int) -> None:
         self.revision = max(self.revision, revision)

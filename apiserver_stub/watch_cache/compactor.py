@@ -3,31 +3,37 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from apiserver_stub.storage.interface import Storage
 from apiserver_stub.watch_cache.collection import Collection
 from apiserver_stub.watch_cache.history import Retention, oldest_first
 from apiserver_stub.watch_cache.row import Change
 
+_STEP = 256  # changes that are looked at together when there are many
 _PARTS = 64  # in how many steps the storage's history goes, at least
 
 
-class _Mark(NamedTuple):
-    """The last of some changes: when it was, its revision, and the bytes of all changes up to it."""
+class _Mark(msgspec.Struct, gc=False):
+    """Some changes: when the last was, its revision, the bytes of all up to it; when they began, and at which bytes."""
 
     at: float
     revision: int
     size: int
+    first_at: float
+    first_size: int
 
 
 class CompactionPlan:
     """Up to which revision the storage may forget: its history is of so many seconds, and so many bytes; pure."""
 
-    __slots__ = ("_marks", "_retention", "_size", "revision")
+    __slots__ = ("_marks", "_retention", "_size", "_step_seconds", "_step_size", "revision")
 
     def __init__(self, retention: Retention) -> None:
         self._retention = retention
+        self._step_seconds = retention.seconds / _PARTS
+        self._step_size = retention.total / _PARTS
         self._marks: deque[_Mark] = deque()
         self._size = 0
         self.revision = 0
@@ -40,11 +46,18 @@ class CompactionPlan:
 
     def note(self, changes: Sequence[Change]) -> None:
         """Take in changes, in the order of their revisions."""
-        self._size += sum(change.row.size for change in changes)
-        mark = _Mark(changes[-1].at, changes[-1].revision, self._size)
-        if len(self._marks) > 1 and self._is_near(self._marks[-2], mark):
-            self._marks.pop()
-        self._marks.append(mark)
+        before, newest = self._size, changes[-1]
+        for change in changes:
+            self._size += change.row.size
+        mark = self._marks[-1] if self._marks else None
+        if (
+            mark is not None
+            and newest.at - mark.first_at < self._step_seconds
+            and self._size - mark.first_size < self._step_size
+        ):
+            mark.at, mark.revision, mark.size = newest.at, newest.revision, self._size
+        else:
+            self._marks.append(_Mark(newest.at, newest.revision, self._size, newest.at, before))
 
     def due(self, now: float) -> int:
         """The revision up to which history is superfluous at the time `now`; it never goes back."""
@@ -52,10 +65,6 @@ class CompactionPlan:
         while marks and (marks[0].at <= now - keep.seconds or self._size - marks[0].size > keep.total):
             self.revision = marks.popleft().revision
         return self.revision
-
-    def _is_near(self, earlier: _Mark, mark: _Mark) -> bool:
-        keep = self._retention
-        return mark.at - earlier.at < keep.seconds / _PARTS and mark.size - earlier.size < keep.total / _PARTS
 
 
 class Compactor:
@@ -86,8 +95,8 @@ class Compactor:
 
     def start(self, changes: Sequence[Change]) -> None:
         """Begin with the history there is."""
-        for change in changes:
-            self._plan.note((change,))
+        for at in range(0, len(changes), _STEP):
+            self._plan.note(changes[at : at + _STEP])
         self._round()
 
     def after(self, changes: Sequence[Change]) -> None:
