@@ -47,8 +47,7 @@ class RevisionIndex:
         """
         found = [number for number in self._rows(resource) if number <= revision]
         start = bisect_right(self._since, revision)
-        later = zip(self._since[start:], self._superseded[start:], strict=True)
-        found += [number for since, number in later if number <= revision and number != since]
+        found += [number for number in self._superseded[start:] if number <= revision]
         return sorted(found)
 
     def after(self, revision: int) -> list[int]:

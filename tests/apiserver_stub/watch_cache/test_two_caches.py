@@ -1,6 +1,7 @@
 """Two servers' caches of one storage: nothing that one relies on is a promise within its process."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
@@ -89,7 +90,7 @@ async def test_each_sees_what_the_other_writes_in_one_order(two: Two) -> None:
 
 @pytest.mark.parametrize("lag", [0.0, 0.5])
 async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: float) -> None:
-    await two.one.commit(put("a"))
+    await two.one.commit(put("a", text="0"))
     tries: list[int] = []
     lost: list[tuple[int, int, Row | None]] = []
 
@@ -98,7 +99,7 @@ async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: floa
             row = cache.get("pods", "a")
             assert row is not None
             try:
-                await cache.commit(put("a", row.revision))
+                await cache.commit(put("a", row.revision, str(int(row.field("text")) + 1)))
             except RevisionConflict as conflict:
                 lost.append((row.revision, conflict.current, cache.get("pods", "a")))
                 continue
@@ -122,7 +123,7 @@ async def test_who_loses_a_race_finds_what_won_and_then_wins(two: Two, lag: floa
         lagging.cancel()
     assert len(tries) == 40
     assert all(seen is not None and seen.revision >= current > expected for expected, current, seen in lost)
-    assert len(history(two.one)) == 41
+    assert [json.loads(data)["text"] for _, _, data, _ in history(two.one)] == [str(number) for number in range(41)]
     assert history(two.one) == history(two.other)
 
 

@@ -1,0 +1,83 @@
+"""The storage that is built in, where others act between its steps."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from apiserver_stub.storage import embedded
+from apiserver_stub.storage.embedded import EmbeddedStorage
+from apiserver_stub.storage.errors import TooOld
+from apiserver_stub.storage.interface import Record, Write
+from apiserver_stub.storage.memory import MemoryBackend
+
+DATA = b'{"metadata":{"resourceVersion":""}}'
+
+
+class InterruptedBackend(MemoryBackend):
+    """Lets something happen before the n-th fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetches = 0
+        self.before: dict[int, Callable[[], object]] = {}
+
+    def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
+        self.fetches += 1
+        self.before.get(self.fetches, int)()
+        return super().fetch(revisions)
+
+
+@pytest.mark.parametrize("fetch", [1, 2, 3])
+async def test_what_is_compacted_while_it_is_read_is_refused_and_never_left_out(
+    monkeypatch: pytest.MonkeyPatch, fetch: int
+) -> None:
+    monkeypatch.setattr(embedded, "_PORTION", 10)
+    backend = InterruptedBackend()
+    storage = EmbeddedStorage(backend)
+    await storage.open()
+    first = await storage.txn([Write("pods", f"{number:02}", 0, DATA) for number in range(25)])
+    newest = await storage.txn([Write("pods", f"{number:02}", number + 2, DATA) for number in range(25)])
+    for _ in range(2):
+        backend.before = {fetch: lambda: storage.compact(newest)}
+        with pytest.raises(TooOld):
+            await storage.list(at=first)
+    assert len((await storage.list()).records) == 25
+    await storage.close()
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("fetch", [1, 2, 3, 4, 5])
+async def test_a_watch_that_compaction_overtakes_is_refused_before_it_leaves_anything_out(
+    monkeypatch: pytest.MonkeyPatch, fetch: int, deleted: bool
+) -> None:
+    monkeypatch.setattr(embedded, "_PORTION", 10)
+    backend = InterruptedBackend()
+    storage = EmbeddedStorage(backend)
+    await storage.open()
+    await storage.txn([Write("pods", f"{number:02}", 0, DATA) for number in range(25)])
+    newest = await storage.txn([Write("pods", f"{number:02}", number + 2, DATA, deleted) for number in range(25)])
+    told: list[int] = []
+    backend.before = {fetch: lambda: storage.compact(newest)}
+    with pytest.raises(TooOld):
+        await storage.watch(1, lambda records, _: told.extend(record.revision for record in records))
+    assert told == list(range(2, 2 + 10 * (fetch - 1)))
+    await storage.txn([Write("pods", "new", 0, DATA)])
+    assert len(told) == 10 * (fetch - 1)
+    await storage.close()
+
+
+async def test_what_is_written_between_a_read_of_the_log_and_a_watch_is_told() -> None:
+    backend = MemoryBackend()
+    first = EmbeddedStorage(backend)
+    await first.open()
+    await first.txn([Write("pods", "a", 0, DATA)])
+    await first.close()
+    storage = EmbeddedStorage(backend)
+    await storage.open()
+    await storage.txn([Write("pods", "b", 0, DATA)])
+    told: list[str] = []
+    await storage.watch(1, lambda records, _: told.extend(record.key for record in records))
+    assert told == ["a", "b"]
+    assert [record.key for record in (await storage.list()).records] == ["a", "b"]
+    await storage.close()
