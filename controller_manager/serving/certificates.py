@@ -1,7 +1,9 @@
 """The certificates that a server shows: where they come from, which one for which name, and changes of them."""
 
+import ipaddress
+import re
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,13 +18,89 @@ from cryptography.x509.oid import NameOID
 from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.log import get_logger
-from controller_manager.serving import sni
 from controller_manager.serving.tls import DEFAULT_POLICY, KeyPair, Policy, alternative_name, context_of, issue, make_ca
 
+_DOMAIN = re.compile(r"\*|(\*\.)?([a-z0-9]([-a-z0-9]*[a-z0-9])?\.)*[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DOMAIN_LENGTH = 253
 _LOOK_EVERY = 5.0  # seconds between two looks at the sources
 _MOST_WORDS = 200  # characters of a refusal
-
 _RENEW_BEFORE = timedelta(days=7)
+
+
+def name_table(wanted: Sequence[Sequence[str]], shown: Sequence[Sequence[str]]) -> dict[str, int]:
+    """Return the certificate, by number, of each name.
+
+    `wanted` are the patterns given for each certificate and `shown` its own names, which count where it was given
+    none. A pattern beats a name of a certificate, and an earlier certificate a later one.
+    """
+    table: dict[str, int] = {}
+    for patterns in (wanted, [() if given else names for given, names in zip(wanted, shown, strict=True)]):
+        for number, names in enumerate(patterns):
+            for name in names:
+                table.setdefault(_canonical(name), number)
+    return table
+
+
+def by_name(table: Mapping[str, int], server_name: str) -> int | None:
+    """Return the certificate for a server name: a name itself beats a wildcard, the longer one first."""
+    name = _canonical(server_name)
+    if name in table:
+        return table[name]
+    labels = name.split(".")
+    for place in range(len(labels)):
+        labels[place] = "*"
+        if (found := table.get(".".join(labels))) is not None:
+            return found
+    return None
+
+
+def by_address(table: Mapping[str, int], address: str) -> int | None:
+    """Return the certificate for the address a client that named no server has connected to."""
+    return table.get(_canonical(address))
+
+
+def names_of(certificate: bytes) -> list[str]:
+    """Return the domains of the first certificate of a chain (PEM). Its addresses do not count: no
+    client may send one as a server name. Raises ValueError.
+    """
+    try:
+        found = x509.load_pem_x509_certificate(certificate)
+        alternative = _alternative_names(found)
+    except (x509.DuplicateExtension, x509.InvalidVersion) as error:
+        raise ValueError(f"not a valid certificate: {error}") from error
+    common = [str(one.value) for one in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)][-1:]
+    names = [name for name in common if not _is_address(name) and _is_domain(name)]
+    return names + alternative
+
+
+def _alternative_names(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return names.get_values_for_type(x509.DNSName)
+
+
+def _canonical(name: str) -> str:
+    """Lower case without a last dot; an address in its one form, IPv4 within IPv6 as IPv4."""
+    try:
+        address = ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        return name.lower().removesuffix(".")
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return str(mapped or address)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_domain(name: str) -> bool:
+    return len(name) <= _DOMAIN_LENGTH and _DOMAIN.fullmatch(name) is not None
 
 
 class PairSource(Protocol):
@@ -129,12 +207,12 @@ class _ContextsByName:
                 context.sni_callback = self._change
 
     def for_address(self, address: str) -> ssl.SSLContext:
-        number = sni.by_address(self._table, address) if self._table else None
+        number = by_address(self._table, address) if self._table else None
         return self._default if number is None else self._named[number]
 
     def _change(self, connection: ssl.SSLObject, server_name: str | None, _: ssl.SSLContext) -> None:
         if server_name is not None:
-            number = sni.by_name(self._table, server_name)
+            number = by_name(self._table, server_name)
             connection.context = self._default if number is None else self._named[number]
 
 
@@ -181,8 +259,8 @@ class Contexts:
     def _make_contexts(self) -> _ContextsByName:
         authorities = self._authorities()
         contexts = [context_of(pair, authorities, self._policy) for pair in self._pairs]
-        shown = [sni.names_of(pair.certificate) for pair in self._pairs[1:]]
-        return _ContextsByName(contexts, sni.name_table(self._patterns, shown))
+        shown = [names_of(pair.certificate) for pair in self._pairs[1:]]
+        return _ContextsByName(contexts, name_table(self._patterns, shown))
 
     def _look(self) -> None:
         for number, source in enumerate(self._sources):
@@ -227,4 +305,4 @@ def _why(error: OSError | ValueError) -> str:
 def _check(pair: KeyPair) -> None:
     """Raise OSError or ValueError unless the pair can be shown."""
     context_of(pair)
-    sni.names_of(pair.certificate)
+    names_of(pair.certificate)

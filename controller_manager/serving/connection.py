@@ -2,8 +2,6 @@
 
 import asyncio
 import math
-import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Any, cast
 
@@ -13,11 +11,9 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
 from controller_manager.base.log import get_logger
-from controller_manager.base.standard_library import verified_chain
 from controller_manager.serving import http
-from controller_manager.serving.backlog import Backlog
-from controller_manager.serving.connection_limiter import ConnectionLimiter
-from controller_manager.serving.trust import digest
+from controller_manager.serving.limits import Backlog, ConnectionLimiter
+from controller_manager.serving.trust import Roots
 from controller_manager.transport.duplex import LIMIT, SocketStream
 
 _PIECE = 256 * 1024  # TLS moves a big body several times faster in pieces, and less of it waits in its buffers
@@ -25,7 +21,6 @@ _HEAD_TIMEOUT = 32.0  # seconds it may take to arrive
 _WRITE_TIMEOUT = 30.0  # seconds a client may take for a piece of its answer
 _FAREWELL = 0.5  # seconds a client has to read its answer before a connection is reset
 _FRAMING = 512 * 1024  # bytes on the wire that a body may have beyond twice its size
-_ROOTS = 1000  # certificates of clients whose authority is remembered
 _BLANK = b"\r\n\r\n"  # ends the head of a request
 _SPACE = 32
 _SEAM = 16  # bytes of a head that what follows is read together with
@@ -50,32 +45,10 @@ KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
 CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
 
 
-class Roots:
-    """Finds the authority that the verified chain of a client's certificate ends in.
-
-    A resumed session carries the certificate but no chain, so that of earlier handshakes is remembered.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, str] = OrderedDict()
-
-    def of(self, connection: ssl.SSLObject) -> str:
-        """The digest of that authority; empty when it was not verified here."""
-        chain = verified_chain(connection)
-        leaf = digest(connection.getpeercert(binary_form=True) or b"")
-        if not chain:
-            return self._known.get(leaf, "")
-        self._known[leaf] = digest(chain[-1])
-        self._known.move_to_end(leaf)
-        if len(self._known) > _ROOTS:
-            self._known.popitem(last=False)
-        return self._known[leaf]
-
-
 class Connection(web.RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
-    `arrived` is called when it begins; from then on it is one of the `crowd`. It ends when the head of a request has
+    `arrived` is called when it begins; from then on the `limiter` counts it. It ends when the head of a request has
     more than `head_limit` bytes or takes too long, the wait for the first one included; and when its client does not
     take an answer in time. Unfinished `heads`, and answers that are not taken (`backlog`), share a budget each.
 
@@ -83,7 +56,7 @@ class Connection(web.RequestHandler):
     """
 
     __slots__ = (
-        *("_arrived", "_backlog", "_body", "_body_bytes", "_crowd", "_head_bytes", "_head_limit", "_head_timer"),
+        *("_arrived", "_backlog", "_body", "_body_bytes", "_limiter", "_head_bytes", "_head_limit", "_head_timer"),
         *("_drain", "_heads", "_held", "_is_plain", "_is_serving", "_may_offer", "_roots", "_seam", "_stopped"),
         *("answering", "certificate", "may_switch"),
     )
@@ -95,7 +68,7 @@ class Connection(web.RequestHandler):
         self,
         manager: web.Server,
         roots: Roots,
-        crowd: ConnectionLimiter,
+        limiter: ConnectionLimiter,
         backlog: Backlog,
         heads: Backlog,
         head_limit: int,
@@ -104,7 +77,7 @@ class Connection(web.RequestHandler):
     ) -> None:
         super().__init__(manager, **more)
         self._arrived = arrived
-        self._crowd = crowd
+        self._limiter = limiter
         self._backlog = backlog
         self._heads = heads
         self._head_limit = head_limit
@@ -127,7 +100,7 @@ class Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin; the handshake is over."""
         self._arrived()
-        self._crowd.enter(self, cast("asyncio.Transport", transport).abort)
+        self._limiter.enter(self, cast("asyncio.Transport", transport).abort)
         if peer := transport.get_extra_info("peercert"):
             self.certificate = http.certificate_of(peer, self._roots.of(transport.get_extra_info("ssl_object")))
         super().connection_made(transport)
@@ -135,7 +108,7 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End, whoever wanted it."""
-        self._crowd.leave(self)
+        self._limiter.leave(self)
         self._head_complete()
         self._wake()
         super().connection_lost(exc)
@@ -243,7 +216,7 @@ class Connection(web.RequestHandler):
     def end(self) -> None:
         """Serve the request no longer."""
         self._is_serving = False
-        self._crowd.wait_for(self)
+        self._limiter.wait_for(self)
 
     def switch(self, head: bytes) -> "ClientStream":
         """Answer with `head` and leave HTTP: what is held, and what else comes, is the stream's until it gives back.

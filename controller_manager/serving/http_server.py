@@ -19,21 +19,18 @@ from controller_manager.api import errors
 from controller_manager.api.wire import Request, Response, Upgrade, check_offered
 from controller_manager.base.clock import wall_seconds
 from controller_manager.serving import http
-from controller_manager.serving.acceptor import Acceptor, ContextChoice
-from controller_manager.serving.backlog import Backlog
-from controller_manager.serving.body import Body
-from controller_manager.serving.budget import Budget
+from controller_manager.serving.body import Body, Budget
 from controller_manager.serving.connection import (
     CLOSE,
     KEEP,
     Connection,
-    Roots,
     open_transport,
     write_chunks,
     write_whole,
 )
-from controller_manager.serving.connection_limiter import ConnectionLimiter
-from controller_manager.serving.listening import CannotListen, listen
+from controller_manager.serving.limits import Backlog, ConnectionLimiter
+from controller_manager.serving.listening import Acceptor, CannotListen, ContextChoice, listen
+from controller_manager.serving.trust import Roots
 from controller_manager.transport.duplex import serve_upgrade
 
 _IDLE_TIMEOUT = 300.0  # seconds a connection may wait for its next request
@@ -86,11 +83,11 @@ class HTTPServer:
         self._host = host
         self._tls = tls
         self._limits = limits
-        self._crowd = ConnectionLimiter(min(limits.connections, _files_for_clients()))
+        self._limiter = ConnectionLimiter(min(limits.connections, _files_for_clients()))
         self._budget = Budget(limits.body)
         self._backlog, self._heads = Backlog(limits.backlog), Backlog(limits.heads)
         self._share_port = share_port
-        self._door: Acceptor | None = None
+        self._acceptor: Acceptor | None = None
         self._web: web.Server | None = None
         self._streams: set[asyncio.Task[Any]] = set()
         self._stopping = False
@@ -104,7 +101,7 @@ class HTTPServer:
     @property
     def connections(self) -> int:
         """How many clients are connected, unfinished handshakes and streams of other protocols included."""
-        return len(self._crowd)
+        return len(self._limiter)
 
     async def start(self) -> None:
         """Listen; `port` then is the port in use. Raises CannotListen."""
@@ -115,7 +112,7 @@ class HTTPServer:
             Connection,
             manager,
             Roots(),
-            self._crowd,
+            self._limiter,
             self._backlog,
             self._heads,
             self._limits.head,
@@ -129,20 +126,20 @@ class HTTPServer:
             max_field_size=_LINE_LIMIT,
             max_headers=_HEADERS,
         )
-        self._door = Acceptor(listener, connect, self._choose, self._crowd)
-        await self._door.open()
+        self._acceptor = Acceptor(listener, connect, self._choose, self._limiter)
+        await self._acceptor.open()
 
     async def stop(self, grace: float = 10.0) -> None:
         """Take no more connections, end streams, let requests finish; after `grace` seconds cut what is left."""
         self._stopping = True
-        if self._door is None or self._web is None:
+        if self._acceptor is None or self._web is None:
             return
-        await self._door.close()
+        await self._acceptor.close()
         self._web.pre_shutdown()
         for stream in tuple(self._streams):
             stream.cancel()
         await self._web.shutdown(grace / 2)  # applied twice: to finish, then to end when cancelled
-        self._door = None
+        self._acceptor = None
 
     def _choose(self, address: str) -> ssl.SSLContext | None:
         return self._tls(address) if callable(self._tls) else self._tls
@@ -158,7 +155,7 @@ class HTTPServer:
             except errors.ApiError as error:
                 response, keep = http.refusal(error), False
             else:
-                self._crowd.keep(connection)
+                self._limiter.keep(connection)
                 response = await self._answer(request)
             # Whoever is not believed shows its certificate, or another, on a connection of its own; what somebody
             # sends whose body was not wanted is not worth reading.
@@ -174,7 +171,7 @@ class HTTPServer:
                 else:
                     await self._send_stream(incoming, response, response.body, keep=keep)
                 if unwanted:
-                    self._crowd.wait_for(connection)
+                    self._limiter.wait_for(connection)
                     await connection.part()
             except ConnectionError:
                 return CLOSE

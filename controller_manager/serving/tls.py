@@ -16,11 +16,46 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controller_manager.base.clock import utc_now
 from controller_manager.base.files import memory_file, write_atomically
-from controller_manager.serving.alerting_ssl import AlertingSSLObject
+from controller_manager.base.log import get_logger
 
+_PATIENCE = 3  # times a refused client may send more, each one read of bounded size, before its connection ends
+# What OpenSSL calls refusals of clients that do speak TLS, and so read alerts; others are shown out at once.
+_TOLD = frozenset({"CERTIFICATE_VERIFY_FAILED", "NO_SHARED_CIPHER", "UNSUPPORTED_PROTOCOL"})
 _BACKDATE = timedelta(hours=1)  # clocks of clients may lag behind
 _NO_PASSWORD = ""  # an encrypted key is refused; nobody is asked at a terminal
 _EXTENDED_USE = {True: ExtendedKeyUsageOID.CLIENT_AUTH, False: ExtendedKeyUsageOID.SERVER_AUTH}
+
+
+class AlertingSSLObject(ssl.SSLObject):
+    """Gets its alert out, RFC 8446, section 6.2.
+
+    Event loops drop what is to be sent once a handshake has failed, so that clients know nothing but that a connection
+    ended. Here it first seems to want to read more, upon which a loop sends what there is; the client reads the alert
+    and leaves. One that does not is left by the loop, after some more bytes or when the time for a handshake is up.
+    """
+
+    _refusal: ssl.SSLError | None = None
+    _patience = _PATIENCE
+
+    def do_handshake(self) -> None:
+        """See `ssl.SSLObject`."""
+        if self._refusal is None:
+            self._step()
+            return
+        self._patience -= 1
+        if self._patience < 0:
+            raise self._refusal
+        raise ssl.SSLWantReadError
+
+    def _step(self) -> None:
+        try:
+            super().do_handshake()
+        except ssl.SSLError as error:
+            if error.reason not in _TOLD:
+                raise
+            self._refusal = error
+            get_logger("serving").debug("a client is refused", problem=str(error))
+            raise ssl.SSLWantReadError from error
 
 
 @dataclass(frozen=True, slots=True)

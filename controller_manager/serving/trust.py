@@ -1,15 +1,19 @@
 """Whose client certificates are believed, and for what; may change while a site serves."""
 
 import hashlib
+import ssl
+from collections import OrderedDict
 from collections.abc import Callable
 
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.standard_library import verified_chain
 
 CLIENTS = "clients"
 """Authorities of callers who speak for themselves."""
 PROXIES = "proxies"
 """Authorities of proxies, which say in headers for whom they speak."""
+_ROOTS = 1000  # certificates of clients whose authority is remembered
 
 
 def digest(certificate: bytes) -> str:
@@ -54,3 +58,25 @@ class Trust:
     def believes(self, purpose: str, certificate: Certificate) -> bool:
         """Whether a certificate that TLS has verified is good for `purpose` now."""
         return certificate.root in self._roots.get(purpose, ()) and wall_seconds() < certificate.expires
+
+
+class Roots:
+    """Finds the authority that the verified chain of a client's certificate ends in.
+
+    A resumed session carries the certificate but no chain, so that of earlier handshakes is remembered.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, str] = OrderedDict()
+
+    def of(self, connection: ssl.SSLObject) -> str:
+        """The digest of that authority; empty when it was not verified here."""
+        chain = verified_chain(connection)
+        leaf = digest(connection.getpeercert(binary_form=True) or b"")
+        if not chain:
+            return self._known.get(leaf, "")
+        self._known[leaf] = digest(chain[-1])
+        self._known.move_to_end(leaf)
+        if len(self._known) > _ROOTS:
+            self._known.popitem(last=False)
+        return self._known[leaf]

@@ -2,22 +2,28 @@
 
 import asyncio
 import gc
+import re
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from html import escape
 
-from controller_manager.api.errors import Conflict, NotFound
+from controller_manager.api.errors import BadRequest, Conflict, NotFound
 from controller_manager.api.wire import Request, Response
 from controller_manager.base import clock
-from controller_manager.serving.pprof import heap, proto, tasks, text
-from controller_manager.serving.pprof.ask import Ask, parse_ask, shown_arguments
+from controller_manager.base.log import MASKED, without_secrets
+from controller_manager.serving.pprof import formats, heap, tasks
 from controller_manager.serving.pprof.contention import Contention, mutex_profile
 from controller_manager.serving.pprof.cpu import cpu_profile
 from controller_manager.serving.pprof.profile import Profile
 from controller_manager.serving.pprof.trace import trace_profile
 
+LONGEST = 120  # seconds
+
+# A flag that is named like a secret, and values that are none: a truth value, a count, a time or the next flag.
+_SECRET_NAME = re.compile(r"--?[\w-]*(token|password|passwd|secret|credential|api-?key)(?![\w-]*-(file|dir))[\w-]*")
+_HARMLESS = re.compile(r"[\d.]+[a-zµ]*(\d+[a-z]+)*|true|false|-.*|")
 FOLDER = "/debug/pprof/"
 _PLAIN = "text/plain; charset=utf-8"
 _ALWAYS = {"x-content-type-options": "nosniff", "cache-control": "no-store"}
@@ -26,6 +32,50 @@ _HELP = """Each is a file for <code>go tool pprof</code>; with <code>?debug=1</c
 <code>?seconds=N</code>, 1 to 120, what changes during that time is told. One profile of a kind is taken at a time, and
 it ends with the connection of who asked for it. Samples are labelled with their task and, where it works for one, their
 controller: see <code>-tags</code>, <code>-tagfocus</code> and <code>-tagroot</code> of pprof."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The query of a request; `seconds` is 0 for what there is now, and `debug` 0 asks for a file for pprof."""
+
+    seconds: int = 0
+    debug: int = 0
+    collect: bool = False
+
+
+def parse_ask(request: Request, seconds: int = 0) -> Ask:
+    """What a request asks for, for so many seconds unless it says how many.
+
+    Raises BadRequest with one sentence; parameters nobody knows are ignored, as elsewhere.
+    """
+    query = dict(request.query)
+
+    def whole(name: str, low: int, high: int, default: int = 0) -> int:
+        text = query.get(name)
+        if text is None:
+            return default
+        if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or not low <= int(text) <= high:
+            raise BadRequest(f"{name} must be a whole number from {low} to {high}")
+        return int(text)
+
+    return Ask(whole("seconds", 1, LONGEST, seconds), whole("debug", 0, 2), bool(whole("gc", 0, 1)))
+
+
+def shown_arguments(arguments: Sequence[str]) -> list[str]:
+    """Arguments as they may be shown: without credentials in addresses, and without the value of a flag that is named
+    like a secret, although it should be in a file.
+    """
+    shown, is_value = [], False
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        is_secret = _SECRET_NAME.fullmatch(name.replace("_", "-")) is not None
+        if is_value and not _HARMLESS.fullmatch(argument):
+            argument = MASKED
+        elif is_secret and equals and not _HARMLESS.fullmatch(value):
+            argument = f"{name}={MASKED}"
+        shown.append(without_secrets(argument))
+        is_value = is_secret and not equals
+    return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +118,7 @@ class PprofPages:
             raise NotFound(f"there is no profile {name}; there are {', '.join(self._kinds)}")
         ask = parse_ask(request, kind.seconds)
         if name == "goroutine" and ask.debug == 2:
-            return _plain(await asyncio.to_thread(text.tasks_as_text, tuple(tasks.task_states())))
+            return _plain(await asyncio.to_thread(formats.tasks_as_text, tuple(tasks.task_states())))
         if kind.of in self._taken:
             raise Conflict(f"another profile of {kind.of} is being taken: try again when it has ended")
         self._taken.add(kind.of)
@@ -82,9 +132,9 @@ class PprofPages:
         profile = await kind.take(ask)
         profile = replace(profile, time=time, duration=clock.monotonic() - began if ask.seconds else 0.0)
         if ask.debug:
-            return _plain(await asyncio.to_thread(text.as_text, name, profile))
-        named = {"content-type": proto.MEDIA_TYPE, "content-disposition": f'attachment; filename="{name}"'}
-        return Response(200, {**named, **_ALWAYS}, await asyncio.to_thread(proto.encode, profile, self._program))
+            return _plain(await asyncio.to_thread(formats.as_text, name, profile))
+        named = {"content-type": formats.MEDIA_TYPE, "content-disposition": f'attachment; filename="{name}"'}
+        return Response(200, {**named, **_ALWAYS}, await asyncio.to_thread(formats.encode, profile, self._program))
 
     def _index(self) -> Response:
         head = f"Profiles of {escape(self._program)}"

@@ -1,7 +1,9 @@
 """A profile as a value: what was measured, for which stacks; pure."""
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import NamedTuple
 
 from controller_manager.base.stacks import Frame, Stack
@@ -9,6 +11,26 @@ from controller_manager.base.stacks import Frame, Stack
 Labels = tuple[tuple[str, str], ...]
 """Names with values, sorted."""
 _REST = (Frame("(more stacks than are kept apart)"),)
+COUNT = "count"
+BYTES = "bytes"
+NANOSECONDS = "nanoseconds"
+
+
+class Modules:
+    """The modules that are loaded when this is made, by their files."""
+
+    def __init__(self) -> None:
+        # Not by `getattr`: there are modules that load others when they are asked for what they do not have.
+        files = ((name, getattr(module, "__dict__", {}).get("__file__")) for name, module in tuple(sys.modules.items()))
+        self._by_file = {file: name for name, file in files if isinstance(file, str)}
+
+    def name(self, frame: Frame) -> str:
+        """A function with its module; for a file that is no module's, with the name of the file."""
+        return f"{self.of(frame.file) or PurePath(frame.file).stem}.{frame.function}" if frame.file else frame.function
+
+    def of(self, file: str) -> str:
+        """The module that a file holds; empty if there is none."""
+        return self._by_file.get(file, "")
 
 
 class Sample(NamedTuple):
@@ -24,11 +46,6 @@ class Unit(NamedTuple):
 
     type: str
     unit: str
-
-
-COUNT = "count"
-BYTES = "bytes"
-NANOSECONDS = "nanoseconds"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from controller_manager.base.watchdog import Watchdog
 from controller_manager.component.pages import Profiling
 from controller_manager.component.profiling import ProfilingOptions
 from controller_manager.serving.pprof import heap
-from controller_manager.serving.pprof.census import Census
+from controller_manager.serving.pprof.heap import Census
 from controller_manager.testing import Cluster
 
 DELEGATED = ("--authentication-kubeconfig=the server", "--authorization-kubeconfig=the server")

@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 import structlog.testing
 
-from controller_manager.serving.acceptor import Acceptor
-from controller_manager.serving.connection_limiter import ConnectionLimiter
+from controller_manager.serving.limits import ConnectionLimiter
+from controller_manager.serving.listening import Acceptor
 
 
 class Tired(socket.socket):

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from controller_manager.serving.connection_limiter import ConnectionLimiter
+from controller_manager.serving.limits import ConnectionLimiter
 
 
 class Dropped(list[str]):

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.serving import sni, tls
+from controller_manager.serving import certificates, tls
 
 EXPLICIT, OWN, WILD, LATER = range(4)
 WANTED = [["Foo.example", "10.0.0.1", "::1"], [], ["*.example", "*.*.deep.test"], ["foo.example", "late.test"]]
 SHOWN = [["ignored.test"], ["own.test", "foo.example", "*.own.test", "late.test"], ["b.ignored.test"], []]
-TABLE = sni.name_table(WANTED, SHOWN)
+TABLE = certificates.name_table(WANTED, SHOWN)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ TABLE = sni.name_table(WANTED, SHOWN)
     ],
 )
 def test_by_name(server_name, number):
-    assert sni.by_name(TABLE, server_name) == number
+    assert certificates.by_name(TABLE, server_name) == number
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_by_name(server_name, number):
     ],
 )
 def test_by_address(address, number):
-    assert sni.by_address(TABLE, address) == number
+    assert certificates.by_address(TABLE, address) == number
 
 
 LABEL = st.sampled_from(("a", "b", "*"))
@@ -56,7 +56,7 @@ NAME = st.lists(LABEL, min_size=1, max_size=3).map(".".join)
 @given(st.lists(st.lists(NAME, max_size=3), max_size=3), st.lists(st.sampled_from("ab"), min_size=1, max_size=3))
 def test_a_name_itself_beats_every_wildcard_and_the_first_certificate_the_others(wanted, labels):
     name = ".".join(labels)
-    found = sni.by_name(sni.name_table(wanted, [[]] * len(wanted)), name)
+    found = certificates.by_name(certificates.name_table(wanted, [[]] * len(wanted)), name)
     exact = [number for number, patterns in enumerate(wanted) if name in patterns]
     if exact:
         assert found == exact[0]
@@ -66,14 +66,14 @@ def test_a_name_itself_beats_every_wildcard_and_the_first_certificate_the_others
 
 def test_the_names_of_a_certificate_are_its_domains():
     pair = tls.issue(tls.make_ca("ca"), "cn.test", hosts=("a.test", "*.b.test", "10.0.0.1"))
-    assert sni.names_of(pair.certificate) == ["cn.test", "a.test", "*.b.test"]
+    assert certificates.names_of(pair.certificate) == ["cn.test", "a.test", "*.b.test"]
 
 
 @pytest.mark.parametrize("common_name", ["10.0.0.1", "no domain!", "me@1234", "-a.test"])
 def test_a_common_name_that_is_no_domain_is_no_name(common_name):
-    assert sni.names_of(tls.issue(tls.make_ca("ca"), common_name).certificate) == []
+    assert certificates.names_of(tls.issue(tls.make_ca("ca"), common_name).certificate) == []
 
 
 def test_what_is_no_certificate_is_refused():
     with pytest.raises(ValueError, match="PEM"):
-        sni.names_of(b"hello")
+        certificates.names_of(b"hello")

@@ -4,7 +4,7 @@ import pytest
 
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.wire import Request
-from controller_manager.serving.pprof.ask import Ask, parse_ask, shown_arguments
+from controller_manager.serving.pprof.handler import Ask, parse_ask, shown_arguments
 
 
 def ask(**query: str) -> Ask:

@@ -12,7 +12,7 @@ from controller_manager.api.errors import BadRequest, Conflict, NotFound
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.pprof import Contention, PprofPages, heap
-from controller_manager.serving.pprof.census import Census
+from controller_manager.serving.pprof.heap import Census
 
 Read = Callable[[bytes], Any]
 UNITS = {

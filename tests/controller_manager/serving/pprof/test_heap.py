@@ -13,7 +13,7 @@ import pytest
 
 from controller_manager.base.tasks import Tasks
 from controller_manager.serving.pprof import heap
-from controller_manager.serving.pprof.census import Census
+from controller_manager.serving.pprof.heap import Census
 from controller_manager.serving.pprof.profile import Profile
 
 TEXT = json.dumps([f"{number:0>10000}" for number in range(100)])

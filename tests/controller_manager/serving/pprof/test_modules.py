@@ -3,7 +3,7 @@
 import json.decoder
 
 from controller_manager.base.stacks import Frame
-from controller_manager.serving.pprof.modules import Modules
+from controller_manager.serving.pprof.profile import Modules
 
 
 def test_a_function_is_named_with_its_module() -> None:

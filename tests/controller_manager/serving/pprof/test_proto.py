@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller_manager.base.stacks import Frame
-from controller_manager.serving.pprof.modules import Modules
-from controller_manager.serving.pprof.profile import Profile, Sample, Unit, labels_of
-from controller_manager.serving.pprof.proto import encode
+from controller_manager.serving.pprof.formats import encode
+from controller_manager.serving.pprof.profile import Modules, Profile, Sample, Unit, labels_of
 
 Read = Callable[[bytes], Any]
 INT64 = st.integers(-(2**63), 2**63 - 1)

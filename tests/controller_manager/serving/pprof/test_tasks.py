@@ -5,8 +5,8 @@ import re
 import threading
 
 from controller_manager.base.tasks import Tasks
+from controller_manager.serving.pprof.formats import as_text, tasks_as_text
 from controller_manager.serving.pprof.tasks import task_profile, task_states, thread_profile
-from controller_manager.serving.pprof.text import as_text, tasks_as_text
 
 
 async def wait_inside(event: asyncio.Event) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controller_manager.base import stacks
 from controller_manager.base.tasks import Tasks
-from controller_manager.serving.pprof.modules import Modules
+from controller_manager.serving.pprof.profile import Modules
 from controller_manager.serving.pprof.tasks import waiting_stack
 
 

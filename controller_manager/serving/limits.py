@@ -1,9 +1,11 @@
-"""Whom a site deals with, up to a limit: when it is full, whoever it has waited for longest makes room."""
+"""What clients may take of a server: connections, and memory for what they are slow to send or to receive."""
 
 from collections.abc import Callable, Hashable
 
 Drop = Callable[[], None]
 """Ends the connection of a member at once."""
+Cut = Callable[[], None]
+"""Ends a connection at once."""
 
 
 class ConnectionLimiter:
@@ -57,3 +59,27 @@ class ConnectionLimiter:
         drop = self._busy_with.pop(member, None)
         if drop is not None:
             self._waited_for[member] = drop
+
+
+class Backlog:
+    """Bytes that wait for clients; beyond `limit` whoever has been waited for longest is cut off."""
+
+    def __init__(self, limit: int) -> None:
+        self.held = 0  # bytes
+        self._limit = limit
+        self._waiting: dict[Hashable, tuple[int, Cut]] = {}  # the longest first
+
+    def add(self, client: Hashable, size: int, cut: Cut) -> None:
+        """Count `size` bytes that wait for a client from now on."""
+        self._waiting[client] = (size, cut)
+        self.held += size
+        while self.held > self._limit and len(self._waiting) > 1:
+            slowest = next(iter(self._waiting))
+            _, cut_slowest = self._waiting[slowest]
+            self.remove(slowest)
+            cut_slowest()
+
+    def remove(self, client: Hashable) -> None:
+        """Count a client no longer, if it is counted: it is waited for no more."""
+        size, _ = self._waiting.pop(client, (0, None))
+        self.held -= size
