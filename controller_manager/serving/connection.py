@@ -45,7 +45,7 @@ KEEP = cast("web.StreamResponse", _Written(keep_alive=True))
 CLOSE = cast("web.StreamResponse", _Written(keep_alive=False))
 
 
-class Connection(web.RequestHandler):
+class ServerConnection(web.RequestHandler):
     """One connection: remembers the client's certificate, and answers what never reaches the handler.
 
     `arrived` is called when it begins; from then on the `limiter` counts it. It ends when the head of a request has
@@ -321,7 +321,9 @@ class Connection(web.RequestHandler):
 class ClientStream(SocketStream):
     """The stream of a client that changed the protocol; what it does not take is part of the backlog."""
 
-    def __init__(self, connection: Connection, transport: asyncio.Transport, early: bytes, backlog: Backlog) -> None:
+    def __init__(
+        self, connection: ServerConnection, transport: asyncio.Transport, early: bytes, backlog: Backlog
+    ) -> None:
         super().__init__(transport, early)
         self._connection = connection
         self._backlog = backlog
@@ -372,12 +374,12 @@ async def write_whole(incoming: web.BaseRequest, head: bytes, body: bytes) -> No
         open_transport(incoming).write(head)
         return await _write_pieces(incoming, body, math.inf)
     open_transport(incoming).write(head + body)
-    return await cast("Connection", incoming.protocol).drained(len(body))
+    return await cast("ServerConnection", incoming.protocol).drained(len(body))
 
 
 async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], until: float, *, chunked: bool) -> None:
     """Write each chunk as it comes, no faster than the client takes them, and none after `until` (loop time)."""
-    connection = cast("Connection", incoming.protocol)
+    connection = cast("ServerConnection", incoming.protocol)
     async for chunk in body:
         if len(chunk) > _PIECE:
             open_transport(incoming).write(b"%x\r\n" % len(chunk) if chunked else b"")
@@ -390,7 +392,7 @@ async def write_chunks(incoming: web.BaseRequest, body: AsyncIterator[bytes], un
 
 
 async def _write_pieces(incoming: web.BaseRequest, data: bytes, until: float) -> None:
-    connection, view = cast("Connection", incoming.protocol), memoryview(data)
+    connection, view = cast("ServerConnection", incoming.protocol), memoryview(data)
     for start in range(0, len(data), _PIECE):
         open_transport(incoming).write(view[start : start + _PIECE])
         await connection.drained(len(data), until)

@@ -23,7 +23,7 @@ from controller_manager.serving.body import Body, Budget
 from controller_manager.serving.connection import (
     CLOSE,
     KEEP,
-    Connection,
+    ServerConnection,
     open_transport,
     write_chunks,
     write_whole,
@@ -109,7 +109,7 @@ class HTTPServer:
         self.port = listener.getsockname()[1]
         manager = self._web = web.Server(self._serve, handler_cancellation=True)
         connect = partial(
-            Connection,
+            ServerConnection,
             manager,
             Roots(),
             self._limiter,
@@ -145,7 +145,7 @@ class HTTPServer:
         return self._tls(address) if callable(self._tls) else self._tls
 
     async def _serve(self, incoming: web.BaseRequest) -> web.StreamResponse:
-        connection = cast("Connection", incoming.protocol)
+        connection = cast("ServerConnection", incoming.protocol)
         body = Body(incoming, self._limits.body, self._budget) if _has_body(incoming) else None
         connection.begin(incoming)
         try:
@@ -191,7 +191,7 @@ class HTTPServer:
             check_offered(request, response)
         return response
 
-    def _understand(self, incoming: web.BaseRequest, connection: Connection, body: Body | None) -> Request:
+    def _understand(self, incoming: web.BaseRequest, connection: ServerConnection, body: Body | None) -> Request:
         if incoming.version not in _VERSIONS:
             raise errors.BadRequest("the request is not valid HTTP: only HTTP/1.1 and HTTP/1.0 are spoken here")
         if body is not None and incoming.headers.get("transfer-encoding", "chunked").lower() != "chunked":
@@ -206,7 +206,7 @@ class HTTPServer:
         request = Request(method, path, query, headers, b"", connection.certificate, unread=body)
         return replace(request, repeated=http.repeated_headers(items)) if is_folded else request
 
-    async def _switch(self, connection: Connection, response: Response, upgrade: Upgrade) -> None:
+    async def _switch(self, connection: ServerConnection, response: Response, upgrade: Upgrade) -> None:
         """Answer 101 and leave the connection to an upgrade until it ends, or `stop` ends it."""
         headers = {**response.headers, "upgrade": upgrade.protocol}
         head = http.head(101, headers, self._date_line(), http.SWITCHING, keep=True)
@@ -256,7 +256,7 @@ class HTTPServer:
                 await aclose()
         if chunked and incoming.method != "HEAD":
             open_transport(incoming).write(http.LAST_CHUNK)
-            await cast("Connection", incoming.protocol).drained(0, until)
+            await cast("ServerConnection", incoming.protocol).drained(0, until)
 
     def _head(self, response: Response, framing: str, *, keep: bool) -> bytes:
         date, repeated = self._date_line(), response.repeated

@@ -31,7 +31,7 @@ class Origin(NamedTuple):
     name: str | None = None
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """One connection; `open` while it can carry a request."""
 
     def __init__(self) -> None:
@@ -143,8 +143,8 @@ class ConnectionPool:
         self._connect = connect
         self._read_timeout = read_timeout
         # Every connection is in one of the two.
-        self._busy: set[Connection] = set()
-        self._idle: dict[Origin, list[Connection]] = {}
+        self._busy: set[ClientConnection] = set()
+        self._idle: dict[Origin, list[ClientConnection]] = {}
         # Those that left HTTP; they are gone from the two, and take nobody's room.
         self._streams: set[SocketStream] = set()
         self._sweeper: asyncio.TimerHandle | None = None
@@ -198,7 +198,7 @@ class ConnectionPool:
             self._sweeper.cancel()
             self._sweeper = None
 
-    async def _open(self, origin: Origin, closings: int) -> Connection:
+    async def _open(self, origin: Origin, closings: int) -> ClientConnection:
         """A new connection, for a request that began when there were so many closings."""
         if closings == self._closings:
             connection = await self._reach(origin)
@@ -207,7 +207,7 @@ class ConnectionPool:
             connection.drop()
         raise TransportError("the connection was closed")
 
-    async def _reach(self, origin: Origin) -> Connection:
+    async def _reach(self, origin: Origin) -> ClientConnection:
         """A connection to the first address of a host that takes one; none of them gets the time of the others."""
         loop, name = asyncio.get_running_loop(), (origin.name or origin.host) if origin.tls else None
         end = loop.time() + self._connect
@@ -219,14 +219,14 @@ class ConnectionPool:
             try:
                 async with asyncio.timeout((end - loop.time()) / (len(hosts) - tried)):
                     _, connection = await loop.create_connection(
-                        Connection, host, origin.port, ssl=origin.tls, server_hostname=name
+                        ClientConnection, host, origin.port, ssl=origin.tls, server_hostname=name
                     )
                 return connection
             except OSError as failure:
                 failures.append(failure)
         raise failures[0]
 
-    async def _exchange(self, origin: Origin, connection: Connection, request: bytes) -> Response:
+    async def _exchange(self, origin: Origin, connection: ClientConnection, request: bytes) -> Response:
         self._busy.add(connection)
         try:
             return await connection.send(request, self._read_timeout)
@@ -237,7 +237,7 @@ class ConnectionPool:
             else:
                 connection.drop()
 
-    def _kept(self, origin: Origin) -> Connection | None:
+    def _kept(self, origin: Origin) -> ClientConnection | None:
         """The connection that was used last, since that one is the most likely to be alive."""
         idle = self._idle.get(origin)
         while idle:
@@ -246,7 +246,7 @@ class ConnectionPool:
                 return connection
         return None
 
-    def _keep(self, origin: Origin, connection: Connection) -> None:
+    def _keep(self, origin: Origin, connection: ClientConnection) -> None:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._idle.setdefault(origin, []).append(connection)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller_manager.client import TransportError
-from controller_manager.transport.connection_pool import Connection, ConnectionPool, Origin
+from controller_manager.transport.connection_pool import ClientConnection, ConnectionPool, Origin
 from controller_manager.transport.response_parser import ServerDisconnected
 
 GET = b"GET / HTTP/1.1\r\n\r\n"
@@ -232,7 +232,7 @@ class Loopless(asyncio.Transport):
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError(), ssl.SSLError("refused")])
 async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: Exception | None) -> None:
-    wire, transport = Connection(), Loopless()
+    wire, transport = ClientConnection(), Loopless()
     wire.connection_made(transport)
     wire.connection_lost(error)
     with pytest.raises(OSError if error is None else type(error)):
@@ -243,13 +243,13 @@ async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: E
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError()])
 async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: Exception) -> None:
-    wire = Connection()
+    wire = ClientConnection()
     wire.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(wire.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
     asyncio.get_running_loop().call_soon(wire.connection_lost, error)
     with pytest.raises(type(error)):
         await wire.send(GET, 60.0)
-    wire = Connection()
+    wire = ClientConnection()
     wire.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(wire.connection_lost, error)
     with pytest.raises(ServerDisconnected):
@@ -257,7 +257,7 @@ async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: 
 
 
 async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
-    wire = Connection()
+    wire = ClientConnection()
     wire.connection_made(Loopless())
     asyncio.get_running_loop().call_soon(wire.data_received, OK)
     await wire.send(GET, 60.0)
