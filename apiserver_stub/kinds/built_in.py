@@ -17,29 +17,23 @@ from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.resource_info import Convert, ResourceInfo, ScalePaths, Subresource
 from apiserver_stub.kinds.rules import (
     access,
-    aggregation,
+    admissionregistration,
     autoscaling,
     certificates,
     claims,
-    classes,
     config,
-    coordination,
-    definitions,
     devices,
     endpoints,
     events,
+    extensions,
     flows,
-    ingresses,
     jobs,
     limits,
-    networks,
+    networking,
     nodes,
-    persistent,
     pod,
-    policies,
     services,
     storage,
-    webhooks,
     workloads,
 )
 from apiserver_stub.kinds.rules.combine import Rules
@@ -49,11 +43,10 @@ from apiserver_stub.kinds.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
 
 RULES: Mapping[str, Rules] = MappingProxyType({
-    **access.RULES, **aggregation.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
-    **classes.RULES, **config.RULES, **coordination.RULES, **definitions.RULES, **devices.RULES,
-    **endpoints.RULES, **events.RULES, **flows.RULES, **ingresses.RULES, **jobs.RULES, **limits.RULES, **networks.RULES,
-    **nodes.RULES, **persistent.RULES, **pod.RULES, **policies.RULES, **services.RULES, **storage.RULES,
-    **webhooks.RULES, **workloads.RULES,
+    **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
+    **config.RULES, **devices.RULES, **endpoints.RULES, **events.RULES, **extensions.RULES, **flows.RULES,
+    **jobs.RULES, **limits.RULES, **networking.RULES, **nodes.RULES, **pod.RULES, **services.RULES, **storage.RULES,
+    **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.
 _VIEWS: Mapping[tuple[str, str, str], tuple[str, tuple[str, str, str], Convert, Convert]] = MappingProxyType({

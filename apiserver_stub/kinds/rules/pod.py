@@ -7,9 +7,8 @@ from typing import Any
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.combine import Change, Rule, Rules, never, within
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
-from apiserver_stub.kinds.rules.pod_change import change, change_ephemeral, resize
+from apiserver_stub.kinds.rules.pod_change import change, change_ephemeral, change_status, resize
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
-from apiserver_stub.kinds.rules.pod_status import change_status
 from apiserver_stub.kinds.schema import Tree
 
 _SPEC: FieldPath = (None, "spec")

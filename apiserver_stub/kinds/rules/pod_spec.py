@@ -1,4 +1,4 @@
-"""The rules of a Pod's spec, wherever it stands."""
+"""The rules of the spec of pods, wherever it stands, and of what their operating system forbids."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -17,14 +17,52 @@ from apiserver_stub.kinds.rules.combine import (
     form,
     record,
 )
-from apiserver_stub.kinds.rules.containers import LISTS, volumes_exist
+from apiserver_stub.kinds.rules.containers import LISTS, sleeps, volumes_exist
 from apiserver_stub.kinds.rules.formats import ADDRESS, LABEL, SUBDOMAIN
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.rules.operating_system import fits_system
-from apiserver_stub.kinds.rules.probes import sleeps
 from apiserver_stub.kinds.rules.scheduling import AFFINITY, GATES, READINESS_GATES, SPREADING, TOLERATIONS
 from apiserver_stub.kinds.rules.security import POD_CONTEXT
 from apiserver_stub.kinds.rules.volumes import volumes as judge_volumes
+
+_NOT_ON_WINDOWS = "cannot be set for a windows pod"
+_NOT_ON_LINUX = "windows options cannot be set for a linux pod"
+_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_POD_FIELDS = ("hostUsers", "hostPID", "hostIPC", "shareProcessNamespace")
+_POD_CONTEXT = (
+    "appArmorProfile", "fsGroup", "fsGroupChangePolicy", "runAsGroup", "runAsUser", "seLinuxChangePolicy",
+    "seLinuxOptions", "seccompProfile", "supplementalGroups", "supplementalGroupsPolicy", "sysctls",
+)  # fmt: skip
+_CONTAINER_CONTEXT = (
+    "allowPrivilegeEscalation", "appArmorProfile", "capabilities", "privileged", "procMount",
+    "readOnlyRootFilesystem", "runAsGroup", "runAsUser", "seLinuxOptions", "seccompProfile",
+)  # fmt: skip
+
+
+def fits_system(spec: Any, at: FieldPath, found: ErrorList) -> None:
+    """A Pod for one operating system asks for nothing that only another has."""
+    system = (spec.get("os") or {}).get("name")
+    if system == "linux":
+        for here, context in _contexts(spec, at):
+            _without(context, ("windowsOptions",), here, found, _NOT_ON_LINUX)
+    elif system == "windows":
+        _without(spec, _POD_FIELDS, at, found, _NOT_ON_WINDOWS)
+        for index, (here, context) in enumerate(_contexts(spec, at)):
+            _without(context, _CONTAINER_CONTEXT if index else _POD_CONTEXT, here, found, _NOT_ON_WINDOWS)
+
+
+def _without(tree: Any, names: tuple[str, ...], at: FieldPath, found: ErrorList, why: str) -> None:
+    for name in names:
+        if tree.get(name) is not None:
+            found.forbidden((at, name), why)
+
+
+def _contexts(spec: Any, at: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
+    """The security context of the Pod, and those of its containers."""
+    yield (at, "securityContext"), spec.get("securityContext") or {}
+    for name in _LISTS:
+        for index, container in enumerate(spec.get(name) or ()):
+            yield (((at, name), index), "securityContext"), container.get("securityContext") or {}
+
 
 _NAMESERVERS, _SEARCHES, _SEARCH_LENGTH = 3, 32, 2048
 _HOSTNAME = 64

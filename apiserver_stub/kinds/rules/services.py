@@ -1,9 +1,9 @@
-"""The rules of services: ports, addresses of their own, types and what belongs to each type."""
+"""The rules of services: ports, addresses, types and what belongs to each type, and what of them may change."""
 
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import Rules, both, distinct, distinct_by, each, form, one_of, record, within
 from apiserver_stub.kinds.rules.formats import (
     ADDRESS,
@@ -17,9 +17,44 @@ from apiserver_stub.kinds.rules.formats import (
     port_or_name,
 )
 from apiserver_stub.kinds.rules.metadata import labels
-from apiserver_stub.kinds.rules.service_change import change
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import is_exposed, is_headless, may_have_node_ports, needs_health_port
+
+_ONCE = "may not change once set"
+
+
+def change(new: Tree, old: Tree, found: ErrorList) -> None:
+    """An update through the main resource; on the way from or to an external name all is open."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    kind = spec.get("type")
+    if "ExternalName" not in (kind, before.get("type")):
+        for name in ("clusterIPs", "ipFamilies"):
+            _first_stays(name, _values(spec, name), _values(before, name), found)
+    if kind == before.get("type") == "LoadBalancer":
+        _balancer(spec, before, found)
+
+
+def _values(spec: Tree, name: str) -> list[Any]:
+    first = spec.get("clusterIP")
+    return spec.get(name) or ([first] if name == "clusterIPs" and first else [])
+
+
+def _first_stays(name: str, new: list[Any], old: list[Any], found: ErrorList) -> None:
+    at = place(f"spec.{name}")
+    for index, (value, before) in enumerate(zip(new, old, strict=False)):
+        if value != before and before:
+            found.invalid((at, index), new, _ONCE)
+
+
+def _balancer(new: Tree, old: Tree, found: ErrorList) -> None:
+    before = old.get("loadBalancerClass")
+    if new.get("loadBalancerClass") != before:
+        found.invalid(place("spec.loadBalancerClass"), new.get("loadBalancerClass"), _ONCE)
+    local = new.get("externalTrafficPolicy") == old.get("externalTrafficPolicy") == "Local"
+    port = old.get("healthCheckNodePort")
+    if local and port and new.get("healthCheckNodePort") != port:
+        found.forbidden(place("spec.healthCheckNodePort"), IMMUTABLE)
+
 
 _LONGEST_AFFINITY = 86_400
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
@@ -165,4 +200,6 @@ def _status(new: Tree, _old: Tree, found: ErrorList) -> None:
         found.forbidden(place("status.loadBalancer.ingress"), 'may only be used when `spec.type` is "LoadBalancer"')
 
 
-RULES = {"v1/Service": Rules(within("spec", _SPEC), change, {"status": _status}, names.old_label)}
+RULES = {
+    "v1/Service": Rules(within("spec", _SPEC), change, {"status": _status}, names.old_label),
+}

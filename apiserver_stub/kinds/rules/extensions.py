@@ -1,12 +1,14 @@
-"""The rules of definitions of custom resources: names, versions, and the structure of schemas."""
+"""The rules of definitions of custom resources, their schemas apart (`structural`), and of API services."""
 
 from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.rules.admissionregistration import CLIENT_CONFIG, REVIEW_VERSIONS
 from apiserver_stub.kinds.rules.combine import (
     Rule,
     Rules,
+    between,
     both,
     distinct_by,
     each,
@@ -17,8 +19,8 @@ from apiserver_stub.kinds.rules.combine import (
     record,
     within,
 )
+from apiserver_stub.kinds.rules.formats import PORT
 from apiserver_stub.kinds.rules.structural import structural
-from apiserver_stub.kinds.rules.webhooks import CLIENT_CONFIG, REVIEW_VERSIONS
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
 
@@ -156,8 +158,44 @@ def _change(new: Tree, old: Tree, found: ErrorList) -> None:
         _FIXED_ONCE_SERVED(new, old, found)
 
 
+_MOST_GROUP, _MOST_VERSION = 20_000, 1000
+_SERVICE = record({"port": PORT}, need("namespace", "name"))
+
+
+def _reached(spec: Any, at: FieldPath, found: ErrorList) -> None:
+    local = spec.get("service") is None
+    if local and spec.get("caBundle"):
+        found.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "may only be set with `service`")
+    if local and spec.get("insecureSkipTLSVerify"):
+        why = "may only be set with `service`"
+        found.invalid((at, "insecureSkipTLSVerify"), True, why)
+    if not local and spec.get("caBundle") and spec.get("insecureSkipTLSVerify"):
+        why = "may not be true if caBundle is present"
+        found.invalid((at, "insecureSkipTLSVerify"), True, why)
+
+
+_API_SERVICE_SPEC = record({
+    "group": form(names.subdomain), "version": form(names.old_label), "service": _SERVICE,
+    "groupPriorityMinimum": between(1, _MOST_GROUP, f"must be positive and less than {_MOST_GROUP}"),
+    "versionPriority": between(1, _MOST_VERSION, f"must be positive and less than {_MOST_VERSION}"),
+}, need("version"), _reached)  # fmt: skip
+
+
+def _named_after_version(service: Any, _at: FieldPath, found: ErrorList) -> None:
+    name, group, version = (get_in(service, path) or "" for path in (
+        ("metadata", "name"), ("spec", "group"), ("spec", "version"),
+    ))  # fmt: skip
+    if version and name != f"{version}.{group}":
+        found.invalid(place("metadata.name"), name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
+
+
 RULES = {
     "apiextensions.k8s.io/v1/CustomResourceDefinition": Rules(
-        both(within("spec", _SPEC), _named_after), _change, {"status": _status},
+        both(within("spec", _SPEC), _named_after),
+        _change,
+        {"status": _status},
     ),
-}  # fmt: skip
+    "apiregistration.k8s.io/v1/APIService": Rules(
+        both(within("spec", _API_SERVICE_SPEC), _named_after_version), name=names.path_segment
+    ),
+}
