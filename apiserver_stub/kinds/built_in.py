@@ -36,13 +36,13 @@ from apiserver_stub.kinds.rules import (
     storage,
     workloads,
 )
-from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 from apiserver_stub.kinds.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
 
-RULES: Mapping[str, Rules] = MappingProxyType({
+RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
     **config.RULES, **devices.RULES, **endpoints.RULES, **events.RULES, **extensions.RULES, **flows.RULES,
     **jobs.RULES, **limits.RULES, **networking.RULES, **nodes.RULES, **pod.RULES, **services.RULES, **storage.RULES,
@@ -118,7 +118,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         from_storage=outward,
         stored_as=stored_as,
         defaults=defaults.get(name, nothing),
-        rules=RULES.get(qualified, Rules()),
+        rules=RULES.get(qualified, KindRules()),
         warnings={part: table[qualified] for part, table in WARNINGS.items() if qualified in table},
         deprecation=DEPRECATED.get(qualified, ""),
         printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),

@@ -6,7 +6,7 @@ from itertools import count
 from types import MappingProxyType
 
 from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
-from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.strategy import Strategy, nothing
 
@@ -18,7 +18,7 @@ Warn = Callable[[Tree, Tree | None], list[str]]
 _NONE: Mapping[str, "Subresource"] = MappingProxyType({})
 _NO_FIELDS: Mapping[str, "SelectableField"] = MappingProxyType({})
 _NO_WARNINGS: Mapping[str, Warn] = MappingProxyType({})
-_PLAIN_RULES = Rules()
+_PLAIN_RULES = KindRules()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ class ResourceInfo:
     from_storage: Convert | None = None
     stored_as: tuple[str, str, str] | None = None
     defaults: Defaults = nothing
-    rules: Rules = _PLAIN_RULES
+    rules: KindRules = _PLAIN_RULES
     warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)
     deprecation: str = ""
     printer: Printer = DEFAULT_PRINTER

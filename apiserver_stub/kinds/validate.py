@@ -2,14 +2,14 @@
 
 from apiserver_stub.kinds.error_list import ErrorList
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.metadata import check_metadata
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import same_but
 from apiserver_stub.kinds.validate_schema import check_schema
 from controller_manager.api.errors import Cause
 
-_PLAIN = Rules()
+_PLAIN = KindRules()
 _REQUIRED = "FieldValueRequired"
 _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 # Subresources that write a status: the rest of the object has been judged, by whatever rules held then.
@@ -43,7 +43,7 @@ def _implied(new: Tree, old: Tree) -> str:
     return "status" if same_but(("status",), new, old) else ""
 
 
-def _judge_change(rules: Rules, new: Tree, old: Tree, part: str, found: ErrorList) -> None:
+def _judge_change(rules: KindRules, new: Tree, old: Tree, part: str, found: ErrorList) -> None:
     if part in _OF_STATUS:
         rules.parts.get(part, _PLAIN.change)(new, old, found)
     else:

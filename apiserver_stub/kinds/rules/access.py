@@ -5,7 +5,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import Rule, Rules, each, fixed, form, need, one_of, record
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, each, fixed, form, need, one_of, record
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 
 _SUBJECTS = ("Group", "ServiceAccount", "User")
@@ -15,18 +15,18 @@ _MIXED = "a rule is about resources or about URLs, not both"
 
 
 def _policy_rule(namespaced: bool) -> Rule:
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         if not tree.get("verbs"):
-            found.required((at, "verbs"), "a rule names at least one verb")
+            errors.required((at, "verbs"), "a rule names at least one verb")
         urls = tree.get("nonResourceURLs")
         if not urls:
             for name, what in (("apiGroups", "api group"), ("resources", "resource")):
                 if not tree.get(name):
-                    found.required((at, name), f"a rule about resources names at least one {what}")
+                    errors.required((at, name), f"a rule about resources names at least one {what}")
         elif namespaced:
-            found.invalid((at, "nonResourceURLs"), urls, _NEVER_NAMESPACED)
+            errors.invalid((at, "nonResourceURLs"), urls, _NEVER_NAMESPACED)
         elif any(tree.get(name) for name in ("apiGroups", "resources", "resourceNames")):
-            found.invalid((at, "nonResourceURLs"), urls, _MIXED)
+            errors.invalid((at, "nonResourceURLs"), urls, _MIXED)
 
     return rule
 
@@ -37,37 +37,37 @@ _AGGREGATION = record(
 )  # fmt: skip
 
 
-def _subject(subject: Any, at: FieldPath, found: ErrorList, *, whole_cluster: bool) -> None:
+def _subject(subject: Any, at: FieldPath, errors: ErrorList, *, whole_cluster: bool) -> None:
     kind, name, group = (subject.get(part, "") for part in ("kind", "name", "apiGroup"))
     if kind in ("User", "Group"):
         if group not in ("", _GROUP):
-            found.unsupported((at, "apiGroup"), group, (_GROUP,))
+            errors.unsupported((at, "apiGroup"), group, (_GROUP,))
         return
     if kind != "ServiceAccount":
         if kind:
-            found.unsupported((at, "kind"), kind, _SUBJECTS)
+            errors.unsupported((at, "kind"), kind, _SUBJECTS)
         return
     if name and (why := names.subdomain(name)):
-        found.invalid((at, "name"), name, why)
+        errors.invalid((at, "name"), name, why)
     if group:
-        found.unsupported((at, "apiGroup"), group, ("",))
+        errors.unsupported((at, "apiGroup"), group, ("",))
     if whole_cluster and not subject.get("namespace"):
-        found.required((at, "namespace"))
+        errors.required((at, "namespace"))
 
 
 def _role_ref(*kinds: str) -> Rule:
     return record({"apiGroup": one_of(_GROUP), "kind": one_of(*kinds), "name": form(names.path_segment)}, need("name"))
 
 
-def _role(namespaced: bool) -> Rules:
+def _role(namespaced: bool) -> KindRules:
     rows: dict[str, Rule] = {"rules": each(_policy_rule(namespaced)), "aggregationRule": _AGGREGATION}
-    return Rules(record(rows), name=names.path_segment)
+    return KindRules(record(rows), name=names.path_segment)
 
 
-def _binding(*kinds: str) -> Rules:
+def _binding(*kinds: str) -> KindRules:
     subject = partial(_subject, whole_cluster="Role" not in kinds)
     rows: dict[str, Rule] = {"roleRef": _role_ref(*kinds), "subjects": each(subject)}
-    return Rules(record(rows), fixed("roleRef", why="cannot change roleRef"), name=names.path_segment)
+    return KindRules(record(rows), fixed("roleRef", why="cannot change roleRef"), name=names.path_segment)
 
 
 RULES = {

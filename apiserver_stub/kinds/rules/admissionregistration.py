@@ -5,8 +5,8 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
+    KindRules,
     Rule,
-    Rules,
     at_most,
     between,
     both,
@@ -42,9 +42,9 @@ def _path(path: str) -> str:
     return ""
 
 
-def _one_address(config: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_address(config: Any, at: FieldPath, errors: ErrorList) -> None:
     if ("url" in config) == ("service" in config):
-        found.required((at, "url"), "exactly one of url or service is required")
+        errors.required((at, "url"), "exactly one of url or service is required")
 
 
 CLIENT_CONFIG = record({
@@ -52,9 +52,9 @@ CLIENT_CONFIG = record({
 }, _one_address)  # fmt: skip
 
 
-def _known_version(versions: Any, at: FieldPath, found: ErrorList) -> None:
+def _known_version(versions: Any, at: FieldPath, errors: ErrorList) -> None:
     if versions and not {"v1", "v1beta1"} & set(versions):
-        found.invalid(at, versions, "must include at least one of v1, v1beta1")
+        errors.invalid(at, versions, "must include at least one of v1, v1beta1")
 
 
 REVIEW_VERSIONS = both(
@@ -63,26 +63,28 @@ REVIEW_VERSIONS = both(
 
 
 def _alone(what: str) -> Rule:
-    def rule(values: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(values) > 1 and "*" in values:
-            found.invalid(at, values, f"if '*' is present, must not specify other {what}")
+            errors.invalid(at, values, f"if '*' is present, must not specify other {what}")
 
     return rule
 
 
-def _wildcards(resources: Any, at: FieldPath, found: ErrorList) -> None:
+def _wildcards(resources: Any, at: FieldPath, errors: ErrorList) -> None:
     """A resource that a wildcard covers is not named as well."""
     if len(resources) > 1 and "*/*" in resources:
-        found.invalid(at, resources, "if '*/*' is present, must not specify other resources")
+        errors.invalid(at, resources, "if '*/*' is present, must not specify other resources")
     given = set(resources)
     for index, name in enumerate(resources):
         plural, slash, part = name.partition("/")
         if slash and plural != "*" and f"*/{part}" in given:
-            found.invalid((at, index), name, f"if '*/{part}' is present, must not specify {name}")
+            errors.invalid((at, index), name, f"if '*/{part}' is present, must not specify {name}")
         if slash and part != "*" and f"{plural}/*" in given:
-            found.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
+            errors.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
         if not slash and name != "*" and "*" in given:
-            found.invalid((at, index), name, "if '*' is present, must not specify other resources without subresources")
+            errors.invalid(
+                (at, index), name, "if '*' is present, must not specify other resources without subresources"
+            )
 
 
 ABOUT = record({
@@ -103,9 +105,9 @@ def _name(name: str) -> str:
     )
 
 
-def _stable_effects(webhook: Any, at: FieldPath, found: ErrorList) -> None:
+def _stable_effects(webhook: Any, at: FieldPath, errors: ErrorList) -> None:
     if webhook.get("sideEffects") in ("Some", "Unknown"):
-        found.unsupported((at, "sideEffects"), webhook["sideEffects"], ("None", "NoneOnDryRun"))
+        errors.unsupported((at, "sideEffects"), webhook["sideEffects"], ("None", "NoneOnDryRun"))
 
 
 _WEBHOOK = record({
@@ -114,7 +116,7 @@ _WEBHOOK = record({
     "timeoutSeconds": between(1, 30, "the timeout value must be between 1 and 30 seconds"),
     "namespaceSelector": SELECTOR, "objectSelector": SELECTOR, "matchConditions": CONDITIONS,
 }, _stable_effects)  # fmt: skip
-_HOOKS = Rules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
+_HOOKS = KindRules(record({"webhooks": both(each(_WEBHOOK), distinct_by("name"))}))
 _GROUP = "admissionregistration.k8s.io/v1"
 
 
@@ -130,10 +132,10 @@ _CONSTRAINTS = record(_MATCH, need("resourceRules"))
 _VARIABLES = both(each(record({"name": form(names.identifier)}, need("name", "expression"))), distinct_by("name"))
 
 
-def _says_something(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _says_something(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if not spec.get("validations") and not spec.get("auditAnnotations"):
         why = "validations or auditAnnotations must contain at least one item"
-        found.required((at, "validations"), why)
+        errors.required((at, "validations"), why)
 
 
 _POLICY = record({
@@ -144,11 +146,11 @@ _POLICY = record({
 }, need("matchConstraints"), _says_something)  # fmt: skip
 
 
-def _mutation(mutation: Any, at: FieldPath, found: ErrorList) -> None:
+def _mutation(mutation: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = mutation.get("patchType")
     for name, wanted in (("applyConfiguration", "ApplyConfiguration"), ("jsonPatch", "JSONPatch")):
         if kind == wanted and name not in mutation:
-            found.required((at, name), f"must be specified when patchType is {wanted}")
+            errors.required((at, name), f"must be specified when patchType is {wanted}")
 
 
 _MUTATING = record({
@@ -159,9 +161,9 @@ _MUTATING = record({
 }, need("matchConstraints", "mutations", "reinvocationPolicy"))  # fmt: skip
 
 
-def _parameter(reference: Any, at: FieldPath, found: ErrorList) -> None:
+def _parameter(reference: Any, at: FieldPath, errors: ErrorList) -> None:
     if ("name" in reference) == ("selector" in reference):
-        found.required((at, "name"), "exactly one of name or selector is required")
+        errors.required((at, "name"), "exactly one of name or selector is required")
 
 
 _PARAMETER = record({
@@ -169,9 +171,9 @@ _PARAMETER = record({
 }, _parameter)  # fmt: skip
 
 
-def _actions(values: Any, at: FieldPath, found: ErrorList) -> None:
+def _actions(values: Any, at: FieldPath, errors: ErrorList) -> None:
     if {"Deny", "Warn"} <= set(values):
-        found.invalid(at, values, "must not contain both Deny and Warn")
+        errors.invalid(at, values, "must not contain both Deny and Warn")
 
 
 _BOUND = {"policyName": form(names.subdomain), "paramRef": _PARAMETER, "matchResources": record(_MATCH)}
@@ -182,8 +184,8 @@ _BINDING = record({
 RULES = {
     f"{_GROUP}/MutatingWebhookConfiguration": _HOOKS,
     f"{_GROUP}/ValidatingWebhookConfiguration": _HOOKS,
-    f"{_GROUP}/ValidatingAdmissionPolicy": Rules(within("spec", _POLICY)),
-    f"{_GROUP}/MutatingAdmissionPolicy": Rules(within("spec", _MUTATING)),
-    f"{_GROUP}/ValidatingAdmissionPolicyBinding": Rules(within("spec", _BINDING)),
-    f"{_GROUP}/MutatingAdmissionPolicyBinding": Rules(within("spec", record(_BOUND, need("policyName")))),
+    f"{_GROUP}/ValidatingAdmissionPolicy": KindRules(within("spec", _POLICY)),
+    f"{_GROUP}/MutatingAdmissionPolicy": KindRules(within("spec", _MUTATING)),
+    f"{_GROUP}/ValidatingAdmissionPolicyBinding": KindRules(within("spec", _BINDING)),
+    f"{_GROUP}/MutatingAdmissionPolicyBinding": KindRules(within("spec", record(_BOUND, need("policyName")))),
 }

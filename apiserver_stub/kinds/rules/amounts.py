@@ -28,7 +28,7 @@ _NATIVE_DOMAIN = "kubernetes.io/"
 
 @lru_cache(maxsize=1024)
 def number(text: str) -> Decimal | None:
-    """The number a quantity stands for, None when it is none."""
+    """Return the number a quantity stands for, None when it is none."""
     try:
         return parse(text).number
     except ValueError:
@@ -36,7 +36,7 @@ def number(text: str) -> Decimal | None:
 
 
 def compares(one: Any, other: Any, holds: Callable[[Decimal, Decimal], bool]) -> bool:
-    """Whether two quantities compare so; true when one is absent or no quantity."""
+    """Tell whether two quantities compare so; true when one is absent or no quantity."""
     first, second = _number(one), _number(other)
     return first is None or second is None or holds(first, second)
 
@@ -45,34 +45,34 @@ def _number(value: Any) -> Decimal | None:
     return number(value) if isinstance(value, str) else None
 
 
-def not_negative(value: Any, at: FieldPath, found: ErrorList) -> None:
+def not_negative(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A quantity is zero or more."""
     found_number = _number(value)
     if found_number is not None and found_number < 0:
-        found.invalid(at, value, NOT_NEGATIVE)
+        errors.invalid(at, value, NOT_NEGATIVE)
 
 
-def positive(value: Any, at: FieldPath, found: ErrorList) -> None:
+def positive(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A quantity is more than zero."""
     found_number = _number(value)
     if found_number is not None and found_number <= 0:
-        found.invalid(at, value, "must be greater than zero")
+        errors.invalid(at, value, "must be greater than zero")
 
 
 def _is_extended(name: str) -> bool:
-    """Whether a resource belongs to somebody's domain rather than to the platform."""
+    """Tell whether a resource belongs to somebody's domain rather than to the platform."""
     return "/" in name and _NATIVE_DOMAIN not in name and not name.startswith("requests.")
 
 
-def counted(name: str, value: Any, at: FieldPath, found: ErrorList) -> None:
+def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
     """The quantity of a resource: not negative, and whole where it is counted in pieces."""
     exact = _number(value)
     if exact is None:
         return
     if exact < 0:
-        found.invalid(at, value, NOT_NEGATIVE)
+        errors.invalid(at, value, NOT_NEGATIVE)
     if (name in _COUNTED or _is_extended(name)) and exact != exact.to_integral_value():
-        found.invalid(at, value, _WHOLE)
+        errors.invalid(at, value, _WHOLE)
 
 
 def resource_name(name: str) -> str:
@@ -99,11 +99,11 @@ def container_resource(name: str) -> str:
 def amounts(form: Callable[[str], str]) -> Rule:
     """A map of resources to quantities."""
 
-    def rule(values: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
             if why := form(name):
-                found.invalid((at, key(name)), name, why)
-            counted(name, value, (at, key(name)), found)
+                errors.invalid((at, key(name)), name, why)
+            counted(name, value, (at, key(name)), errors)
 
     return rule
 
@@ -111,7 +111,7 @@ def amounts(form: Callable[[str], str]) -> Rule:
 _CONTAINER_AMOUNTS = amounts(container_resource)
 
 
-def _requests_fit(resources: Any, at: FieldPath, found: ErrorList) -> None:
+def _requests_fit(resources: Any, at: FieldPath, errors: ErrorList) -> None:
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     if not requests and not limits:
         return
@@ -119,30 +119,30 @@ def _requests_fit(resources: Any, at: FieldPath, found: ErrorList) -> None:
         limit = limits.get(name)
         rigid = name not in _OF_CONTAINERS and (_is_extended(name) or name.startswith(HUGE))
         if rigid and limit is None:
-            found.required((at, "limits"), "must be set where nothing can be promised twice")
+            errors.required((at, "limits"), "must be set where nothing can be promised twice")
         elif rigid and not compares(value, limit, Decimal.__eq__):
-            found.invalid((at, "requests"), value, f"must be equal to {name} limit of {limit}")
+            errors.invalid((at, "requests"), value, f"must be equal to {name} limit of {limit}")
         elif not rigid and not compares(value, limit, Decimal.__le__):
-            found.invalid((at, "requests"), value, f"must be less than or equal to {name} limit of {limit}")
-    _huge_pages(requests.keys() | limits.keys(), at, found)
+            errors.invalid((at, "requests"), value, f"must be less than or equal to {name} limit of {limit}")
+    _huge_pages(requests.keys() | limits.keys(), at, errors)
 
 
-def _huge_pages(asked: Collection[str], at: FieldPath, found: ErrorList) -> None:
+def _huge_pages(asked: Collection[str], at: FieldPath, errors: ErrorList) -> None:
     if any(name.startswith(HUGE) for name in asked) and not {"cpu", "memory"} & set(asked):
-        found.forbidden(at, "HugePages require cpu or memory")
+        errors.forbidden(at, "HugePages require cpu or memory")
 
 
-def _claims(claims: Any, at: FieldPath, found: ErrorList) -> None:
+def _claims(claims: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[tuple[str, str]] = set()
     for index, claim in enumerate(claims):
         pair = claim.get("name", ""), claim.get("request", "")
         if not pair[0]:
-            found.required((at, index))
+            errors.required((at, index))
         elif pair in seen:
-            found.duplicate((at, index), "/".join(filter(None, pair)))
+            errors.duplicate((at, index), "/".join(filter(None, pair)))
         seen.add(pair)
         if "request" in claim and (why := names.label(pair[1])):
-            found.invalid(((at, index), "request"), pair[1], why)
+            errors.invalid(((at, index), "request"), pair[1], why)
 
 
 RESOURCES = record({"limits": _CONTAINER_AMOUNTS, "requests": _CONTAINER_AMOUNTS, "claims": _claims},

@@ -7,7 +7,7 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.amounts import not_negative, positive
 from apiserver_stub.kinds.rules.combine import (
     Change,
-    Rules,
+    KindRules,
     at_least,
     between,
     each,
@@ -36,14 +36,14 @@ _METRICS = {
 _TARGET_VALUES = ("averageUtilization", "averageValue", "value")
 
 
-def _room(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _room(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     lowest, highest = spec.get("minReplicas"), spec.get("maxReplicas")
     if isinstance(highest, int) and isinstance(lowest, int) and 0 < highest < lowest:
-        found.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
+        errors.invalid((at, "maxReplicas"), highest, "must not be below `minReplicas`")
     sources = [metric.get("type") for metric in spec.get("metrics", ())]
     if lowest == 0 and sources and not {"Object", "External"}.intersection(sources):
         why = "must have an Object or External metric to scale to zero replicas, where no others tell anything"
-        found.forbidden((at, "metrics"), why)
+        errors.forbidden((at, "metrics"), why)
 
 
 _TARGET = record({
@@ -60,31 +60,31 @@ _SOURCES = {
 }
 
 
-def _metric(metric: Any, at: FieldPath, found: ErrorList) -> None:
+def _metric(metric: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = metric.get("type")
     source, values = _METRICS.get(kind, ("", ()))
     if not source:
         return
     if source not in metric:
-        found.required((at, source), "must be set for a metric of this type")
+        errors.required((at, source), "must be set for a metric of this type")
     else:
-        _target(metric[source].get("target") or {}, ((at, source), "target"), values, found)
+        _target(metric[source].get("target") or {}, ((at, source), "target"), values, errors)
     for name in _SOURCES:
         if name in metric and name != source:
-            found.forbidden((at, name), "may not be set for a metric of another type")
+            errors.forbidden((at, name), "may not be set for a metric of another type")
 
 
-def _target(target: Any, at: FieldPath, allowed: tuple[str, ...], found: ErrorList) -> None:
+def _target(target: Any, at: FieldPath, allowed: tuple[str, ...], errors: ErrorList) -> None:
     given = [name for name in _TARGET_VALUES if name in target]
     if not set(given) & set(allowed):
-        found.required(at, f"must set either {' or '.join(allowed)}")
+        errors.required(at, f"must set either {' or '.join(allowed)}")
     elif len(given) > 1:
-        found.forbidden((at, given[0]), f"may not set both {' and '.join(given)}")
+        errors.forbidden((at, given[0]), f"may not set both {' and '.join(given)}")
 
 
-def _policies(rules: Any, at: FieldPath, found: ErrorList) -> None:
+def _policies(rules: Any, at: FieldPath, errors: ErrorList) -> None:
     if not rules.get("policies") and rules.get("selectPolicy") != "Disabled":
-        found.required((at, "policies"), "must have a policy at least")
+        errors.required((at, "policies"), "must have a policy at least")
 
 
 _SCALING = record({
@@ -107,9 +107,9 @@ _SPEC = record({
 }, _room)  # fmt: skip
 
 
-def _one_bound(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_bound(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if "minAvailable" in spec and "maxUnavailable" in spec:
-        found.invalid(at, spec, "may have minAvailable or maxUnavailable, but not both")
+        errors.invalid(at, spec, "may have minAvailable or maxUnavailable, but not both")
 
 
 _BUDGET = record({
@@ -122,11 +122,11 @@ def _counts(*fields: str) -> Change:
     return outcome(within("status", record(dict.fromkeys(fields, at_least(0)))))
 
 
-_SCALER = Rules(within("spec", _SPEC), parts={"status": _counts("currentReplicas", "desiredReplicas")})
+_SCALER = KindRules(within("spec", _SPEC), parts={"status": _counts("currentReplicas", "desiredReplicas")})
 RULES = {
     "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
     "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
-    "policy/v1/PodDisruptionBudget": Rules(within("spec", _BUDGET), parts={
+    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), parts={
         "status": _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
     }),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from apiserver_stub.kinds import names, pkcs10
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
-    Rules,
+    KindRules,
     at_least,
     both,
     changes,
@@ -51,22 +51,22 @@ def _signer(name: str) -> str:
     return names.subdomain(domain) or (names.subdomain(path) and f"{_SIGNER_RULE}: {names.subdomain(path)}")
 
 
-def _not_legacy(name: Any, at: FieldPath, found: ErrorList) -> None:
+def _not_legacy(name: Any, at: FieldPath, errors: ErrorList) -> None:
     """Version v1 has no requests whose signer is to be guessed; those of earlier versions stay."""
     if name == LEGACY_UNKNOWN:
-        found.invalid(at, name, "requests of this API version name their signer, and not the legacy one")
+        errors.invalid(at, name, "requests of this API version name their signer, and not the legacy one")
 
 
-def _request(spec: Any, at: FieldPath, found: ErrorList) -> None:
-    """What a certificate is asked for with; it never changes, so that only new objects are looked at."""
+def _request(spec: Any, at: FieldPath, errors: ErrorList) -> None:
+    """The PEM of a request is a certificate request; it never changes, so that only new objects are looked at."""
     text = spec.get("request") or ""
     try:
         pkcs10.read(a2b_base64(text))
     except ValueError as error:
-        found.invalid((at, "request"), text, str(error))
+        errors.invalid((at, "request"), text, str(error))
 
 
-def _certificate(text: Any, at: FieldPath, found: ErrorList) -> None:
+def _certificate(text: Any, at: FieldPath, errors: ErrorList) -> None:
     """Certificates in PEM, and nothing else between them."""
     data = a2b_base64(text)
     try:
@@ -74,7 +74,7 @@ def _certificate(text: Any, at: FieldPath, found: ErrorList) -> None:
     except (ValueError, UnsupportedAlgorithm):
         count = 0
     if count == 0 or data.count(_BEGIN) != count or data.count(b"-----BEGIN ") != count:
-        found.invalid(at, "<certificate data>", "must be CERTIFICATE blocks in PEM")
+        errors.invalid(at, "<certificate data>", "must be CERTIFICATE blocks in PEM")
 
 
 _SPEC = record({
@@ -85,34 +85,34 @@ _SPEC = record({
 }, need("signerName", "usages"))  # fmt: skip
 
 
-def _condition(condition: Any, at: FieldPath, found: ErrorList) -> None:
+def _condition(condition: Any, at: FieldPath, errors: ErrorList) -> None:
     kind, status = condition.get("type", ""), condition.get("status", "")
     if not kind:
-        found.required((at, "type"))
+        errors.required((at, "type"))
     if kind in _FINAL and status and status != "True":
-        found.unsupported((at, "status"), status, ("True",))
+        errors.unsupported((at, "status"), status, ("True",))
     elif not status:
-        found.required((at, "status"))
+        errors.required((at, "status"))
     elif status not in ("True", "False", "Unknown"):
-        found.unsupported((at, "status"), status, ("True", "False", "Unknown"))
+        errors.unsupported((at, "status"), status, ("True", "False", "Unknown"))
 
 
-def _conditions(conditions: Any, at: FieldPath, found: ErrorList) -> None:
-    each(_condition)(conditions, at, found)
-    distinct(lambda condition: condition.get("type"), "type")(conditions, at, found)
+def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
+    each(_condition)(conditions, at, errors)
+    distinct(lambda condition: condition.get("type"), "type")(conditions, at, errors)
     if set(_DECISIONS) <= {condition.get("type") for condition in conditions}:
-        found.invalid(at, [c.get("type") for c in conditions], "Approved and Denied conditions are mutually exclusive")
+        errors.invalid(at, [c.get("type") for c in conditions], "Approved and Denied conditions are mutually exclusive")
 
 
 def _kept(*types: str) -> Change:
-    """Conditions of these types, once there, stay."""
+    """Conditions of these types are never removed."""
 
-    def change(new: Tree, old: Tree, found: ErrorList) -> None:
-        within("status.conditions", _conditions)(new, None, found)
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
+        within("status.conditions", _conditions)(new, None, errors)
         now, before = (_types(tree) for tree in (new, old))
         for kind in types:
             if kind in before and kind not in now:
-                found.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
+                errors.forbidden(_CONDITIONS, f'updates may not remove a condition of type "{kind}"')
 
     return change
 
@@ -121,23 +121,23 @@ def _types(tree: Tree) -> list[Any]:
     return [condition.get("type") for condition in get_in(tree, ("status", "conditions")) or ()]
 
 
-def _status(new: Tree, old: Tree, found: ErrorList) -> None:
+def _status(new: Tree, old: Tree, errors: ErrorList) -> None:
     now, before = (_types(tree) for tree in (new, old))
     for kind in _DECISIONS:
         if kind in now and kind not in before:
-            found.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
+            errors.forbidden(_CONDITIONS, f'updates may not add a condition of type "{kind}"')
     issued = get_in(old, ("status", "certificate"))
     given = get_in(new, ("status", "certificate"))
     if given == issued:
         return
     if given:
-        _certificate(given, place("status.certificate"), found)
+        _certificate(given, place("status.certificate"), errors)
     if issued:
-        found.forbidden(place("status.certificate"), "may not change once set")
+        errors.forbidden(place("status.certificate"), "may not change once set")
 
 
 RULES = {
-    "certificates.k8s.io/v1/CertificateSigningRequest": Rules(
+    "certificates.k8s.io/v1/CertificateSigningRequest": KindRules(
         within("spec", _SPEC), fixed("spec"),
         {"status": changes(_kept(*_FINAL), _status), "approval": _kept(*_FINAL)}, names.path_segment,
         within("spec", both(_request, record({"signerName": _not_legacy}))),

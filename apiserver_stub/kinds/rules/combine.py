@@ -20,12 +20,12 @@ _AS_THEY_ARE: Mapping[str, str] = MappingProxyType({})
 
 
 def nothing(_value: Any, _at: Any, _found: ErrorList) -> None:
-    """The rule of what has none."""
+    """Accept every value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
-    """What a kind demands: of whole objects, of changes, of changes through a subresource (which takes the place of
+class KindRules:
+    """The rules of a kind: for whole objects, of changes, of changes through a subresource (which takes the place of
     `change`), of the form of its names, and of new objects alone.
     """
 
@@ -37,186 +37,186 @@ class Rules:
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:
-    """Of an object: a rule for each field that is there, then rules of the whole."""
+    """Return a rule for an object: rules for the fields that are there, then rules for the whole."""
 
     row_of = dict(rows).get
 
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in tree.items():
             row = row_of(name)
             if row is not None:
-                row(value, (at, name), found)
+                row(value, (at, name), errors)
         for row in whole:
-            row(tree, at, found)
+            row(tree, at, errors)
 
     return rule
 
 
 def within(path: str, rule: Rule) -> Rule:
-    """A rule for what stands at a dotted path, when it is there."""
+    """Return a rule for what stands at a dotted path, when it is there."""
     for name in reversed(path.split(".")):
         rule = record({name: rule})
     return rule
 
 
 def each(rule: Rule) -> Rule:
-    """A rule for each item of an array."""
+    """Return a rule for each item of an array."""
 
-    def every(items: Any, at: FieldPath, found: ErrorList) -> None:
+    def every(items: Any, at: FieldPath, errors: ErrorList) -> None:
         for index, item in enumerate(items):
-            rule(item, (at, index), found)
-            if found.full:
+            rule(item, (at, index), errors)
+            if errors.full:
                 return
 
     return every
 
 
 def entries(form: Form | None, rule: Rule = nothing) -> Rule:
-    """Rules for the keys and the values of a map."""
+    """Return a rule for the keys and the values of a map."""
 
-    def every(values: Any, at: FieldPath, found: ErrorList) -> None:
+    def every(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():
             if form is not None and (why := form(name)):
-                found.invalid((at, key(name)), name, why)
-            rule(value, (at, key(name)), found)
-            if found.full:
+                errors.invalid((at, key(name)), name, why)
+            rule(value, (at, key(name)), errors)
+            if errors.full:
                 return
 
     return every
 
 
 def both(*rules: Rule) -> Rule:
-    """Several rules for one value."""
+    """Return one rule of several for a value."""
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         for one in rules:
-            one(value, at, found)
+            one(value, at, errors)
 
     return rule
 
 
 def form(check: Form) -> Rule:
-    """A text has a form."""
+    """Return the rule that a text has a form."""
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if why := check(value):
-            found.invalid(at, value, why)
+            errors.invalid(at, value, why)
 
     return rule
 
 
 def if_any(rule: Rule) -> Rule:
-    """A rule for a value that may be empty."""
+    """Return a rule for a value that may be empty."""
 
-    def judge(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def judge(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value:
-            rule(value, at, found)
+            rule(value, at, errors)
 
     return judge
 
 
 def at_least(low: int, why: str = "") -> Rule:
-    """A number is `low` or more."""
+    """Return the rule that a number is `low` or more."""
     told = why or f"must be greater than or equal to {low}"
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value < low:
-            found.invalid(at, value, told)
+            errors.invalid(at, value, told)
 
     return rule
 
 
 def between(low: int, high: int, why: str = "") -> Rule:
-    """A number lies within bounds, themselves included."""
+    """Return the rule that a number lies within bounds, themselves included."""
     told = why or f"must be between {low} and {high}, inclusive"
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if not low <= value <= high:
-            found.invalid(at, value, told)
+            errors.invalid(at, value, told)
 
     return rule
 
 
 def one_of(*allowed: str) -> Rule:
-    """A text is one of a few."""
+    """Return the rule that a text is one of a few."""
     listed = sorted(allowed)
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if value not in allowed:
-            found.unsupported(at, value, listed)
+            errors.unsupported(at, value, listed)
 
     return rule
 
 
 def need(*fields: str, why: str = "") -> Rule:
-    """An object has fields, and they are not empty; zero and false count as there."""
+    """Return the rule that an object has fields, and they are not empty; zero and false count as there."""
 
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name in fields:
             value = tree.get(name)
             if value is None or value in ("", [], {}):
-                found.required((at, name), why)
+                errors.required((at, name), why)
 
     return rule
 
 
 def never(*fields: str, why: str) -> Rule:
-    """An object has none of these fields; empty values do not count."""
+    """Return the rule that an object has none of these fields; empty values do not count."""
 
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         for name in fields:
             if tree.get(name) not in (None, "", 0, False, [], {}):
-                found.forbidden((at, name), why)
+                errors.forbidden((at, name), why)
 
     return rule
 
 
 def one_source(sources: Collection[str], none: str, more: str) -> Rule:
-    """An object has exactly one of some fields; those beyond the first are forbidden."""
+    """Return the rule that an object has exactly one of some fields; those beyond the first are forbidden."""
 
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         given = [name for name in sources if name in tree]
         if not given:
-            found.required(at, none)
+            errors.required(at, none)
         for name in given[1:]:
-            found.forbidden((at, name), more)
+            errors.forbidden((at, name), more)
 
     return rule
 
 
 def chosen(rows: Mapping[str, Rule], none: str, more: str, told: Mapping[str, str] = _AS_THEY_ARE) -> Rule:
-    """An object has exactly one of some fields. The first of them, as listed, is judged, and the others are forbidden,
-    under the names they are `told` by.
+    """Return the rule that an object has exactly one of some fields. The first of them, as listed, is judged, and the
+    others are forbidden, under the names they are `told` by.
     """
     listed = tuple(rows.items())
 
-    def rule(tree: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(tree: Any, at: FieldPath, errors: ErrorList) -> None:
         first = True
         for name, row in listed:
             if name not in tree:
                 continue
             if first:
-                row(tree[name], (at, name), found)
+                row(tree[name], (at, name), errors)
                 first = False
             else:
-                found.forbidden((at, told.get(name, name)), more)
+                errors.forbidden((at, told.get(name, name)), more)
         if first:
-            found.required(at, none)
+            errors.required(at, none)
 
     return rule
 
 
 def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> Rule:
-    """Of an array, the items whose value occurred before; empty values may occur again."""
+    """Return the rule that no value occurs twice in an array; empty values may."""
 
-    def rule(items: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(items) < 2:
             return
         seen: set[Any] = set()
         for index, item in enumerate(items):
             value = value_of(item)
             if value in seen:
-                found.duplicate(_inner((at, index), path), value)
+                errors.duplicate(_inner((at, index), path), value)
             elif value not in (None, ""):
                 seen.add(value)
 
@@ -224,68 +224,68 @@ def distinct(value_of: Callable[[Any], Any] = lambda item: item, *path: str) -> 
 
 
 def distinct_by(name: str) -> Rule:
-    """Of an array of objects, those whose field occurred before."""
+    """Return the rule that no field of that name occurs twice in an array of objects."""
     return distinct(lambda item: item.get(name), name)
 
 
 def at_most(limit: int) -> Rule:
-    """An array has no more items than that."""
+    """Return the rule that an array has no more items than that."""
 
-    def rule(items: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(items: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(items) > limit:
-            found.too_many(at, len(items), limit)
+            errors.too_many(at, len(items), limit)
 
     return rule
 
 
 def shorter(limit: int) -> Rule:
-    """A text has no more bytes than that."""
+    """Return the rule that a text has no more bytes than that."""
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(value) > limit or len(value.encode()) > limit:
-            found.too_long(at, limit)
+            errors.too_long(at, limit)
 
     return rule
 
 
 def filled(why: str = "") -> Rule:
-    """A text, array or object is not empty."""
+    """Return the rule that a text, array or object is not empty."""
 
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if not value:
-            found.required(at, why)
+            errors.required(at, why)
 
     return rule
 
 
 def fixed(*paths: str, why: str = IMMUTABLE) -> Change:
-    """The values at dotted paths never change once the object exists."""
+    """Return the rule that the values at dotted paths never change once the object exists."""
     rows = tuple((tuple(path.split(".")), place(path)) for path in paths)
 
-    def change(new: Tree, old: Tree, found: ErrorList) -> None:
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         for path, at in rows:
             value = get_in(new, path)
             if value != get_in(old, path):
-                found.invalid(at, value, why)
+                errors.invalid(at, value, why)
 
     return change
 
 
 def changes(*rules: Change) -> Change:
-    """Several rules for one change."""
+    """Return one rule of several for a change."""
 
-    def change(new: Tree, old: Tree, found: ErrorList) -> None:
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         for rule in rules:
-            rule(new, old, found)
+            rule(new, old, errors)
 
     return change
 
 
 def outcome(rule: Rule) -> Change:
-    """A rule of whole objects, for what a change makes of one."""
+    """Return a rule of whole objects, for what a change makes of one."""
 
-    def change(new: Tree, _old: Tree, found: ErrorList) -> None:
-        rule(new, None, found)
+    def change(new: Tree, _old: Tree, errors: ErrorList) -> None:
+        rule(new, None, errors)
 
     return change
 

@@ -31,10 +31,10 @@ _ONE = "must be 1"
 _NONE_OF_READINESS = "must not be set for readinessProbes"
 
 
-def _header_names(headers: Any, at: FieldPath, found: ErrorList) -> None:
+def _header_names(headers: Any, at: FieldPath, errors: ErrorList) -> None:
     for entry in headers:
         if why := header(entry.get("name", "")):
-            found.invalid(at, entry.get("name", ""), why)
+            errors.invalid(at, entry.get("name", ""), why)
 
 
 _HANDLERS = {
@@ -62,8 +62,8 @@ _HANDLER = _handlers(*_HANDLERS)
 ONCE = record({**_PROBE, "successThreshold": between(1, 1, _ONE)}, _HANDLER)
 
 
-def _unset(value: Any, at: FieldPath, found: ErrorList) -> None:
-    found.invalid(at, value, _NONE_OF_READINESS)
+def _unset(value: Any, at: FieldPath, errors: ErrorList) -> None:
+    errors.invalid(at, value, _NONE_OF_READINESS)
 
 
 READINESS = record({**_PROBE, "successThreshold": at_least(0), "terminationGracePeriodSeconds": _unset}, _HANDLER)
@@ -71,14 +71,14 @@ _HOOK = _handlers("exec", "httpGet", "tcpSocket", "sleep")
 LIFECYCLE = record({"postStart": _HOOK, "preStop": _HOOK})
 
 
-def sleeps(lifecycle: Any, at: FieldPath, found: ErrorList, grace: Any) -> None:
+def sleeps(lifecycle: Any, at: FieldPath, errors: ErrorList, grace: Any) -> None:
     """The pauses of hooks fit into the time a Pod has to end."""
     for name in ("postStart", "preStop"):
         pause = (lifecycle.get(name) or {}).get("sleep")
         seconds = pause.get("seconds", 0) if pause is not None else 0
         if grace is not None and not 0 <= seconds <= max(grace, 0):
             why = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
-            found.invalid(((at, name), "sleep"), seconds, why)
+            errors.invalid(((at, name), "sleep"), seconds, why)
 
 
 _MOUNTING = {
@@ -88,11 +88,11 @@ _MOUNTING = {
 _HOOKS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 
 
-def _container_port(value: Any, at: FieldPath, found: ErrorList) -> None:
+def _container_port(value: Any, at: FieldPath, errors: ErrorList) -> None:
     if value == 0:
-        found.required(at)
+        errors.required(at)
     else:
-        PORT(value, at, found)
+        PORT(value, at, errors)
 
 
 _PORTS = both(
@@ -103,34 +103,34 @@ _PORTS = both(
 )  # fmt: skip
 
 
-def _sub_paths(mount: Any, at: FieldPath, found: ErrorList) -> None:
+def _sub_paths(mount: Any, at: FieldPath, errors: ErrorList) -> None:
     if mount.get("subPath") and mount.get("subPathExpr"):
         why = "subPathExpr and subPath are mutually exclusive"
-        found.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
+        errors.invalid((at, "subPathExpr"), mount["subPathExpr"], why)
     recursive = mount.get("recursiveReadOnly", "Disabled")
     if recursive not in _MOUNTING["recursiveReadOnly"]:
         return
     if recursive != "Disabled" and not mount.get("readOnly"):
-        found.forbidden((at, "recursiveReadOnly"), "may only be specified when readOnly is true")
+        errors.forbidden((at, "recursiveReadOnly"), "may only be specified when readOnly is true")
     if recursive != "Disabled" and mount.get("mountPropagation", "None") != "None":
         why = "may only be specified when mountPropagation is None or not specified"
-        found.forbidden((at, "recursiveReadOnly"), why)
+        errors.forbidden((at, "recursiveReadOnly"), why)
 
 
-def _unique_mounts(mounts: Any, at: FieldPath, found: ErrorList) -> None:
+def _unique_mounts(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[Any] = set()
     for index, mount in enumerate(mounts):
         path = mount.get("mountPath")
         if path and path in seen:
-            found.invalid(((at, index), "mountPath"), path, "must be unique")
+            errors.invalid(((at, index), "mountPath"), path, "must be unique")
         seen.add(path)
 
 
-def _ways_of_mounting(mounts: Any, at: FieldPath, found: ErrorList) -> None:
+def _ways_of_mounting(mounts: Any, at: FieldPath, errors: ErrorList) -> None:
     for mount in mounts:
         for name, allowed in _MOUNTING.items():
             if name in mount and mount[name] not in allowed:
-                found.unsupported((at, name), mount[name], allowed)
+                errors.unsupported((at, name), mount[name], allowed)
 
 
 _MOUNTS = both(each(record({
@@ -141,23 +141,23 @@ _RESIZED = ("cpu", "memory")
 _RESIZES = ("NotRequired", "RestartContainer")
 
 
-def _resizing(policies: Any, at: FieldPath, found: ErrorList) -> None:
+def _resizing(policies: Any, at: FieldPath, errors: ErrorList) -> None:
     for policy in policies:
         for name, allowed in (("resourceName", _RESIZED), ("restartPolicy", _RESIZES)):
             value = policy.get(name)
             if not value:
-                found.required(at)
+                errors.required(at)
             elif value not in allowed:
-                found.unsupported(at, value, allowed)
-    distinct(lambda policy: policy.get("resourceName"))(policies, at, found)
+                errors.unsupported(at, value, allowed)
+    distinct(lambda policy: policy.get("resourceName"))(policies, at, errors)
 
 
-def _propagation(container: Any, at: FieldPath, found: ErrorList) -> None:
+def _propagation(container: Any, at: FieldPath, errors: ErrorList) -> None:
     privileged = (container.get("securityContext") or {}).get("privileged")
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("mountPropagation") == "Bidirectional" and not privileged:
             why = "may be Bidirectional in privileged containers only"
-            found.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
+            errors.forbidden((((at, "volumeMounts"), index), "mountPropagation"), why)
 
 
 _BARE_ROWS: dict[str, Rule] = {
@@ -180,22 +180,22 @@ _BARE = never(
 )
 
 
-def _init(container: Any, at: FieldPath, found: ErrorList) -> None:
+def _init(container: Any, at: FieldPath, errors: ErrorList) -> None:
     if container.get("restartPolicy") == "Always":
-        CONTAINER(container, at, found)
+        CONTAINER(container, at, errors)
         return
-    _COMMON(container, at, found)
+    _COMMON(container, at, errors)
     for name in _HOOKS:
         if name in container:
-            found.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")
+            errors.forbidden((at, name), "may not be set for init containers without restartPolicy=Always")
 
 
-def _ephemeral(container: Any, at: FieldPath, found: ErrorList) -> None:
-    CONTAINER(container, at, found)
-    _BARE(container, at, found)
+def _ephemeral(container: Any, at: FieldPath, errors: ErrorList) -> None:
+    CONTAINER(container, at, errors)
+    _BARE(container, at, errors)
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         here = ((at, "volumeMounts"), index)
-        never("subPath", "subPathExpr", why="cannot be set for an Ephemeral Container")(mount, here, found)
+        never("subPath", "subPathExpr", why="cannot be set for an Ephemeral Container")(mount, here, errors)
 
 
 # Each list of containers of a Pod, with the rule of its items.
@@ -204,7 +204,7 @@ LISTS: tuple[tuple[str, Rule], ...] = (
 )  # fmt: skip
 
 
-def volumes_exist(container: Any, at: FieldPath, found: ErrorList, volumes: Any) -> None:
+def volumes_exist(container: Any, at: FieldPath, errors: ErrorList, volumes: Any) -> None:
     """Mounts and devices are of volumes the Pod has, and of no volume both."""
     mounted, paths = set(), set()
     for index, mount in enumerate(container.get("volumeMounts") or ()):
@@ -212,16 +212,16 @@ def volumes_exist(container: Any, at: FieldPath, found: ErrorList, volumes: Any)
         mounted.add(name)
         paths.add(mount.get("mountPath"))
         if name and name not in volumes:
-            found.not_found((((at, "volumeMounts"), index), "name"), name)
+            errors.not_found((((at, "volumeMounts"), index), "name"), name)
     for index, device in enumerate(container.get("volumeDevices") or ()):
         here, name = ((at, "volumeDevices"), index), device.get("name")
         if name and name not in volumes:
-            found.not_found((here, "name"), name)
+            errors.not_found((here, "name"), name)
         elif name in mounted:
-            found.invalid((here, "name"), name, "must not already exist in volumeMounts")
+            errors.invalid((here, "name"), name, "must not already exist in volumeMounts")
         elif volumes.get(name) is not None and not volumes[name].keys() & {"persistentVolumeClaim", "ephemeral"}:
             why = "must be a volume that a claim is for"
-            found.invalid((here, "name"), name, why)
+            errors.invalid((here, "name"), name, why)
         if device.get("devicePath") in paths:
             why = "must not already exist as a path in volumeMounts"
-            found.invalid((here, "devicePath"), device.get("devicePath"), why)
+            errors.invalid((here, "devicePath"), device.get("devicePath"), why)

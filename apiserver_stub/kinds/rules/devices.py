@@ -5,8 +5,8 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
+    KindRules,
     Rule,
-    Rules,
     at_least,
     at_most,
     both,
@@ -31,12 +31,12 @@ _CEL = both(at_most(_SELECTORS), each(record({"cel": need("expression")}, need("
 _CONFIG = both(at_most(_CONFIGS), each(record({"opaque": record({"driver": _DRIVER}, need("driver", "parameters"))})))
 
 
-def _counted(request: Any, at: FieldPath, found: ErrorList) -> None:
+def _counted(request: Any, at: FieldPath, errors: ErrorList) -> None:
     mode, count = request.get("allocationMode"), request.get("count", 0)
     if mode == "ExactCount" and "count" in request and count <= 0:
-        found.invalid((at, "count"), count, "must be greater than zero")
+        errors.invalid((at, "count"), count, "must be greater than zero")
     elif mode == "All" and count:
-        found.invalid((at, "count"), count, "must not be specified when allocationMode is 'All'")
+        errors.invalid((at, "count"), count, "must not be specified when allocationMode is 'All'")
 
 
 _EXACT: dict[str, Rule] = {
@@ -45,12 +45,12 @@ _EXACT: dict[str, Rule] = {
 _ALTERNATIVE = record({"name": LABEL, **_EXACT}, _counted, need("name", "deviceClassName"))
 
 
-def _one_way(request: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_way(request: Any, at: FieldPath, errors: ErrorList) -> None:
     given = [name for name in ("exactly", "firstAvailable") if request.get(name)]
     if not given:
-        found.required(at, "exactly one of `exactly` or `firstAvailable` is required")
+        errors.required(at, "exactly one of `exactly` or `firstAvailable` is required")
     elif len(given) > 1:
-        found.invalid(
+        errors.invalid(
             at,
             request.get("name"),
             "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
@@ -63,14 +63,14 @@ _REQUEST = record({
 }, need("name"), _one_way)  # fmt: skip
 
 
-def _known_requests(devices: Any, at: FieldPath, found: ErrorList) -> None:
+def _known_requests(devices: Any, at: FieldPath, errors: ErrorList) -> None:
     known = {request.get("name") for request in devices.get("requests") or ()}
     for field in ("constraints", "config"):
         for index, item in enumerate(devices.get(field) or ()):
             for number, name in enumerate(item.get("requests") or ()):
                 if name.partition("/")[0] not in known:
                     why = "must be the name of a request in the claim"
-                    found.invalid(((((at, field), index), "requests"), number), name, why)
+                    errors.invalid(((((at, field), index), "requests"), number), name, why)
 
 
 _CLAIM = record({"devices": record({
@@ -78,22 +78,22 @@ _CLAIM = record({"devices": record({
 }, _known_requests)})  # fmt: skip
 
 
-def _claim_status(new: Tree, old: Tree, found: ErrorList) -> None:
+def _claim_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     reserved, at = get_in(new, ("status", "reservedFor")) or [], place("status.reservedFor")
-    at_most(_RESERVED)(reserved, at, found)
-    distinct_by("uid")(reserved, at, found)
+    at_most(_RESERVED)(reserved, at, errors)
+    distinct_by("uid")(reserved, at, errors)
     if reserved and not get_in(new, ("status", "allocation")):
-        found.forbidden(at, "may not be specified when `allocated` is not set")
+        errors.forbidden(at, "may not be specified when `allocated` is not set")
     before = get_in(old, ("status", "allocation"))
     if before and get_in(new, ("status", "allocation")) not in (None, before):
-        found.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), IMMUTABLE)
+        errors.invalid(place("status.allocation"), get_in(new, ("status", "allocation")), IMMUTABLE)
 
 
-def _one_place(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_place(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     given = [name for name in ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection") if spec.get(name)]
     if len(given) != 1:
         why = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
-        (found.invalid(at, given, why) if given else found.required(at, why))
+        (errors.invalid(at, given, why) if given else errors.required(at, why))
 
 
 _SLICE = record({
@@ -106,14 +106,14 @@ _SLICE = record({
 _CLASS = record({"selectors": _CEL, "config": _CONFIG, "extendedResourceName": form(names.qualified)})
 
 RULES = {
-    "resource.k8s.io/v1/DeviceClass": Rules(within("spec", _CLASS)),
-    "resource.k8s.io/v1/ResourceClaim": Rules(
+    "resource.k8s.io/v1/DeviceClass": KindRules(within("spec", _CLASS)),
+    "resource.k8s.io/v1/ResourceClaim": KindRules(
         within("spec", _CLAIM), fixed("spec"), {"status": _claim_status},
     ),
-    "resource.k8s.io/v1/ResourceClaimTemplate": Rules(
+    "resource.k8s.io/v1/ResourceClaimTemplate": KindRules(
         within("spec", record({"metadata": TEMPLATE, "spec": _CLAIM})), fixed("spec"),
     ),
-    "resource.k8s.io/v1/ResourceSlice": Rules(
+    "resource.k8s.io/v1/ResourceSlice": KindRules(
         within("spec", _SLICE),
         fixed("spec.driver", "spec.pool.name", "spec.nodeName", "spec.nodeSelector", "spec.allNodes"),
     ),

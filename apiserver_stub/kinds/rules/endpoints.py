@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
 from apiserver_stub.kinds.rules.combine import (
-    Rules,
+    KindRules,
     at_most,
     both,
     distinct_by,
@@ -31,7 +31,7 @@ _SPECIAL = (
 
 
 class _Judged(NamedTuple):
-    """What an address is: its family, if it is one, and what speaks against it as that of somebody else."""
+    """The family of an address, if it is one, and why it may not be that of an endpoint."""
 
     family: str
     problems: tuple[str, ...]
@@ -52,23 +52,23 @@ def _judge_short(text: str) -> _Judged:
     return _Judged(f"IPv{parsed.version}", tuple(problems))
 
 
-def _reachable(text: Any, at: FieldPath, found: ErrorList) -> None:
+def _reachable(text: Any, at: FieldPath, errors: ErrorList) -> None:
     """An address of somebody else."""
     for why in _judge(text).problems:
-        found.invalid(at, text, why)
+        errors.invalid(at, text, why)
 
 
 _ADDRESS = each(record({"ip": _reachable, "hostname": LABEL, "nodeName": SUBDOMAIN}))
 _PORT = record({"name": if_any(LABEL), "port": PORT, "protocol": _PROTOCOL, "appProtocol": QUALIFIED})
 
 
-def _subset(subset: Any, at: FieldPath, found: ErrorList) -> None:
+def _subset(subset: Any, at: FieldPath, errors: ErrorList) -> None:
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
-        found.required(at, "must specify `addresses` or `notReadyAddresses`")
+        errors.required(at, "must specify `addresses` or `notReadyAddresses`")
     ports = subset.get("ports") or ()
     for index, port in enumerate(ports):
         if len(ports) > 1 and not port.get("name"):
-            found.required((((at, "ports"), index), "name"))
+            errors.required((((at, "ports"), index), "name"))
 
 
 # Of a slice nobody looks at the number: clients leave it open, or are told of it by another name.
@@ -85,34 +85,34 @@ _ENDPOINT = record({
 })  # fmt: skip
 
 
-def _same_names(tree: Any, _at: FieldPath, found: ErrorList) -> None:
+def _same_names(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     seen: set[str] = set()
     for index, port in enumerate(tree.get("ports") or ()):
         if port.get("name", "") in seen:
-            found.duplicate((((None, "ports"), index), "name"), port.get("name", ""))
+            errors.duplicate((((None, "ports"), index), "name"), port.get("name", ""))
         seen.add(port.get("name", ""))
 
 
-def _slice_addresses(tree: Any, _at: FieldPath, found: ErrorList) -> None:
+def _slice_addresses(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     kind = tree.get("addressType")
     for index, endpoint in enumerate(tree.get("endpoints") or ()):
         addresses, at = endpoint.get("addresses") or [], (((None, "endpoints"), index), "addresses")
         if not addresses:
-            found.required(at, "must contain at least 1 address")
+            errors.required(at, "must contain at least 1 address")
         elif len(addresses) > _ADDRESSES:
-            found.too_many(at, len(addresses), _ADDRESSES)
+            errors.too_many(at, len(addresses), _ADDRESSES)
         for number, text in enumerate(addresses):
-            _slice_address(kind, text, (at, number), found)
+            _slice_address(kind, text, (at, number), errors)
 
 
-def _slice_address(kind: Any, text: str, at: FieldPath, found: ErrorList) -> None:
+def _slice_address(kind: Any, text: str, at: FieldPath, errors: ErrorList) -> None:
     if kind == "FQDN":
         if why := names.subdomain(text):
-            found.invalid(at, text, why)
+            errors.invalid(at, text, why)
     elif kind in ("IPv4", "IPv6"):
-        _reachable(text, at, found)
+        _reachable(text, at, errors)
         if _judge(text).family not in ("", kind):
-            found.invalid(at, text, f"must be an {kind} address")
+            errors.invalid(at, text, f"must be an {kind} address")
 
 
 _SLICE = record({
@@ -120,6 +120,6 @@ _SLICE = record({
 }, _same_names, _slice_addresses)  # fmt: skip
 
 RULES = {
-    "v1/Endpoints": Rules(record({"subsets": _SUBSETS})),
-    "discovery.k8s.io/v1/EndpointSlice": Rules(_SLICE, fixed("addressType")),
+    "v1/Endpoints": KindRules(record({"subsets": _SUBSETS})),
+    "discovery.k8s.io/v1/EndpointSlice": KindRules(_SLICE, fixed("addressType")),
 }

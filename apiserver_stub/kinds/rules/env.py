@@ -28,24 +28,24 @@ _SUBSCRIPTED = re.compile(r"(metadata\.(?:labels|annotations))\['(.*)'\]", re.DO
 
 
 def _field_of(allowed: tuple[str, ...]) -> Rule:
-    """The path of a field of the Pod: one of a few, or one label or annotation."""
+    """Return the path of a field of the Pod: one of a few, or one label or annotation."""
 
-    def rule(path: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(path: Any, at: FieldPath, errors: ErrorList) -> None:
         match = _SUBSCRIPTED.fullmatch(path)
         if match is None:
             if path and path not in _FIELDS:
-                found.invalid(at, path, "is no field of a pod that can be referred to")
+                errors.invalid(at, path, "is no field of a pod that can be referred to")
             elif path and path not in allowed:
-                found.unsupported(at, path, allowed)
+                errors.unsupported(at, path, allowed)
         elif why := names.qualified(match[2].lower() if match[1].endswith("annotations") else match[2]):
-            found.invalid(at, path, why)
+            errors.invalid(at, path, why)
 
     return rule
 
 
-def _amount(name: Any, at: FieldPath, found: ErrorList) -> None:
+def _amount(name: Any, at: FieldPath, errors: ErrorList) -> None:
     if name and name not in _AMOUNTS and not name.startswith(_HUGE):
-        found.unsupported(at, name, _AMOUNTS)
+        errors.unsupported(at, name, _AMOUNTS)
 
 
 _KEY_REF = record({"name": SUBDOMAIN, "key": form(names.data_key)}, need("key"))
@@ -57,48 +57,48 @@ _VALUE_FROM = record({
 })  # fmt: skip
 
 
-def variables(items: Any, at: FieldPath, found: ErrorList) -> None:
+def variables(items: Any, at: FieldPath, errors: ErrorList) -> None:
     """All variables of a container. Their names have a form of single characters, so all are tried as one."""
     odd = names.env_name("".join([item.get("name", "") for item in items]))
     for index, item in enumerate(items):
         if odd or "valueFrom" in item:
-            _variable(item, (at, index), found)
+            _variable(item, (at, index), errors)
 
 
-def _variable(tree: Any, at: FieldPath, found: ErrorList) -> None:
+def _variable(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     name = tree.get("name")
     if name and (why := names.env_name(name)):
-        found.invalid((at, "name"), name, why)
+        errors.invalid((at, "name"), name, why)
     if "valueFrom" in tree:
-        _VALUE_FROM(tree["valueFrom"], (at, "valueFrom"), found)
-        _one_source(tree, (at, "valueFrom"), found)
+        _VALUE_FROM(tree["valueFrom"], (at, "valueFrom"), errors)
+        _one_source(tree, (at, "valueFrom"), errors)
 
 
-def _one_source(tree: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_source(tree: Any, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in tree["valueFrom"] for name in _SOURCES)
     if not given:
         told = "must specify one of: `configMapKeyRef`, `fieldRef`, `fileKeyRef`, `resourceFieldRef` or `secretKeyRef`"
-        found.invalid(at, "", told)
+        errors.invalid(at, "", told)
     elif tree.get("value"):
-        found.invalid(at, "", "may not be specified when `value` is not empty")
+        errors.invalid(at, "", "may not be specified when `value` is not empty")
     elif given > 1:
-        found.invalid(at, "", "may not have more than one field specified at a time")
+        errors.invalid(at, "", "may not have more than one field specified at a time")
 
 
-def _bulk(source: Any, at: FieldPath, found: ErrorList) -> None:
+def _bulk(source: Any, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in source for name in _BULK_SOURCES)
     if not given:
-        found.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
+        errors.invalid(at, "", "must specify one of: `configMapRef` or `secretRef`")
     elif given > 1:
-        found.invalid(at, "", "may not have more than one field specified at a time")
+        errors.invalid(at, "", "may not have more than one field specified at a time")
 
 
 _REF = record({"name": SUBDOMAIN}, need("name"))
 _BULK = record({"prefix": if_any(form(names.env_name)), "configMapRef": _REF, "secretRef": _REF})
 
 
-def bulk(sources: Any, at: FieldPath, found: ErrorList) -> None:
+def bulk(sources: Any, at: FieldPath, errors: ErrorList) -> None:
     """Where a container has many variables from at once."""
     for index, source in enumerate(sources):
-        _BULK(source, (at, index), found)
-        _bulk(source, at, found)
+        _BULK(source, (at, index), errors)
+        _bulk(source, at, errors)

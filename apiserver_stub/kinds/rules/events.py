@@ -8,7 +8,7 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import Rule, Rules, at_least, fixed, form, need, record
+from apiserver_stub.kinds.rules.combine import KindRules, Rule, at_least, fixed, form, need, record
 from apiserver_stub.kinds.schema import Tree
 
 _SHORT, _NOTE = 128, 1024
@@ -22,7 +22,7 @@ _OLD = {
 _NOT_THERE = "does not match event.namespace"
 
 
-def _lives(event: Any, subject: str, found: ErrorList) -> None:
+def _lives(event: Any, subject: str, errors: ErrorList) -> None:
     """An event lives where the object it is about does; those of cluster-wide objects in `default`."""
     about = (event.get(subject) or {}).get("namespace") or ""
     namespace = (event.get("metadata") or {}).get("namespace") or ""
@@ -31,35 +31,35 @@ def _lives(event: Any, subject: str, found: ErrorList) -> None:
     else:
         wrong = about != namespace if about else namespace != _CLUSTER_WIDE[0]
     if wrong:
-        found.invalid(_ABOUT, about, _NOT_THERE)
+        errors.invalid(_ABOUT, about, _NOT_THERE)
 
 
 def _text(limit: int) -> Rule:
-    def rule(value: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(value: Any, at: FieldPath, errors: ErrorList) -> None:
         if len(value.encode()) > limit:
-            found.invalid(at, value, f"can have at most {limit} characters")
+            errors.invalid(at, value, f"can have at most {limit} characters")
 
     return rule
 
 
-def _note(value: Any, _at: FieldPath, found: ErrorList) -> None:
-    _text(_NOTE)(value, (None, "message"), found)
+def _note(value: Any, _at: FieldPath, errors: ErrorList) -> None:
+    _text(_NOTE)(value, (None, "message"), errors)
 
 
 _SERIES = record({"count": at_least(2, "should be at least 2")})
 
 
 def _event(subject: str, controller: str, note: str, *also: str) -> Rule:
-    """The rule of events that name these things so; `also` are more that new ones say."""
+    """Return the rule of events that name these things so; `also` are more that new ones say."""
     reported = record({
         controller: form(names.qualified), note: _note, "series": _SERIES,
         **dict.fromkeys(("reportingInstance", "action", "reason"), _text(_SHORT)),
     }, need(controller, "reportingInstance", "action", "reason", *also))  # fmt: skip
 
-    def rule(event: Any, at: FieldPath, found: ErrorList) -> None:
-        _lives(event, subject, found)
+    def rule(event: Any, at: FieldPath, errors: ErrorList) -> None:
+        _lives(event, subject, errors)
         if event.get("eventTime"):
-            reported(event, at, found)
+            reported(event, at, errors)
 
     return rule
 
@@ -71,21 +71,21 @@ _FIXED = fixed(
 )  # fmt: skip
 
 
-def _of_today(event: Any, at: FieldPath, found: ErrorList) -> None:
+def _of_today(event: Any, at: FieldPath, errors: ErrorList) -> None:
     """A new event in this group is none of the older sort; those that are there may go on."""
     if event.get("type") not in ("Normal", "Warning"):
-        found.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
+        errors.invalid((at, "type"), event.get("type", ""), "must be Normal or Warning")
     for field, told in _OLD.items():
         if event.get(field):
-            found.invalid((at, told), "", "needs to be unset")
+            errors.invalid((at, told), "", "needs to be unset")
 
 
-def _change(new: Tree, old: Tree, found: ErrorList) -> None:
+def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     if old.get("eventTime"):
-        _FIXED(new, old, found)
+        _FIXED(new, old, errors)
 
 
 RULES = {
-    "v1/Event": Rules(_event("involvedObject", "reportingComponent", "message")),
-    "events.k8s.io/v1/Event": Rules(_NEW, _change, born=_of_today),
+    "v1/Event": KindRules(_event("involvedObject", "reportingComponent", "message")),
+    "events.k8s.io/v1/Event": KindRules(_NEW, _change, born=_of_today),
 }

@@ -6,8 +6,8 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.admissionregistration import CLIENT_CONFIG, REVIEW_VERSIONS
 from apiserver_stub.kinds.rules.combine import (
+    KindRules,
     Rule,
-    Rules,
     between,
     both,
     distinct_by,
@@ -43,19 +43,19 @@ _NAMES = record({
 })  # fmt: skip
 
 
-def _kinds_differ(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _kinds_differ(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     kind, list_kind = (get_in(spec, ("names", name)) for name in ("kind", "listKind"))
     if kind and kind == list_kind:
-        found.invalid(((at, "names"), "listKind"), list_kind, "kind and listKind may not be the same")
+        errors.invalid(((at, "names"), "listKind"), list_kind, "kind and listKind may not be the same")
 
 
 def _group(name: str) -> str:
     return names.subdomain(name) or ("" if "." in name else "should be a domain with at least one dot")
 
 
-def _json_path(path: Any, at: FieldPath, found: ErrorList) -> None:
+def _json_path(path: Any, at: FieldPath, errors: ErrorList) -> None:
     if not path.startswith("."):
-        found.invalid(at, path, "must be a simple json path starting with .")
+        errors.invalid(at, path, "must be a simple json path starting with .")
 
 
 _COLUMNS = each(record({
@@ -64,9 +64,9 @@ _COLUMNS = each(record({
 
 
 def _path_under(*roots: str) -> Rule:
-    def rule(path: Any, at: FieldPath, found: ErrorList) -> None:
+    def rule(path: Any, at: FieldPath, errors: ErrorList) -> None:
         if path and not path.startswith(roots):
-            found.invalid(at, path, f"should be a json path under {' or '.join(roots)}")
+            errors.invalid(at, path, f"should be a json path under {' or '.join(roots)}")
 
     return rule
 
@@ -77,16 +77,16 @@ _SUBRESOURCES = record({"scale": record({
 })})  # fmt: skip
 
 
-def _version(version: Any, at: FieldPath, found: ErrorList) -> None:
+def _version(version: Any, at: FieldPath, errors: ErrorList) -> None:
     schema = get_in(version, ("schema", "openAPIV3Schema"))
     here = ((at, "schema"), "openAPIV3Schema")
     if schema is None:
-        found.required(here, "schemas are required")
+        errors.required(here, "schemas are required")
     else:
-        structural(schema, here, found)
+        structural(schema, here, errors)
     if version.get("deprecationWarning") is not None and not version.get("deprecated"):
         why = "can only be set for deprecated versions"
-        found.invalid((at, "deprecationWarning"), version["deprecationWarning"], why)
+        errors.invalid((at, "deprecationWarning"), version["deprecationWarning"], why)
 
 
 _VERSIONS = both(each(record({
@@ -95,21 +95,21 @@ _VERSIONS = both(each(record({
 }, _version)), distinct_by("name"))  # fmt: skip
 
 
-def _one_stored(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_stored(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     versions = spec.get("versions") or ()
     if sum(version.get("storage") is True for version in versions) != 1:
-        found.invalid((at, "versions"), [version.get("name") for version in versions], _ONE_STORED)
+        errors.invalid((at, "versions"), [version.get("name") for version in versions], _ONE_STORED)
     if spec.get("preserveUnknownFields"):
         why = "must be false; the schemas of versions have x-kubernetes-preserve-unknown-fields for that"
-        found.invalid((at, "preserveUnknownFields"), True, why)
+        errors.invalid((at, "preserveUnknownFields"), True, why)
 
 
-def _conversion(conversion: Any, at: FieldPath, found: ErrorList) -> None:
+def _conversion(conversion: Any, at: FieldPath, errors: ErrorList) -> None:
     strategy, webhook = conversion.get("strategy"), conversion.get("webhook")
     if strategy == "None" and webhook is not None:
-        found.forbidden((at, "webhook"), "should not be set when strategy is not set to Webhook")
+        errors.forbidden((at, "webhook"), "should not be set when strategy is not set to Webhook")
     elif strategy == "Webhook" and (webhook or {}).get("clientConfig") is None:
-        found.required(((at, "webhook"), "clientConfig"), "required when strategy is set to Webhook")
+        errors.required(((at, "webhook"), "clientConfig"), "required when strategy is set to Webhook")
 
 
 _CONVERSION = record({
@@ -120,58 +120,58 @@ _SPEC = record({
 }, _one_stored, _kinds_differ)  # fmt: skip
 
 
-def _named_after(definition: Any, _at: FieldPath, found: ErrorList) -> None:
+def _named_after(definition: Any, _at: FieldPath, errors: ErrorList) -> None:
     name = get_in(definition, ("metadata", "name"))
     plural, group = get_in(definition, ("spec", "names", "plural")), get_in(definition, ("spec", "group"))
     if plural and group and name != f"{plural}.{group}":
-        found.invalid(place("metadata.name"), name, 'must be spec.names.plural+"."+spec.group')
+        errors.invalid(place("metadata.name"), name, 'must be spec.names.plural+"."+spec.group')
     approval = (get_in(definition, ("metadata", "annotations")) or {}).get(_APPROVAL)
     if group and f".{group}".endswith(_PROTECTED) and not approval:
         why = "groups of the platform need the annotation"
-        found.required((place("metadata.annotations"), key(_APPROVAL)), f'{why} "{_APPROVAL}"')
+        errors.required((place("metadata.annotations"), key(_APPROVAL)), f'{why} "{_APPROVAL}"')
 
 
-def _status(new: Tree, _old: Tree, found: ErrorList) -> None:
+def _status(new: Tree, _old: Tree, errors: ErrorList) -> None:
     if not get_in(new, ("status", "storedVersions")):
-        found.invalid(place("status.storedVersions"), [], "must have at least one stored version")
+        errors.invalid(place("status.storedVersions"), [], "must have at least one stored version")
 
 
-def _versions_kept(new: Tree, old: Tree, found: ErrorList) -> None:
+def _versions_kept(new: Tree, old: Tree, errors: ErrorList) -> None:
     """A version that objects may be stored in does not go."""
     known = {version.get("name") for version in get_in(new, ("spec", "versions")) or ()}
     stored = get_in(old, ("status", "storedVersions")) or ()
     for index, name in enumerate(stored):
         if name not in known:
             why = f"missing from spec.versions; {name} was a storage version, and stays until nothing is stored in it"
-            found.invalid((place("status.storedVersions"), index), name, why)
+            errors.invalid((place("status.storedVersions"), index), name, why)
 
 
 _FIXED = fixed("spec.group", "spec.names.plural")
 _FIXED_ONCE_SERVED = fixed("spec.scope", "spec.names.kind")
 
 
-def _change(new: Tree, old: Tree, found: ErrorList) -> None:
-    _FIXED(new, old, found)
-    _versions_kept(new, old, found)
+def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
+    _FIXED(new, old, errors)
+    _versions_kept(new, old, errors)
     accepted = get_in(old, ("status", "conditions")) or ()
     if any(c.get("type") == "Established" and c.get("status") == "True" for c in accepted):
-        _FIXED_ONCE_SERVED(new, old, found)
+        _FIXED_ONCE_SERVED(new, old, errors)
 
 
 _MOST_GROUP, _MOST_VERSION = 20_000, 1000
 _SERVICE = record({"port": PORT}, need("namespace", "name"))
 
 
-def _reached(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _reached(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     local = spec.get("service") is None
     if local and spec.get("caBundle"):
-        found.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "may only be set with `service`")
+        errors.invalid((at, "caBundle"), f"{len(spec['caBundle'])} bytes", "may only be set with `service`")
     if local and spec.get("insecureSkipTLSVerify"):
         why = "may only be set with `service`"
-        found.invalid((at, "insecureSkipTLSVerify"), True, why)
+        errors.invalid((at, "insecureSkipTLSVerify"), True, why)
     if not local and spec.get("caBundle") and spec.get("insecureSkipTLSVerify"):
         why = "may not be true if caBundle is present"
-        found.invalid((at, "insecureSkipTLSVerify"), True, why)
+        errors.invalid((at, "insecureSkipTLSVerify"), True, why)
 
 
 _API_SERVICE_SPEC = record({
@@ -181,21 +181,21 @@ _API_SERVICE_SPEC = record({
 }, need("version"), _reached)  # fmt: skip
 
 
-def _named_after_version(service: Any, _at: FieldPath, found: ErrorList) -> None:
+def _named_after_version(service: Any, _at: FieldPath, errors: ErrorList) -> None:
     name, group, version = (get_in(service, path) or "" for path in (
         ("metadata", "name"), ("spec", "group"), ("spec", "version"),
     ))  # fmt: skip
     if version and name != f"{version}.{group}":
-        found.invalid(place("metadata.name"), name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
+        errors.invalid(place("metadata.name"), name, f'must be `spec.version+"."+spec.group`: "{version}.{group}"')
 
 
 RULES = {
-    "apiextensions.k8s.io/v1/CustomResourceDefinition": Rules(
+    "apiextensions.k8s.io/v1/CustomResourceDefinition": KindRules(
         both(within("spec", _SPEC), _named_after),
         _change,
         {"status": _status},
     ),
-    "apiregistration.k8s.io/v1/APIService": Rules(
+    "apiregistration.k8s.io/v1/APIService": KindRules(
         both(within("spec", _API_SERVICE_SPEC), _named_after_version), name=names.path_segment
     ),
 }

@@ -4,30 +4,41 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
-from apiserver_stub.kinds.rules.combine import Rules, at_least, between, both, each, form, need, one_of, record, within
+from apiserver_stub.kinds.rules.combine import (
+    KindRules,
+    at_least,
+    between,
+    both,
+    each,
+    form,
+    need,
+    one_of,
+    record,
+    within,
+)
 
 _GROUP = "flowcontrol.apiserver.k8s.io/v1"
 
 
-def _subject(subject: Any, at: FieldPath, found: ErrorList) -> None:
+def _subject(subject: Any, at: FieldPath, errors: ErrorList) -> None:
     rows = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}
     kind = subject.get("kind")
     for name, field in rows.items():
         if kind == name and field not in subject:
-            found.required((at, field), f"{field} is required when subject kind is '{name}'")
+            errors.required((at, field), f"{field} is required when subject kind is '{name}'")
         elif kind in rows and kind != name and field in subject:
-            found.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
+            errors.forbidden((at, field), f"{field} is forbidden when subject kind is not '{name}'")
 
 
-def _policy_rule(rule: Any, at: FieldPath, found: ErrorList) -> None:
+def _policy_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     if not rule.get("resourceRules") and not rule.get("nonResourceRules"):
-        found.required(at, "needs `resourceRules` or `nonResourceRules`")
+        errors.required(at, "needs `resourceRules` or `nonResourceRules`")
 
 
-def _resource_rule(rule: Any, at: FieldPath, found: ErrorList) -> None:
+def _resource_rule(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     if not rule.get("namespaces") and not rule.get("clusterScope"):
         why = "must name a namespace unless `clusterScope` is set"
-        found.required((at, "namespaces"), why)
+        errors.required((at, "namespaces"), why)
 
 
 _SCHEMA = record({
@@ -44,28 +55,28 @@ _QUEUING = record({"queues": at_least(1, "must be positive"), "handSize": at_lea
                    "queueLengthLimit": at_least(1, "must be positive")})  # fmt: skip
 
 
-def _hands(queuing: Any, at: FieldPath, found: ErrorList) -> None:
+def _hands(queuing: Any, at: FieldPath, errors: ErrorList) -> None:
     hand, queues = queuing.get("handSize", 0), queuing.get("queues", 0)
     if queues < hand:
-        found.invalid((at, "handSize"), hand, f"should not be greater than queues ({queues})")
+        errors.invalid((at, "handSize"), hand, f"should not be greater than queues ({queues})")
 
 
-def _response(response: Any, at: FieldPath, found: ErrorList) -> None:
+def _response(response: Any, at: FieldPath, errors: ErrorList) -> None:
     if response.get("type") == "Reject" and "queuing" in response:
-        found.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
+        errors.forbidden((at, "queuing"), "may only be set when `type` is 'Queue'")
     elif response.get("type") == "Queue" and "queuing" not in response:
-        found.required((at, "queuing"), "must be set when `type` is 'Queue'")
+        errors.required((at, "queuing"), "must be set when `type` is 'Queue'")
 
 
-def _level(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _level(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = spec.get("type")
     if kind == "Exempt" and "limited" in spec:
-        found.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")
+        errors.forbidden((at, "limited"), "may only be set when `type` is 'Limited'")
     elif kind == "Limited":
         if "limited" not in spec:
-            found.required((at, "limited"), "must be set when `type` is 'Limited'")
+            errors.required((at, "limited"), "must be set when `type` is 'Limited'")
         if "exempt" in spec:
-            found.forbidden((at, "exempt"), "may not be set when `type` is 'Limited'")
+            errors.forbidden((at, "exempt"), "may not be set when `type` is 'Limited'")
 
 
 _LEVEL = record({
@@ -78,6 +89,6 @@ _LEVEL = record({
 }, _level)  # fmt: skip
 
 RULES = {
-    f"{_GROUP}/FlowSchema": Rules(within("spec", _SCHEMA)),
-    f"{_GROUP}/PriorityLevelConfiguration": Rules(within("spec", _LEVEL)),
+    f"{_GROUP}/FlowSchema": KindRules(within("spec", _SCHEMA)),
+    f"{_GROUP}/PriorityLevelConfiguration": KindRules(within("spec", _LEVEL)),
 }

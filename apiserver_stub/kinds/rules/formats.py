@@ -37,7 +37,7 @@ def address(text: str) -> str:
 
 
 def family(text: str) -> str:
-    """`IPv4` or `IPv6`, of an address or a network; empty when it is neither."""
+    """Return `IPv4` or `IPv6`, of an address or a network; empty when it is neither."""
     try:
         return f"IPv{ip_interface(text).version}"
     except ValueError:
@@ -61,39 +61,39 @@ def _network_problem(text: str) -> str:
     return _CIDR_RULE
 
 
-def one_per_family(values: Any, at: FieldPath, found: ErrorList) -> None:
+def one_per_family(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """Of several addresses or ranges, no two are of one family."""
     if len(values) > 3 or len({family(value) for value in values}) < len(values):  # two families, and neither
-        found.invalid(at, values, "may have no more than one of each IP family")
+        errors.invalid(at, values, "may have no more than one of each IP family")
 
 
-def port_if_any(value: Any, at: FieldPath, found: ErrorList) -> None:
+def port_if_any(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A port, or zero where none was chosen."""
     if value:
-        PORT(value, at, found)
+        PORT(value, at, errors)
 
 
-def port_or_name(value: Any, at: FieldPath, found: ErrorList) -> None:
+def port_or_name(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A port given by number or by name."""
     if type(value) is int:
-        PORT(value, at, found)
+        PORT(value, at, errors)
     elif why := names.port_name(value):
-        found.invalid(at, value, why)
+        errors.invalid(at, value, why)
 
 
-def amount(value: Any, at: FieldPath, found: ErrorList) -> None:
+def amount(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A count, or a percentage of one."""
     if type(value) is int:
         if value < 0:
-            found.invalid(at, value, NOT_NEGATIVE)
+            errors.invalid(at, value, NOT_NEGATIVE)
     elif not _PERCENT.fullmatch(value):
-        found.invalid(at, value, _PERCENT_RULE)
+        errors.invalid(at, value, _PERCENT_RULE)
 
 
-def _no_more_than_all(value: Any, at: FieldPath, found: ErrorList) -> None:
+def _no_more_than_all(value: Any, at: FieldPath, errors: ErrorList) -> None:
     """A percentage is no more than 100."""
     if type(value) is str and _PERCENT.fullmatch(value) and len(value) < 20 and int(value[:-1]) > 100:
-        found.invalid(at, value, "must not be greater than 100%")
+        errors.invalid(at, value, "must not be greater than 100%")
 
 
 SHARE: Rule = both(amount, _no_more_than_all)
@@ -101,7 +101,7 @@ SHARE: Rule = both(amount, _no_more_than_all)
 
 
 def is_none(value: Any) -> bool:
-    """Whether a count or percentage comes to nothing."""
+    """Tell whether a count or percentage comes to nothing."""
     return value is None or value == 0 or (type(value) is str and value.strip("0") == "%")
 
 
@@ -189,7 +189,7 @@ def _listed(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
 
 
 def _times(text: str, low: int, high: int, words: tuple[str, ...]) -> bool:
-    """Whether one term of a field, such as `mon-fri` or `10-50/5`, is in order."""
+    """Tell whether one term of a field, such as `mon-fri` or `10-50/5`, is in order."""
     span, slash, step = text.partition("/")
     if slash and not (step.isascii() and step.isdigit() and int(step[:9]) > 0):
         return False

@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
-    Rules,
+    KindRules,
     at_least,
     at_most,
     both,
@@ -33,25 +33,25 @@ _MOST_RULES, _MOST_CODES, _MOST_PATTERNS = 20, 255, 20
 _INDEXES = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", re.ASCII)
 
 
-def _codes(requirement: Any, at: FieldPath, found: ErrorList) -> None:
+def _codes(requirement: Any, at: FieldPath, errors: ErrorList) -> None:
     values, here = requirement.get("values") or [], (at, "values")
     if not values:
-        found.invalid(here, values, "at least one value is required")
+        errors.invalid(here, values, "at least one value is required")
     elif len(values) > _MOST_CODES:
-        found.too_many(here, len(values), _MOST_CODES)
+        errors.too_many(here, len(values), _MOST_CODES)
     if values != sorted(values):
-        found.invalid(here, values, "must be ordered")
+        errors.invalid(here, values, "must be ordered")
     if requirement.get("operator") == "In" and 0 in values:
-        found.invalid((here, values.index(0)), 0, "must not be 0 for the In operator")
-    distinct()(values, here, found)
+        errors.invalid((here, values.index(0)), 0, "must not be 0 for the In operator")
+    distinct()(values, here, errors)
 
 
-def _one_trigger(rule: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_trigger(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     codes, conditions = "onExitCodes" in rule, bool(rule.get("onPodConditions"))
     if codes and conditions:
-        found.invalid(at, rule, "may have `onExitCodes` or `onPodConditions`, not both")
+        errors.invalid(at, rule, "may have `onExitCodes` or `onPodConditions`, not both")
     elif not codes and not conditions:
-        found.invalid(at, rule, "needs `onExitCodes` or `onPodConditions`")
+        errors.invalid(at, rule, "needs `onExitCodes` or `onPodConditions`")
 
 
 FAILURE_POLICY = record({"rules": both(
@@ -66,14 +66,14 @@ FAILURE_POLICY = record({"rules": both(
 )})  # fmt: skip
 
 
-def _policy_indexes(text: Any, at: FieldPath, found: ErrorList) -> None:
+def _policy_indexes(text: Any, at: FieldPath, errors: ErrorList) -> None:
     if not _INDEXES.fullmatch(text):
-        found.invalid(at, text, "must be numbers and ranges of numbers, joined by ','")
+        errors.invalid(at, text, "must be numbers and ranges of numbers, joined by ','")
 
 
-def _one_measure(rule: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_measure(rule: Any, at: FieldPath, errors: ErrorList) -> None:
     if "succeededCount" not in rule and "succeededIndexes" not in rule:
-        found.required(at, "needs `succeededCount` or `succeededIndexes`")
+        errors.required(at, "needs `succeededCount` or `succeededIndexes`")
 
 
 SUCCESS_POLICY = record({"rules": both(
@@ -82,7 +82,7 @@ SUCCESS_POLICY = record({"rules": both(
 )})  # fmt: skip
 
 
-def fits_template(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def fits_template(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """The rules for failures speak of containers there are, of a job whose Pods are not started again."""
     policy = spec.get("podFailurePolicy")
     if policy is None:
@@ -91,17 +91,17 @@ def fits_template(spec: Any, at: FieldPath, found: ErrorList) -> None:
     restart = inner.get("restartPolicy")
     if restart == "OnFailure":
         at_policy = (((at, "template"), "spec"), "restartPolicy")
-        found.invalid(at_policy, restart, 'only "Never" is supported when podFailurePolicy is specified')
+        errors.invalid(at_policy, restart, 'only "Never" is supported when podFailurePolicy is specified')
     known = {c.get("name") for name in ("initContainers", "containers") for c in inner.get(name) or ()}
     for index, rule in enumerate(policy.get("rules") or ()):
         name = get_in(rule, ("onExitCodes", "containerName"))
         if name is not None and name not in known:
             place = (((here, "rules"), index), "onExitCodes")
             why = "must be the name of a container of the template"
-            found.invalid((place, "containerName"), name, why)
+            errors.invalid((place, "containerName"), name, why)
         if rule.get("action") == "FailIndex" and "backoffLimitPerIndex" not in spec:
             why = "requires the backoffLimitPerIndex to be set"
-            found.invalid((((here, "rules"), index), "action"), "FailIndex", why)
+            errors.invalid((((here, "rules"), index), "action"), "FailIndex", why)
 
 
 _CRON_NAME_LIMIT = 52
@@ -117,22 +117,22 @@ def _managed_by(name: str) -> str:
     return names.domain_prefixed(name) if len(name) <= 63 else ""
 
 
-def _indexes(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _indexes(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if "maxFailedIndexes" in spec and "backoffLimitPerIndex" not in spec:
-        found.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
+        errors.required((at, "backoffLimitPerIndex"), "when maxFailedIndexes is specified")
     if spec.get("completionMode") == "Indexed":
         most = min(spec.get("completions", _MOST_INDEXED), _MOST_INDEXED)
         if spec.get("maxFailedIndexes", 0) > most:
-            found.invalid((at, "maxFailedIndexes"), spec["maxFailedIndexes"], f"must be no more than {most}")
+            errors.invalid((at, "maxFailedIndexes"), spec["maxFailedIndexes"], f"must be no more than {most}")
         if spec.get("completions") is None:
-            found.required((at, "completions"), "when completion mode is Indexed")
+            errors.required((at, "completions"), "when completion mode is Indexed")
         if spec.get("parallelism", 0) > _MOST_INDEXED:
             why = f"must be less than or equal to {_MOST_INDEXED} when completion mode is Indexed"
-            found.invalid((at, "parallelism"), spec["parallelism"], why)
+            errors.invalid((at, "parallelism"), spec["parallelism"], why)
         return
     for name in ("backoffLimitPerIndex", "successPolicy", "maxFailedIndexes"):
         if name in spec and spec.get("completionMode") in (None, "NonIndexed"):
-            found.invalid((at, name), spec[name], "requires indexed completion mode")
+            errors.invalid((at, name), spec[name], "requires indexed completion mode")
 
 
 _SPEC = record({
@@ -147,36 +147,36 @@ _SPEC = record({
 _NO_TEMPLATE = {"spec": {"restartPolicy": "Always"}}
 
 
-def _job(job: Any, at: FieldPath, found: ErrorList) -> None:
+def _job(job: Any, at: FieldPath, errors: ErrorList) -> None:
     spec = job.get("spec")
     if spec is None:
-        _SPEC({"template": _NO_TEMPLATE}, place("spec"), found)
+        _SPEC({"template": _NO_TEMPLATE}, place("spec"), errors)
         return
-    record({"spec": both(_SPEC, matching)})(job, at, found)
-    _pod_names(job, spec, found)
+    record({"spec": both(_SPEC, matching)})(job, at, errors)
+    _pod_names(job, spec, errors)
 
 
-def _pod_names(job: Tree, spec: Tree, found: ErrorList) -> None:
+def _pod_names(job: Tree, spec: Tree, errors: ErrorList) -> None:
     """The Pods of an indexed job carry its name and their index as host name."""
     completions, name = spec.get("completions"), get_in(job, ("metadata", "name")) or ""
     if spec.get("completionMode") != "Indexed" or not completions or completions < 0 or names.subdomain(name):
         return
     if why := names.label(f"{name}-{completions - 1}"):
-        found.invalid(place("metadata.name"), name, f"its Pods would have no valid host names: {why}")
+        errors.invalid(place("metadata.name"), name, f"its Pods would have no valid host names: {why}")
 
 
-def _change(new: Tree, old: Tree, found: ErrorList) -> None:
+def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
     if not elastic:
-        fixed("spec.completions")(new, old, found)
+        fixed("spec.completions")(new, old, errors)
     waits = before.get("suspend") is True and not get_in(old, ("status", "startTime"))
     if not waits or not _same_but_steering(spec.get("template") or {}, before.get("template") or {}):
-        fixed("spec.template")(new, old, found)
+        fixed("spec.template")(new, old, errors)
 
 
 def _same_but_steering(new: Tree, old: Tree) -> bool:
-    """Whether templates differ only in where their Pods run, which a job that waits may still be told."""
+    """Tell whether templates differ only in where their Pods run, which a job that waits may still be told."""
     inner, before = new.get("spec") or {}, old.get("spec") or {}
     marks = [{**(template.get("metadata") or {}), "labels": None, "annotations": None} for template in (new, old)]
     return (
@@ -201,16 +201,16 @@ _FIXED = fixed(
 )  # fmt: skip
 
 
-def _cron_name(job: Any, _at: FieldPath, found: ErrorList) -> None:
+def _cron_name(job: Any, _at: FieldPath, errors: ErrorList) -> None:
     name = get_in(job, ("metadata", "name")) or ""
     if len(name) > _CRON_NAME_LIMIT:
-        found.invalid(place("metadata.name"), name, f"must be no more than {_CRON_NAME_LIMIT} characters")
+        errors.invalid(place("metadata.name"), name, f"must be no more than {_CRON_NAME_LIMIT} characters")
 
 
-def _zone(value: Any, at: FieldPath, found: ErrorList) -> None:
+def _zone(value: Any, at: FieldPath, errors: ErrorList) -> None:
     why = time_zone(value) if value else "timeZone must be nil or non-empty string"
     if why:
-        found.invalid(at, value, why)
+        errors.invalid(at, value, why)
 
 
 _OWN_SELECTOR = never("selector", "manualSelector", why="`selector` will be auto-generated")
@@ -221,6 +221,6 @@ _CRON = record({
 })  # fmt: skip
 
 RULES = {
-    "batch/v1/Job": Rules(_job, changes(_change, _FIXED)),
-    "batch/v1/CronJob": Rules(both(within("spec", _CRON), _cron_name)),
+    "batch/v1/Job": KindRules(_job, changes(_change, _FIXED)),
+    "batch/v1/CronJob": KindRules(both(within("spec", _CRON), _cron_name)),
 }

@@ -7,7 +7,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.rules.amounts import HUGE, amounts, compares, resource_name
 from apiserver_stub.kinds.rules.combine import (
-    Rules,
+    KindRules,
     both,
     distinct_by,
     each,
@@ -51,20 +51,20 @@ def _quota_name(name: str) -> str:
     return "" if "/" in name else "must be a standard resource for quota"
 
 
-def _scopes(scopes: Any, at: FieldPath, found: ErrorList) -> None:
+def _scopes(scopes: Any, at: FieldPath, errors: ErrorList) -> None:
     for pair in _EXCLUSIVE:
         if pair <= set(scopes):
-            found.invalid(at, scopes, "conflicting scopes")
+            errors.invalid(at, scopes, "conflicting scopes")
 
 
-def _scope_expression(expression: Any, at: FieldPath, found: ErrorList) -> None:
+def _scope_expression(expression: Any, at: FieldPath, errors: ErrorList) -> None:
     operator, values, scope = (expression.get(name) for name in ("operator", "values", "scopeName"))
     if operator in ("In", "NotIn") and not values:
-        found.required((at, "values"), "must be at least one value when `operator` is 'In' or 'NotIn'")
+        errors.required((at, "values"), "must be at least one value when `operator` is 'In' or 'NotIn'")
     elif operator in ("Exists", "DoesNotExist") and values:
-        found.invalid((at, "values"), values, "must be no value when `operator` is 'Exists' or 'DoesNotExist'")
+        errors.invalid((at, "values"), values, "must be no value when `operator` is 'Exists' or 'DoesNotExist'")
     if scope in _BARE_SCOPES and operator != "Exists":
-        found.invalid((at, "operator"), operator, f"must be 'Exists' when scope is {scope}")
+        errors.invalid((at, "operator"), operator, f"must be 'Exists' when scope is {scope}")
 
 
 _SELECTOR = each(record({
@@ -78,23 +78,23 @@ _QUOTA_SPEC = record({
 _QUOTA_STATUS = outcome(within("status", record({"hard": _HARD, "used": _HARD})))
 
 
-def _limit(item: Any, at: FieldPath, found: ErrorList) -> None:
+def _limit(item: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = item.get("type")
     if kind == "Pod":
         for name in ("default", "defaultRequest"):
             if item.get(name):
-                found.forbidden((at, name), "may not be specified when `type` is 'Pod'")
+                errors.forbidden((at, name), "may not be specified when `type` is 'Pod'")
     if kind == "PersistentVolumeClaim" and not any((item.get(side) or {}).get("storage") for side in ("min", "max")):
         why = "needs `storage` in `min` or in `max`"
-        found.required((at, "limits"), why)
+        errors.required((at, "limits"), why)
     for low, high, why in _ORDER:
         lows, highs = item.get(low) or {}, item.get(high) or {}
         for name in lows.keys() & highs.keys():
             if not compares(lows[name], highs[name], Decimal.__le__):
-                found.invalid(((at, low), key(name)), lows[name], why.format(lows[name], highs[name]))
+                errors.invalid(((at, low), key(name)), lows[name], why.format(lows[name], highs[name]))
     for name, ratio in (item.get("maxLimitRequestRatio") or {}).items():
         if not compares(ratio, "1", Decimal.__ge__):
-            found.invalid(((at, "maxLimitRequestRatio"), key(name)), ratio, f"ratio {ratio} is less than 1")
+            errors.invalid(((at, "maxLimitRequestRatio"), key(name)), ratio, f"ratio {ratio} is less than 1")
 
 
 def _limit_type(name: str) -> str:
@@ -110,8 +110,8 @@ _LIMITS = both(
 )
 
 RULES = {
-    "v1/LimitRange": Rules(within("spec.limits", _LIMITS)),
-    "v1/ResourceQuota": Rules(
+    "v1/LimitRange": KindRules(within("spec.limits", _LIMITS)),
+    "v1/ResourceQuota": KindRules(
         within("spec", _QUOTA_SPEC), fixed("spec.scopes", "spec.scopeSelector"), {"status": _QUOTA_STATUS},
     ),
 }  # fmt: skip

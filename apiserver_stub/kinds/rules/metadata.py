@@ -18,26 +18,26 @@ MANAGER_LIMIT, SUBRESOURCE_LIMIT = 128, 256
 """Bytes of the names in a record of who owns which fields."""
 
 
-def labels(values: Any, at: FieldPath, found: ErrorList) -> None:
+def labels(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """A map of labels."""
     for name, value in values.items():
         if why := names.qualified(name):
-            found.invalid(at, name, why)
+            errors.invalid(at, name, why)
         if why := names.label_value(value):
-            found.invalid(at, value, why)
+            errors.invalid(at, value, why)
 
 
-def annotations(values: Any, at: FieldPath, found: ErrorList) -> None:
+def annotations(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """A map of annotations."""
     for name in values:
         if why := names.qualified(name.lower()):
-            found.invalid(at, name, why)
+            errors.invalid(at, name, why)
     if not fit(values):
-        found.too_long(at, _ANNOTATIONS_LIMIT)
+        errors.too_long(at, _ANNOTATIONS_LIMIT)
 
 
 def fit(annotations: Mapping[str, str]) -> bool:
-    """Whether annotations are no longer than all of an object may be together."""
+    """Tell whether annotations are no longer than all of an object may be together."""
     return sum(map(_size, annotations)) + sum(map(_size, annotations.values())) <= _ANNOTATIONS_LIMIT
 
 
@@ -45,50 +45,50 @@ def _size(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode())
 
 
-def finalizers(values: Any, at: FieldPath, found: ErrorList) -> None:
+def finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """The finalizers of an object."""
     for index, name in enumerate(values):
-        _finalizer(name, at, (at, index), found)
+        _finalizer(name, at, (at, index), errors)
     if "orphan" in values and "foregroundDeletion" in values:
-        found.invalid(at, values, "orphan and foregroundDeletion exclude each other")
+        errors.invalid(at, values, "orphan and foregroundDeletion exclude each other")
 
 
-def namespace_finalizers(values: Any, at: FieldPath, found: ErrorList) -> None:
+def namespace_finalizers(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """Those in the spec of a namespace."""
     for name in values:
-        _finalizer(name, at, at, found)
+        _finalizer(name, at, at, errors)
 
 
-def _finalizer(name: str, at: FieldPath, known_at: FieldPath, found: ErrorList) -> None:
+def _finalizer(name: str, at: FieldPath, known_at: FieldPath, errors: ErrorList) -> None:
     """Causes of a wrong form stand at `at`, of an unknown name without a domain at `known_at`."""
     if why := names.qualified(name):
-        found.invalid(at, name, why)
+        errors.invalid(at, name, why)
     if "/" not in name and name not in _STANDARD_FINALIZERS:
-        found.invalid(known_at, name, "must be a standard finalizer or fully qualified")
+        errors.invalid(known_at, name, "must be a standard finalizer or fully qualified")
 
 
 def _is_version(text: str) -> bool:
-    """Whether it is `<group>/<version>` or `<version>`."""
+    """Tell whether it is `<group>/<version>` or `<version>`."""
     return bool(text) and text.count("/") < 2 and not text.endswith("/")
 
 
-def owner_references(owners: Any, at: FieldPath, found: ErrorList) -> None:
+def owner_references(owners: Any, at: FieldPath, errors: ErrorList) -> None:
     """A list of owners. What is wrong is told of the list, as the causes clients know have no index."""
     controller = ""
     for owner in owners:
         version = owner.get("apiVersion", "")
         if not _is_version(version):
-            found.invalid((at, "apiVersion"), version, "must be <group>/<version> or <version>")
+            errors.invalid((at, "apiVersion"), version, "must be <group>/<version> or <version>")
         for name in ("kind", "name", "uid"):
             if not owner.get(name):
-                found.invalid((at, name), "", "must not be empty")
+                errors.invalid((at, name), "", "must not be empty")
         if owner.get("kind") == "Event" and version == "v1":
-            found.invalid(at, owner, "an event owns nothing")
+            errors.invalid(at, owner, "an event owns nothing")
         if owner.get("controller") is not True:
             continue
         named = f"{owner.get('kind')}/{owner.get('name')}"
         if controller:
-            found.invalid(at, owners, f"only one owner may be the controller, not {controller} and {named}")
+            errors.invalid(at, owners, f"only one owner may be the controller, not {controller} and {named}")
         controller = controller or named
 
 
@@ -118,43 +118,43 @@ _ANY: Rule = record({
 })  # fmt: skip
 
 
-def check_metadata(kind: ResourceInfo, rule: Form, new: Tree, old: Tree | None, found: ErrorList) -> None:
-    """All problems of an object's metadata; `rule` is the form of its name."""
+def check_metadata(kind: ResourceInfo, rule: Form, new: Tree, old: Tree | None, errors: ErrorList) -> None:
+    """Report all errors of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
-        found.required(_AT)
+        errors.required(_AT)
         return
-    _ANY(metadata, _AT, found)
+    _ANY(metadata, _AT, errors)
     if old is None:
-        _name(kind.namespaced, rule, metadata, found)
+        _name(kind.namespaced, rule, metadata, errors)
     else:
-        _unchanged(metadata, old.get("metadata", {}), found)
+        _unchanged(metadata, old.get("metadata", {}), errors)
 
 
-def _name(namespaced: bool, rule: Form, metadata: Tree, found: ErrorList) -> None:
+def _name(namespaced: bool, rule: Form, metadata: Tree, errors: ErrorList) -> None:
     name, prefix, namespace = (metadata.get(part, "") for part in ("name", "generateName", "namespace"))
     if prefix and (why := prefixed(rule)(prefix)):
-        found.invalid((_AT, "generateName"), prefix, why)
+        errors.invalid((_AT, "generateName"), prefix, why)
     if not name:
-        found.required((_AT, "name"), "name or generateName is required")
+        errors.required((_AT, "name"), "name or generateName is required")
     elif why := rule(name):
-        found.invalid((_AT, "name"), name, why)
+        errors.invalid((_AT, "name"), name, why)
     if namespaced and not namespace:
-        found.required((_AT, "namespace"))
+        errors.required((_AT, "namespace"))
     elif not namespaced and namespace:
-        found.forbidden((_AT, "namespace"), "not allowed on this type")
+        errors.forbidden((_AT, "namespace"), "not allowed on this type")
     elif namespace and (why := names.label(namespace)):
-        found.invalid((_AT, "namespace"), namespace, why)
+        errors.invalid((_AT, "namespace"), namespace, why)
 
 
-def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], found: ErrorList) -> None:
+def _unchanged(new: Mapping[str, Any], old: Mapping[str, Any], errors: ErrorList) -> None:
     for name in _NEVER_CHANGED:
         if new.get(name) != old.get(name):
-            found.invalid((_AT, name), new.get(name), IMMUTABLE)
+            errors.invalid((_AT, name), new.get(name), IMMUTABLE)
     if new.get("generation", 0) < old.get("generation", 0):
-        found.invalid((_AT, "generation"), new.get("generation", 0), "must not be decremented")
+        errors.invalid((_AT, "generation"), new.get("generation", 0), "must not be decremented")
     if old.get("deletionTimestamp") and new.get("finalizers"):
         added = sorted(set(new["finalizers"]) - set(old.get("finalizers", ())))
         if added:
             why = f"no new finalizers can be added if the object is being deleted, found new finalizers {added}"
-            found.forbidden(place("metadata.finalizers"), why)
+            errors.forbidden(place("metadata.finalizers"), why)

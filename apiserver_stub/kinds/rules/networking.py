@@ -6,7 +6,7 @@ from typing import Any
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.addresses import range_of
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Rules, both, each, fixed, form, need, one_of, outcome, record, within
+from apiserver_stub.kinds.rules.combine import KindRules, both, each, fixed, form, need, one_of, outcome, record, within
 from apiserver_stub.kinds.rules.formats import NETWORK, PORT, SUBDOMAIN, address, network, one_per_family, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR
 from apiserver_stub.kinds.rules.services import INGRESS_POINTS
@@ -24,54 +24,54 @@ def _class_controller(name: str) -> str:
     return "must be no more than 250 characters" if len(name) > 250 else names.domain_prefixed(name)
 
 
-def _path(entry: Any, at: FieldPath, found: ErrorList) -> None:
+def _path(entry: Any, at: FieldPath, errors: ErrorList) -> None:
     path, kind, here = entry.get("path", ""), entry.get("pathType"), (at, "path")
     if kind is None:
-        found.required((at, "pathType"), "pathType must be specified")
+        errors.required((at, "pathType"), "pathType must be specified")
     elif kind in ("Exact", "Prefix"):
         if not path.startswith("/"):
-            found.invalid(here, path, "must be an absolute path")
+            errors.invalid(here, path, "must be an absolute path")
         for bad in _BAD_SEQUENCES:
             if path and bad in path:
-                found.invalid(here, path, f"must not contain '{bad}'")
+                errors.invalid(here, path, f"must not contain '{bad}'")
         for bad in _BAD_ENDINGS:
             if path.endswith(bad):
-                found.invalid(here, path, f"cannot end with '{bad}'")
+                errors.invalid(here, path, f"cannot end with '{bad}'")
     elif kind == "ImplementationSpecific" and path and not path.startswith("/"):
-        found.invalid(here, path, "must be an absolute path")
+        errors.invalid(here, path, "must be an absolute path")
 
 
-def _backend(backend: Any, at: FieldPath, found: ErrorList) -> None:
+def _backend(backend: Any, at: FieldPath, errors: ErrorList) -> None:
     service, resource = backend.get("service"), backend.get("resource")
     if service is not None and resource is not None:
-        found.invalid(at, "", "cannot set both resource and service backends")
+        errors.invalid(at, "", "cannot set both resource and service backends")
     elif service is None and resource is None:
-        found.required(at, "resource or service backend is required")
+        errors.required(at, "resource or service backend is required")
     elif service is not None:
-        _service(service, (at, "service"), found)
+        _service(service, (at, "service"), errors)
 
 
-def _service(service: Any, at: FieldPath, found: ErrorList) -> None:
+def _service(service: Any, at: FieldPath, errors: ErrorList) -> None:
     name, port, here = service.get("name", ""), service.get("port") or {}, (at, "port")
     if name and (why := names.old_label(name)):
-        found.invalid((at, "name"), name, why)
+        errors.invalid((at, "name"), name, why)
     if port.get("name") and port.get("number"):
-        found.invalid(here, port, "cannot set both port name & port number")
+        errors.invalid(here, port, "cannot set both port name & port number")
     elif port.get("name"):
         if why := names.port_name(port["name"]):
-            found.invalid((here, "name"), port["name"], why)
+            errors.invalid((here, "name"), port["name"], why)
     elif port.get("number"):
-        PORT(port["number"], (here, "number"), found)
+        PORT(port["number"], (here, "number"), errors)
     elif name:
-        found.required(here, "port name or number is required")
+        errors.required(here, "port name or number is required")
 
 
 _HTTP = record({"paths": each(record({"backend": _backend}, _path))}, need("paths"))
 
 
-def _some_way(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _some_way(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if not spec.get("rules") and spec.get("defaultBackend") is None:
-        found.invalid(at, spec, "either `defaultBackend` or `rules` must be specified")
+        errors.invalid(at, spec, "either `defaultBackend` or `rules` must be specified")
 
 
 _SPEC = record({
@@ -81,12 +81,12 @@ _SPEC = record({
 }, _some_way)  # fmt: skip
 
 
-def _parameters(parameters: Any, at: FieldPath, found: ErrorList) -> None:
+def _parameters(parameters: Any, at: FieldPath, errors: ErrorList) -> None:
     scope, space = parameters.get("scope"), parameters.get("namespace")
     if scope == "Namespace" and not space:
-        found.required((at, "namespace"), "`parameters.scope` is set to 'Namespace'")
+        errors.required((at, "namespace"), "`parameters.scope` is set to 'Namespace'")
     elif scope == "Cluster" and space:
-        found.forbidden((at, "namespace"), "`parameters.scope` is set to 'Cluster'")
+        errors.forbidden((at, "namespace"), "`parameters.scope` is set to 'Cluster'")
 
 
 _CLASS = record({
@@ -98,30 +98,30 @@ _CLASS = record({
 _BOTH = 2  # ingress and egress, IPv4 and IPv6
 
 
-def _end_port(port: Any, at: FieldPath, found: ErrorList) -> None:
+def _end_port(port: Any, at: FieldPath, errors: ErrorList) -> None:
     first, last = port.get("port"), port.get("endPort")
     if last is None:
         return
     if first is None:
-        found.required((at, "port"), "must be specified when `endPort` is specified")
+        errors.required((at, "port"), "must be specified when `endPort` is specified")
     elif isinstance(first, str):
-        found.invalid((at, "endPort"), last, "may not specify endPort when port is non-numeric")
+        errors.invalid((at, "endPort"), last, "may not specify endPort when port is non-numeric")
     elif last < first:
-        found.invalid((at, "endPort"), last, "must be greater than or equal to `port`")
+        errors.invalid((at, "endPort"), last, "must be greater than or equal to `port`")
 
 
 _PORTS = each(record({"port": port_or_name, "protocol": one_of("SCTP", "TCP", "UDP")}, _end_port))
 
 
-def _block(block: Any, at: FieldPath, found: ErrorList) -> None:
+def _block(block: Any, at: FieldPath, errors: ErrorList) -> None:
     whole = block.get("cidr", "")
     if network(whole):
         return
     for index, text in enumerate(block.get("except") or ()):
-        if found.full:
+        if errors.full:
             return
         if not network(text) and not _lies_in(text, whole):
-            found.invalid(((at, "except"), index), text, "must be a strict subset of `cidr`")
+            errors.invalid(((at, "except"), index), text, "must be a strict subset of `cidr`")
 
 
 def _lies_in(text: str, whole: str) -> bool:
@@ -136,11 +136,11 @@ def _lies_in(text: str, whole: str) -> bool:
     return False
 
 
-def _peer(peer: Any, at: FieldPath, found: ErrorList) -> None:
+def _peer(peer: Any, at: FieldPath, errors: ErrorList) -> None:
     if not peer:
-        found.required(at, "must specify a peer")
+        errors.required(at, "must specify a peer")
     elif "ipBlock" in peer and len(peer) > 1:
-        found.forbidden(at, "may not specify both ipBlock and another peer")
+        errors.forbidden(at, "may not specify both ipBlock and another peer")
 
 
 _PEERS = each(record({
@@ -149,9 +149,9 @@ _PEERS = each(record({
 }, _peer))  # fmt: skip
 
 
-def _few_types(types: Any, at: FieldPath, found: ErrorList) -> None:
+def _few_types(types: Any, at: FieldPath, errors: ErrorList) -> None:
     if len(types) > _BOTH:
-        found.invalid(at, types, "may not specify more than two policyTypes")
+        errors.invalid(at, types, "may not specify more than two policyTypes")
 
 
 _POLICY = record({
@@ -161,40 +161,40 @@ _POLICY = record({
 })  # fmt: skip
 
 
-def _some_ranges(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _some_ranges(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     ranges = spec.get("cidrs") or ()
     if not ranges:
-        found.required((at, "cidrs"), "at least one CIDR required")
+        errors.required((at, "cidrs"), "at least one CIDR required")
     elif len(ranges) > _BOTH:
-        found.invalid((at, "cidrs"), ranges, "may only hold up to 2 values")
+        errors.invalid((at, "cidrs"), ranges, "may only hold up to 2 values")
     else:
-        one_per_family(ranges, (at, "cidrs"), found)
+        one_per_family(ranges, (at, "cidrs"), errors)
 
 
 _PARENT = record({"parentRef": need("name", "resource")})
 
 
-def _has_parent(tree: Any, _at: FieldPath, found: ErrorList) -> None:
+def _has_parent(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     if not (tree.get("spec") or {}).get("parentRef"):
-        found.required(place("spec.parentRef"))
+        errors.required(place("spec.parentRef"))
 
 
-def _ranges_change(new: Tree, old: Tree, found: ErrorList) -> None:
+def _ranges_change(new: Tree, old: Tree, errors: ErrorList) -> None:
     now, before = ((tree.get("spec") or {}).get("cidrs") or [] for tree in (new, old))
     if now[: len(before)] != before:
-        found.invalid(place("spec.cidrs"), now, "may only add a second value, not change or remove one")
+        errors.invalid(place("spec.cidrs"), now, "may only add a second value, not change or remove one")
 
 
 RULES = {
-    "networking.k8s.io/v1/Ingress": Rules(within("spec", _SPEC), parts={"status": outcome(INGRESS_POINTS)}),
-    "networking.k8s.io/v1/IngressClass": Rules(within("spec", _CLASS), fixed("spec.controller")),
-    "networking.k8s.io/v1/NetworkPolicy": Rules(within("spec", _POLICY)),
-    "networking.k8s.io/v1/IPAddress": Rules(
+    "networking.k8s.io/v1/Ingress": KindRules(within("spec", _SPEC), parts={"status": outcome(INGRESS_POINTS)}),
+    "networking.k8s.io/v1/IngressClass": KindRules(within("spec", _CLASS), fixed("spec.controller")),
+    "networking.k8s.io/v1/NetworkPolicy": KindRules(within("spec", _POLICY)),
+    "networking.k8s.io/v1/IPAddress": KindRules(
         both(within("spec", _PARENT), _has_parent),
         fixed("spec.parentRef"),
         name=address,
     ),
-    "networking.k8s.io/v1/ServiceCIDR": Rules(
+    "networking.k8s.io/v1/ServiceCIDR": KindRules(
         within("spec", record({"cidrs": each(NETWORK)}, _some_ranges)),
         _ranges_change,
     ),

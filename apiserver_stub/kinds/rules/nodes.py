@@ -7,7 +7,7 @@ from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
 from apiserver_stub.kinds.rules.amounts import amounts, container_resource, counted
 from apiserver_stub.kinds.rules.combine import (
     Change,
-    Rules,
+    KindRules,
     at_least,
     both,
     changes,
@@ -31,17 +31,17 @@ _SPEC = record({"taints": taints, "podCIDRs": both(each(NETWORK), distinct(), on
 def _set_once(name: str) -> Change:
     path, at = ("spec", name), place(f"spec.{name}")
 
-    def change(new: Tree, old: Tree, found: ErrorList) -> None:
+    def change(new: Tree, old: Tree, errors: ErrorList) -> None:
         before = get_in(old, path)
         if before and get_in(new, path) != before:
-            found.forbidden(at, "may not change once set")
+            errors.forbidden(at, "may not change once set")
 
     return change
 
 
-def _resources(values: Any, at: FieldPath, found: ErrorList) -> None:
+def _resources(values: Any, at: FieldPath, errors: ErrorList) -> None:
     for name, value in values.items():
-        counted(name, value, (at, key(name)), found)
+        counted(name, value, (at, key(name)), errors)
 
 
 _STATUS = record({
@@ -51,9 +51,9 @@ _STATUS = record({
 _CHANGE = changes(_set_once("podCIDRs"), _set_once("providerID"))
 
 
-def _preferred(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _preferred(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec.get("preferredHolder") and not spec.get("strategy"):
-        found.forbidden((at, "preferredHolder"), "may only be specified when `strategy` is defined")
+        errors.forbidden((at, "preferredHolder"), "may only be specified when `strategy` is defined")
 
 
 _LEASE_SPEC = record({
@@ -67,18 +67,18 @@ _SYSTEM = ("system-node-critical", "system-cluster-critical")
 _RESERVED = "names that begin with 'system-' belong to the platform"
 
 
-def _priority(tree: Any, _at: FieldPath, found: ErrorList) -> None:
+def _priority(tree: Any, _at: FieldPath, errors: ErrorList) -> None:
     name = get_in(tree, ("metadata", "name")) or ""
     if name.startswith("system-"):
         if name not in _SYSTEM:
-            found.forbidden(place("metadata.name"), _RESERVED)
+            errors.forbidden(place("metadata.name"), _RESERVED)
     elif tree.get("value", 0) > _HIGHEST:
-        found.forbidden((None, "value"), f"must be no more than {_HIGHEST}")
+        errors.forbidden((None, "value"), f"must be no more than {_HIGHEST}")
 
 
-def _value_stays(new: Tree, old: Tree, found: ErrorList) -> None:
+def _value_stays(new: Tree, old: Tree, errors: ErrorList) -> None:
     if new.get("value", 0) != old.get("value", 0):
-        found.forbidden((None, "value"), "may not change")
+        errors.forbidden((None, "value"), "may not change")
 
 
 _RUNTIME = record({
@@ -88,8 +88,8 @@ _RUNTIME = record({
 })  # fmt: skip
 
 RULES = {
-    "v1/Node": Rules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))}),
-    "coordination.k8s.io/v1/Lease": Rules(within("spec", _LEASE_SPEC)),
-    "scheduling.k8s.io/v1/PriorityClass": Rules(_priority, changes(_value_stays, fixed("preemptionPolicy"))),
-    "node.k8s.io/v1/RuntimeClass": Rules(_RUNTIME, fixed("handler")),
+    "v1/Node": KindRules(within("spec", _SPEC), _CHANGE, {"status": outcome(within("status", _STATUS))}),
+    "coordination.k8s.io/v1/Lease": KindRules(within("spec", _LEASE_SPEC)),
+    "scheduling.k8s.io/v1/PriorityClass": KindRules(_priority, changes(_value_stays, fixed("preemptionPolicy"))),
+    "node.k8s.io/v1/RuntimeClass": KindRules(_RUNTIME, fixed("handler")),
 }

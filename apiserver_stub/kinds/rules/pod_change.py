@@ -25,22 +25,22 @@ _FROZEN = (
 _MIRROR = "kubernetes.io/config.mirror"
 
 
-def change(new: Tree, old: Tree, found: ErrorList) -> None:
+def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the main resource."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if spec == before:
         return
     counts = [name for name in _LISTS if len(spec.get(name) or ()) != len(before.get(name) or ())]
     for name in counts:
-        found.forbidden((_SPEC, name), "pod updates may not add or remove containers")
-    _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), found)
-    _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [], found)
-    _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], found)
+        errors.forbidden((_SPEC, name), "pod updates may not add or remove containers")
+    _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), errors)
+    _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [], errors)
+    _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], errors)
     gated = bool(before.get("schedulingGates"))
     if gated:
-        _steering(spec, before, found)
+        _steering(spec, before, errors)
     if not counts and not _same_otherwise(spec, before, gated):
-        found.forbidden(_SPEC, _FROZEN)
+        errors.forbidden(_SPEC, _FROZEN)
 
 
 def _same_otherwise(new: Tree, old: Tree, gated: bool) -> bool:
@@ -55,147 +55,147 @@ def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
     return all(same_but(ignored, one, other) for pair in pairs for one, other in pair)
 
 
-def _deadline(new: Any, old: Any, found: ErrorList) -> None:
+def _deadline(new: Any, old: Any, errors: ErrorList) -> None:
     at = (_SPEC, "activeDeadlineSeconds")
     if old is None:
         return
     if new is None:
-        found.invalid(at, None, "may not be removed once set")
+        errors.invalid(at, None, "may not be removed once set")
     elif new > old:
-        found.invalid(at, new, "must be less than or equal to previous value")
+        errors.invalid(at, new, "must be less than or equal to previous value")
 
 
-def _tolerations(new: list[Any], old: list[Any], found: ErrorList) -> None:
+def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
     if not _lasting(old) <= _lasting(new):
         why = "of a toleration that is there only tolerationSeconds may change"
-        found.forbidden((_SPEC, "tolerations"), why)
+        errors.forbidden((_SPEC, "tolerations"), why)
 
 
 def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
-    """Tolerations but for how long they hold."""
+    """Return tolerations without the seconds that they hold."""
     return {
         frozenset((name, value) for name, value in one.items() if name != "tolerationSeconds") for one in tolerations
     }
 
 
-def _gates(new: list[Any], old: list[Any], found: ErrorList) -> None:
+def _gates(new: list[Any], old: list[Any], errors: ErrorList) -> None:
     known = {gate.get("name") for gate in old}
     for index, gate in enumerate(new):
         if gate.get("name") not in known:
             why = f"gates may only be taken away, and '{gate.get('name')}' is new"
-            found.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
+            errors.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
 
 
-def _steering(new: Tree, old: Tree, found: ErrorList) -> None:
+def _steering(new: Tree, old: Tree, errors: ErrorList) -> None:
     """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
     wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(wanted.get(name) != value for name, value in before.items()):
         why = "labels may only be added"
-        found.invalid((_SPEC, "nodeSelector"), wanted, why)
+        errors.invalid((_SPEC, "nodeSelector"), wanted, why)
     if not same_but(("nodeAffinity",), new.get("affinity") or {}, old.get("affinity") or {}):
-        found.forbidden(_SPEC, _FROZEN)
+        errors.forbidden(_SPEC, _FROZEN)
 
 
-def change_ephemeral(new: Tree, old: Tree, found: ErrorList) -> None:
+def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
     """Ephemeral containers are only ever added."""
     at = (_SPEC, "ephemeralContainers")
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
-        found.forbidden(None, "static pods do not support ephemeral containers")
+        errors.forbidden(None, "static pods do not support ephemeral containers")
     wanted = {c.get("name"): c for c in get_in(new, ("spec", "ephemeralContainers")) or ()}
     for container in get_in(old, ("spec", "ephemeralContainers")) or ():
         name = container.get("name")
         if name not in wanted:
-            found.forbidden(at, f'"{name}" is there already and may not be removed')
+            errors.forbidden(at, f'"{name}" is there already and may not be removed')
         elif wanted[name] != container:
-            found.forbidden(at, f'"{name}" is there already and may not be changed')
+            errors.forbidden(at, f'"{name}" is there already and may not be changed')
 
 
-def resize(new: Tree, old: Tree, found: ErrorList) -> None:
+def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
     """A resize changes what containers and sidecars ask of cpu and memory, and takes nothing away."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
-        found.forbidden(None, "static pods cannot be resized")
+        errors.forbidden(None, "static pods cannot be resized")
     if get_in(before, ("os", "name")) == "windows":
-        found.forbidden(None, "windows pods cannot be resized")
+        errors.forbidden(None, "windows pods cannot be resized")
     if any(len(spec.get(name) or ()) != len(before.get(name) or ()) for name in _LISTS):
-        found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
         return
     for name in _LISTS:
         for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
-            _resize_container(one, other, ((_SPEC, name), index), found, name == "containers")
+            _resize_container(one, other, ((_SPEC, name), index), errors, name == "containers")
     if not same_but(_LISTS, spec, before):
-        found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
     quality = quality_of_service(spec)
     if quality != quality_of_service(before):
-        found.invalid(_SPEC, quality, "a resize may not change the quality of service")
+        errors.invalid(_SPEC, quality, "a resize may not change the quality of service")
 
 
-def _resize_container(new: Tree, old: Tree, at: FieldPath, found: ErrorList, regular: bool) -> None:
+def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList, regular: bool) -> None:
     if new == old:
         return
     if not regular and old.get("restartPolicy") != "Always":
-        found.forbidden(_SPEC, "of init containers, only sidecars can be resized")
+        errors.forbidden(_SPEC, "of init containers, only sidecars can be resized")
         return
     asked, before = new.get("resources") or {}, old.get("resources") or {}
     for kind in ("requests", "limits"):
         given, had = asked.get(kind) or {}, before.get(kind) or {}
         if had.keys() - given.keys():
-            found.forbidden(((at, "resources"), kind), f"resource {kind} cannot be removed")
+            errors.forbidden(((at, "resources"), kind), f"resource {kind} cannot be removed")
         if not same_but(_RESIZED, given, had):
-            found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+            errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
     if not same_but(("resources", "resizePolicy"), new, old):
-        found.forbidden(_SPEC, "only cpu and memory resources are mutable")
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
 
 
 _STATUS: FieldPath = (None, "status")
 _STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
 
 
-def change_status(new: Tree, old: Tree, found: ErrorList) -> None:
+def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the status subresource."""
     status, before = new.get("status") or {}, old.get("status") or {}
     nominated = status.get("nominatedNodeName", "")
     if nominated and nominated != before.get("nominatedNodeName") and (why := names.subdomain(nominated)):
-        found.invalid((_STATUS, "nominatedNodeName"), nominated, why)
+        errors.invalid((_STATUS, "nominatedNodeName"), nominated, why)
     if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
-        found.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
-    _of_host(status, found)
-    _ENDS(status, _STATUS, found)
+        errors.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
+    _of_host(status, errors)
+    _ENDS(status, _STATUS, errors)
     spec = old.get("spec") or {}
     for name in _STATUS_LISTS:
-        _no_revival(name, status, before, spec, found)
-    _claims(status, spec, found)
+        _no_revival(name, status, before, spec, errors)
+    _claims(status, spec, errors)
 
 
-def _addresses(entries: Any, at: FieldPath, found: ErrorList) -> None:
+def _addresses(entries: Any, at: FieldPath, errors: ErrorList) -> None:
     texts = [entry.get("ip", "") for entry in entries]
     seen: set[str] = set()
     for index, text in enumerate(texts):
         if why := address(text):
-            found.invalid((at, index), text, why)
+            errors.invalid((at, index), text, why)
         if text in seen:
-            found.duplicate((at, index), entries[index])
+            errors.duplicate((at, index), entries[index])
         seen.add(text)
-    one_per_family(texts, at, found)
+    one_per_family(texts, at, errors)
 
 
-def _of_host(status: Tree, found: ErrorList) -> None:
+def _of_host(status: Tree, errors: ErrorList) -> None:
     entries = status.get("hostIPs")
     if entries and entries[0].get("ip", "") != status.get("hostIP", ""):
         at = (((_STATUS, "hostIPs"), 0), "ip")
-        found.invalid(at, entries[0].get("ip", ""), "must be equal to `hostIP`")
+        errors.invalid(at, entries[0].get("ip", ""), "must be equal to `hostIP`")
 
 
-def _conditions(conditions: Any, at: FieldPath, found: ErrorList) -> None:
+def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, condition in enumerate(conditions):
         if why := names.qualified(condition.get("type", "")):
-            found.invalid(((at, index), "type"), condition.get("type", ""), why)
+            errors.invalid(((at, index), "type"), condition.get("type", ""), why)
 
 
 _ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _conditions})
 
 
-def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: ErrorList) -> None:
+def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, errors: ErrorList) -> None:
     """A container that ended for good does not run again."""
     policy = "Never" if name.startswith("ephemeral") else spec.get("restartPolicy")
     if policy == "Always":
@@ -213,12 +213,12 @@ def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, found: ErrorL
             continue
         if entry.get("name") in running - restarting:
             why = "a container that ended does not run again"
-            found.forbidden((((_STATUS, name), index), "state"), why)
+            errors.forbidden((((_STATUS, name), index), "state"), why)
 
 
-def _claims(status: Tree, spec: Tree, found: ErrorList) -> None:
+def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
     known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     for index, entry in enumerate(status.get("resourceClaimStatuses") or ()):
         if entry.get("name") not in known:
             at = (((_STATUS, "resourceClaimStatuses"), index), "name")
-            found.invalid(at, entry.get("name", ""), "must match the name of an entry in `spec.resourceClaims`")
+            errors.invalid(at, entry.get("name", ""), "must match the name of an entry in `spec.resourceClaims`")

@@ -38,26 +38,26 @@ _CONTAINER_CONTEXT = (
 )  # fmt: skip
 
 
-def fits_system(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def fits_system(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """A Pod for one operating system asks for nothing that only another has."""
     system = (spec.get("os") or {}).get("name")
     if system == "linux":
         for here, context in _contexts(spec, at):
-            _without(context, ("windowsOptions",), here, found, _NOT_ON_LINUX)
+            _without(context, ("windowsOptions",), here, errors, _NOT_ON_LINUX)
     elif system == "windows":
-        _without(spec, _POD_FIELDS, at, found, _NOT_ON_WINDOWS)
+        _without(spec, _POD_FIELDS, at, errors, _NOT_ON_WINDOWS)
         for index, (here, context) in enumerate(_contexts(spec, at)):
-            _without(context, _CONTAINER_CONTEXT if index else _POD_CONTEXT, here, found, _NOT_ON_WINDOWS)
+            _without(context, _CONTAINER_CONTEXT if index else _POD_CONTEXT, here, errors, _NOT_ON_WINDOWS)
 
 
-def _without(tree: Any, names: tuple[str, ...], at: FieldPath, found: ErrorList, why: str) -> None:
+def _without(tree: Any, names: tuple[str, ...], at: FieldPath, errors: ErrorList, why: str) -> None:
     for name in names:
         if tree.get(name) is not None:
-            found.forbidden((at, name), why)
+            errors.forbidden((at, name), why)
 
 
 def _contexts(spec: Any, at: FieldPath) -> Iterator[tuple[FieldPath, Any]]:
-    """The security context of the Pod, and those of its containers."""
+    """Yield the security context of the Pod, and those of its containers."""
     yield (at, "securityContext"), spec.get("securityContext") or {}
     for name in _LISTS:
         for index, container in enumerate(spec.get(name) or ()):
@@ -77,48 +77,48 @@ def _whole_hostname(name: str) -> str:
     return names.subdomain(name) if len(name) <= _HOSTNAME else f"must be no more than {_HOSTNAME} characters"
 
 
-def _few_nameservers(config: Any, at: FieldPath, found: ErrorList) -> None:
+def _few_nameservers(config: Any, at: FieldPath, errors: ErrorList) -> None:
     servers, searches = config.get("nameservers") or (), config.get("searches") or ()
     if len(servers) > _NAMESERVERS:
-        found.invalid((at, "nameservers"), servers, f"must not have more than {_NAMESERVERS} nameservers")
+        errors.invalid((at, "nameservers"), servers, f"must not have more than {_NAMESERVERS} nameservers")
     if len(searches) > _SEARCHES:
-        found.invalid((at, "searches"), searches, f"must not have more than {_SEARCHES} search paths")
+        errors.invalid((at, "searches"), searches, f"must not have more than {_SEARCHES} search paths")
     if len(" ".join(searches)) > _SEARCH_LENGTH:
         why = f"must not have more than {_SEARCH_LENGTH} characters (including spaces) in the search list"
-        found.invalid((at, "searches"), searches, why)
+        errors.invalid((at, "searches"), searches, why)
 
 
-def _option(option: Any, at: FieldPath, found: ErrorList) -> None:
+def _option(option: Any, at: FieldPath, errors: ErrorList) -> None:
     if not option.get("name"):
-        found.required(at, "must not be empty")
+        errors.required(at, "must not be empty")
 
 
 _DNS = record({"nameservers": each(ADDRESS), "searches": each(form(_search)), "options": each(_option)},
               _few_nameservers)  # fmt: skip
 
 
-def _system(system: Any, at: FieldPath, found: ErrorList) -> None:
+def _system(system: Any, at: FieldPath, errors: ErrorList) -> None:
     name = system.get("name")
     if not name:
-        found.required((at, "name"))
+        errors.required((at, "name"))
     elif name not in ("linux", "windows"):
-        found.unsupported(at, name, ("linux", "windows"))
+        errors.unsupported(at, name, ("linux", "windows"))
 
 
-def _overhead(values: Any, at: FieldPath, found: ErrorList) -> None:
-    _AMOUNTS(values, (at, "limits"), found)
+def _overhead(values: Any, at: FieldPath, errors: ErrorList) -> None:
+    _AMOUNTS(values, (at, "limits"), errors)
 
 
 _AMOUNTS = amounts(container_resource)
 
 
-def _claim(claim: Any, at: FieldPath, found: ErrorList) -> None:
+def _claim(claim: Any, at: FieldPath, errors: ErrorList) -> None:
     given = sum(name in claim for name in ("resourceClaimName", "resourceClaimTemplateName"))
     if given > 1:
         why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-        found.invalid(at, claim, why)
+        errors.invalid(at, claim, why)
     elif not given:
-        found.invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
+        errors.invalid(at, claim, "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")
 
 
 _CLAIMS = both(
@@ -127,24 +127,24 @@ _CLAIMS = both(
 )
 
 
-def _dns_given(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _dns_given(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec.get("dnsPolicy") != "None":
         return
     config = spec.get("dnsConfig")
     if config is None:
-        found.required((at, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
+        errors.required((at, "dnsConfig"), "must provide `dnsConfig` when `dnsPolicy` is None")
     elif not config.get("nameservers"):
-        found.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
+        errors.required(((at, "dnsConfig"), "nameservers"), _DNS_AT_LEAST)
 
 
-def _host_namespaces(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _host_namespaces(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec.get("shareProcessNamespace") and spec.get("hostPID"):
         why = "`shareProcessNamespace` and `hostPID` exclude each other"
-        found.invalid((at, "shareProcessNamespace"), True, why)
+        errors.invalid((at, "shareProcessNamespace"), True, why)
     if spec.get("hostUsers") is False:
         for name in ("hostNetwork", "hostPID", "hostIPC"):
             if spec.get(name):
-                found.forbidden((at, name), "when `hostUsers` is false")
+                errors.forbidden((at, name), "when `hostUsers` is false")
 
 
 _ROWS: Mapping[str, Rule] = MappingProxyType({
@@ -161,39 +161,39 @@ _ROWS: Mapping[str, Rule] = MappingProxyType({
 _PLAIN = record(_ROWS, _dns_given, _host_namespaces, fits_system)
 
 
-def pod_spec(spec: Any, at: FieldPath, found: ErrorList, claimed: Iterable[str] = ()) -> None:
-    """All problems of a Pod's spec; `claimed` are the volumes its controller adds."""
-    _PLAIN(spec, at, found)
+def pod_spec(spec: Any, at: FieldPath, errors: ErrorList, claimed: Iterable[str] = ()) -> None:
+    """Report all errors of a pod's spec; `claimed` are the volumes that its controller adds."""
+    _PLAIN(spec, at, errors)
     if not spec.get("containers"):
-        found.required((at, "containers"))
-    volumes = {**judge_volumes(spec.get("volumes") or (), (at, "volumes"), found), **dict.fromkeys(claimed)}
+        errors.required((at, "containers"))
+    volumes = {**judge_volumes(spec.get("volumes") or (), (at, "volumes"), errors), **dict.fromkeys(claimed)}
     claims = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
     grace = spec.get("terminationGracePeriodSeconds")
     for name, rule in LISTS:
         for index, container in enumerate(spec.get(name) or ()):
             here = ((at, name), index)
-            rule(container, here, found)
+            rule(container, here, errors)
             if "volumeMounts" in container or "volumeDevices" in container:
-                volumes_exist(container, here, found, volumes)
+                volumes_exist(container, here, errors, volumes)
             if (container.get("securityContext") or {}).get("procMount") == "Unmasked":
-                _unmasked(spec, (here, "securityContext"), found)
+                _unmasked(spec, (here, "securityContext"), errors)
             if "lifecycle" in container:
-                sleeps(container["lifecycle"], (here, "lifecycle"), found, grace)
+                sleeps(container["lifecycle"], (here, "lifecycle"), errors, grace)
             if claims or "claims" in (container.get("resources") or ()):
-                _known_claims(container, here, found, claims)
-    _names_differ(spec, at, found)
-    _host_ports(spec, at, found)
+                _known_claims(container, here, errors, claims)
+    _names_differ(spec, at, errors)
+    _host_ports(spec, at, errors)
 
 
-def _unmasked(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _unmasked(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if spec.get("hostUsers") is not False:
-        found.invalid((at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
+        errors.invalid((at, "procMount"), "Unmasked", "`hostUsers` must be false to use `Unmasked`")
 
 
-def _known_claims(container: Any, at: FieldPath, found: ErrorList, known: set[Any]) -> None:
+def _known_claims(container: Any, at: FieldPath, errors: ErrorList, known: set[Any]) -> None:
     for index, claim in enumerate((container.get("resources") or {}).get("claims") or ()):
         if claim.get("name") and claim["name"] not in known:
-            found.not_found((((at, "resources"), "claims"), index), claim["name"])
+            errors.not_found((((at, "resources"), "claims"), index), claim["name"])
 
 
 def _containers(spec: Any, at: FieldPath, *lists: str) -> Iterator[tuple[FieldPath, Any]]:
@@ -202,26 +202,26 @@ def _containers(spec: Any, at: FieldPath, *lists: str) -> Iterator[tuple[FieldPa
             yield ((at, name), index), container
 
 
-def _names_differ(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _names_differ(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[Any] = set()
     for here, container in _containers(spec, at, "containers", "initContainers", "ephemeralContainers"):
         name = container.get("name")
         if name and name in seen:
-            found.duplicate((here, "name"), name)
+            errors.duplicate((here, "name"), name)
         seen.add(name)
     if "ephemeralContainers" in spec:
-        _targets_exist(spec, at, found)
+        _targets_exist(spec, at, errors)
 
 
-def _targets_exist(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _targets_exist(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     known = {container.get("name") for _, container in _containers(spec, at, "containers", "initContainers")}
     for here, container in _containers(spec, at, "ephemeralContainers"):
         target = container.get("targetContainerName")
         if target and target not in known:
-            found.not_found((here, "targetContainerName"), target)
+            errors.not_found((here, "targetContainerName"), target)
 
 
-def _host_ports(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _host_ports(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """No two containers that run together take one port of the host."""
     network, seen = spec.get("hostNetwork"), set[Any]()
     for here, container in _containers(spec, at, "containers"):
@@ -232,7 +232,7 @@ def _host_ports(spec: Any, at: FieldPath, found: ErrorList) -> None:
             at_port = (((here, "ports"), index), "hostPort")
             taken = f"{port.get('protocol', 'TCP')}/{port.get('hostIP', '')}/{host}"
             if taken in seen:
-                found.duplicate(at_port, taken)
+                errors.duplicate(at_port, taken)
             seen.add(taken)
             if network and host != inner:
-                found.invalid(at_port, host, "must match `containerPort` when `hostNetwork` is true")
+                errors.invalid(at_port, host, "must match `containerPort` when `hostNetwork` is true")

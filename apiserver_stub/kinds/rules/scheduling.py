@@ -12,16 +12,16 @@ _WEIGHT = between(1, 100, "must be in the range 1-100")
 _EFFECT = one_of("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _label_keys(term: Any, at: FieldPath, found: ErrorList) -> None:
+def _label_keys(term: Any, at: FieldPath, errors: ErrorList) -> None:
     matched, mismatched = term.get("matchLabelKeys") or (), term.get("mismatchLabelKeys") or ()
     for name, keys in (("matchLabelKeys", matched), ("mismatchLabelKeys", mismatched)):
         if keys and "labelSelector" not in term:
-            found.forbidden((at, name), "must not be specified when labelSelector is not set")
+            errors.forbidden((at, name), "must not be specified when labelSelector is not set")
     excluded = set(mismatched)
     for index, name in enumerate(matched):
         if name in excluded:
             why = "exists in both matchLabelKeys and mismatchLabelKeys"
-            found.invalid(((at, "matchLabelKeys"), index), name, why)
+            errors.invalid(((at, "matchLabelKeys"), index), name, why)
 
 
 _POD_TERM = record({
@@ -44,35 +44,35 @@ AFFINITY = record({
 })  # fmt: skip
 
 
-def _toleration(toleration: Any, at: FieldPath, found: ErrorList) -> None:
+def _toleration(toleration: Any, at: FieldPath, errors: ErrorList) -> None:
     operator, value, effect = (toleration.get(name, "") for name in ("operator", "value", "effect"))
     if not toleration.get("key") and operator != "Exists":
-        found.invalid((at, "operator"), operator, "must be 'Exists' when `key` is empty")
+        errors.invalid((at, "operator"), operator, "must be 'Exists' when `key` is empty")
     if "tolerationSeconds" in toleration and effect != "NoExecute":
-        found.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
+        errors.invalid((at, "effect"), effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
     if operator == "Exists" and value:
-        found.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
+        errors.invalid((at, "operator"), value, "value must be empty when `operator` is 'Exists'")
     elif operator in ("", "Equal") and (why := names.label_value(value)):
-        found.invalid((at, "operator"), value, why)
+        errors.invalid((at, "operator"), value, why)
 
 
 TOLERATIONS = each(record({"key": QUALIFIED, "effect": _EFFECT}, _toleration))
 
 
-def _spreads(constraint: Any, at: FieldPath, found: ErrorList) -> None:
+def _spreads(constraint: Any, at: FieldPath, errors: ErrorList) -> None:
     action = constraint.get("whenUnsatisfiable")
     if "minDomains" in constraint and action != "DoNotSchedule":
         why = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
-        found.invalid((at, "minDomains"), constraint["minDomains"], why)
-    _label_keys(constraint, at, found)
+        errors.invalid((at, "minDomains"), constraint["minDomains"], why)
+    _label_keys(constraint, at, errors)
 
 
-def _once_each(constraints: Any, at: FieldPath, found: ErrorList) -> None:
+def _once_each(constraints: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: dict[tuple[Any, Any], int] = {}
     for index, constraint in enumerate(constraints):
         pair = (constraint.get("topologyKey"), constraint.get("whenUnsatisfiable"))
         if pair in seen:
-            found.duplicate(((at, seen[pair]), "{topologyKey, whenUnsatisfiable}"), f"{{{pair[0]}, {pair[1]}}}")
+            errors.duplicate(((at, seen[pair]), "{topologyKey, whenUnsatisfiable}"), f"{{{pair[0]}, {pair[1]}}}")
         seen.setdefault(pair, index)
 
 
@@ -84,14 +84,14 @@ GATES = both(each(record({"name": QUALIFIED})), distinct(lambda gate: gate.get("
 READINESS_GATES = each(record({"conditionType": QUALIFIED}))
 
 
-def taints(values: Any, at: FieldPath, found: ErrorList) -> None:
+def taints(values: Any, at: FieldPath, errors: ErrorList) -> None:
     """The taints of a node, unique by key and effect."""
     seen: set[tuple[Any, Any]] = set()
     for index, taint in enumerate(values):
-        _TAINT(taint, (at, index), found)
+        _TAINT(taint, (at, index), errors)
         pair = (taint.get("key"), taint.get("effect"))
         if pair in seen:
-            found.duplicate((at, index), taint, "taints must be unique by key and effect pair")
+            errors.duplicate((at, index), taint, "taints must be unique by key and effect pair")
         seen.add(pair)
 
 

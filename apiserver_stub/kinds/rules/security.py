@@ -26,13 +26,13 @@ _SYSCTL_LIMIT = 253
 
 
 def _profile(kind: str) -> Rule:
-    def local(profile: Any, at: FieldPath, found: ErrorList) -> None:
+    def local(profile: Any, at: FieldPath, errors: ErrorList) -> None:
         path = profile.get("localhostProfile")
         if profile.get("type") == "Localhost":
             if not path:
-                found.required((at, "localhostProfile"), f"must be set when {kind} type is Localhost")
+                errors.required((at, "localhostProfile"), f"must be set when {kind} type is Localhost")
         elif path is not None:
-            found.invalid((at, "localhostProfile"), path, f"can only be set when {kind} type is Localhost")
+            errors.invalid((at, "localhostProfile"), path, f"can only be set when {kind} type is Localhost")
 
     rows = {"type": one_of("Localhost", "RuntimeDefault", "Unconfined"), "localhostProfile": form(descending)}
     return record(rows, local, need("type"))
@@ -44,15 +44,15 @@ def _sysctl(name: str) -> str:
     return "" if _SYSCTL.fullmatch(name) else "must be names of lower case letters and digits joined by '.' or '/'"
 
 
-def _privileges(context: Any, at: FieldPath, found: ErrorList) -> None:
+def _privileges(context: Any, at: FieldPath, errors: ErrorList) -> None:
     if context.get("allowPrivilegeEscalation") is not False:
         return
     if context.get("privileged"):
         why = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
-        found.invalid(at, context, why)
+        errors.invalid(at, context, why)
     if "CAP_SYS_ADMIN" in ((context.get("capabilities") or {}).get("add") or ()):
         why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
-        found.invalid(at, context, why)
+        errors.invalid(at, context, why)
 
 
 _SHARED = {

@@ -18,26 +18,26 @@ _WITHOUT_VALUES = frozenset({"Exists", "DoesNotExist"})
 _COMPARING = frozenset({"Gt", "Lt"})
 
 
-def _values(expression: Any, at: FieldPath, found: ErrorList, operators: Collection[str]) -> None:
+def _values(expression: Any, at: FieldPath, errors: ErrorList, operators: Collection[str]) -> None:
     operator, values = expression.get("operator", ""), expression.get("values")
     if operator not in operators:
-        found.invalid((at, "operator"), operator, "not a valid selector operator")
+        errors.invalid((at, "operator"), operator, "not a valid selector operator")
     if operator in _WITH_VALUES and not values:
-        found.required((at, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
+        errors.required((at, "values"), "must be specified when `operator` is 'In' or 'NotIn'")
     elif operator in _WITHOUT_VALUES and values:
-        found.forbidden((at, "values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
+        errors.forbidden((at, "values"), "may not be specified when `operator` is 'Exists' or 'DoesNotExist'")
     elif operator in _COMPARING and len(values or ()) != 1:
-        found.required((at, "values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
+        errors.required((at, "values"), "must be specified single value when `operator` is 'Lt' or 'Gt'")
 
 
-def _node_field(requirement: Any, at: FieldPath, found: ErrorList) -> None:
+def _node_field(requirement: Any, at: FieldPath, errors: ErrorList) -> None:
     if requirement.get("operator") not in _WITH_VALUES:
-        found.invalid((at, "operator"), requirement.get("operator"), "not a valid selector operator")
+        errors.invalid((at, "operator"), requirement.get("operator"), "not a valid selector operator")
     elif len(requirement.get("values") or ()) != 1:
         why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        found.required((at, "values"), why)
+        errors.required((at, "values"), why)
     if requirement.get("key") != "metadata.name":
-        found.invalid((at, "key"), requirement.get("key"), "not a valid field selector key")
+        errors.invalid((at, "key"), requirement.get("key"), "not a valid field selector key")
 
 
 _OF_LABELS = partial(_values, operators=_WITH_VALUES | _WITHOUT_VALUES)
@@ -54,21 +54,21 @@ LOOSE_NODE_TERM = record({
 })  # fmt: skip
 
 
-def _terms(terms: Any, at: FieldPath, found: ErrorList) -> None:
-    filled("must have at least one node selector term")(terms, at, found)
-    each(_NODE_TERM)(terms, at, found)
+def _terms(terms: Any, at: FieldPath, errors: ErrorList) -> None:
+    filled("must have at least one node selector term")(terms, at, errors)
+    each(_NODE_TERM)(terms, at, errors)
 
 
 NODE_SELECTOR = record({"nodeSelectorTerms": _terms})
 
 
 def is_empty(selector: Any) -> bool:
-    """Whether a LabelSelector selects everything."""
+    """Tell whether a LabelSelector selects everything."""
     return not selector.get("matchLabels") and not selector.get("matchExpressions")
 
 
 def is_readable(selector: Any) -> bool:
-    """Whether a LabelSelector (or map) could match anything."""
+    """Tell whether a LabelSelector (or map) could match anything."""
     try:
         LabelSelector.parse(selector_text(selector))
     except BadRequest:
@@ -77,7 +77,7 @@ def is_readable(selector: Any) -> bool:
 
 
 def selects(selector: Any, values: Any) -> bool:
-    """Whether a LabelSelector (or map) matches labels; one that can't be read matches nothing."""
+    """Tell whether a LabelSelector (or map) matches labels; one that can't be read matches nothing."""
     try:
         return LabelSelector.parse(selector_text(selector)).matches(values)
     except BadRequest:

@@ -4,7 +4,17 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.rules.combine import Rules, both, distinct, distinct_by, each, form, one_of, record, within
+from apiserver_stub.kinds.rules.combine import (
+    KindRules,
+    both,
+    distinct,
+    distinct_by,
+    each,
+    form,
+    one_of,
+    record,
+    within,
+)
 from apiserver_stub.kinds.rules.formats import (
     ADDRESS,
     LABEL,
@@ -23,15 +33,15 @@ from apiserver_stub.kinds.service_spec import is_exposed, is_headless, may_have_
 _ONCE = "may not change once set"
 
 
-def change(new: Tree, old: Tree, found: ErrorList) -> None:
+def change(new: Tree, old: Tree, errors: ErrorList) -> None:
     """An update through the main resource; on the way from or to an external name all is open."""
     spec, before = new.get("spec") or {}, old.get("spec") or {}
     kind = spec.get("type")
     if "ExternalName" not in (kind, before.get("type")):
         for name in ("clusterIPs", "ipFamilies"):
-            _first_stays(name, _values(spec, name), _values(before, name), found)
+            _first_stays(name, _values(spec, name), _values(before, name), errors)
     if kind == before.get("type") == "LoadBalancer":
-        _balancer(spec, before, found)
+        _balancer(spec, before, errors)
 
 
 def _values(spec: Tree, name: str) -> list[Any]:
@@ -39,30 +49,30 @@ def _values(spec: Tree, name: str) -> list[Any]:
     return spec.get(name) or ([first] if name == "clusterIPs" and first else [])
 
 
-def _first_stays(name: str, new: list[Any], old: list[Any], found: ErrorList) -> None:
+def _first_stays(name: str, new: list[Any], old: list[Any], errors: ErrorList) -> None:
     at = place(f"spec.{name}")
     for index, (value, before) in enumerate(zip(new, old, strict=False)):
         if value != before and before:
-            found.invalid((at, index), new, _ONCE)
+            errors.invalid((at, index), new, _ONCE)
 
 
-def _balancer(new: Tree, old: Tree, found: ErrorList) -> None:
+def _balancer(new: Tree, old: Tree, errors: ErrorList) -> None:
     before = old.get("loadBalancerClass")
     if new.get("loadBalancerClass") != before:
-        found.invalid(place("spec.loadBalancerClass"), new.get("loadBalancerClass"), _ONCE)
+        errors.invalid(place("spec.loadBalancerClass"), new.get("loadBalancerClass"), _ONCE)
     local = new.get("externalTrafficPolicy") == old.get("externalTrafficPolicy") == "Local"
     port = old.get("healthCheckNodePort")
     if local and port and new.get("healthCheckNodePort") != port:
-        found.forbidden(place("spec.healthCheckNodePort"), IMMUTABLE)
+        errors.forbidden(place("spec.healthCheckNodePort"), IMMUTABLE)
 
 
 _LONGEST_AFFINITY = 86_400
 _LOAD_BALANCER_ONLY = ("allocateLoadBalancerNodePorts", "loadBalancerClass", "loadBalancerSourceRanges")
 
 
-def _range(text: Any, at: FieldPath, found: ErrorList) -> None:
+def _range(text: Any, at: FieldPath, errors: ErrorList) -> None:
     if why := network(text.strip()):
-        found.invalid(at, text, why)
+        errors.invalid(at, text, why)
 
 
 _PORT = record({
@@ -71,102 +81,102 @@ _PORT = record({
 })  # fmt: skip
 
 
-def _ports(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _ports(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     ports, here = spec.get("ports") or [], (at, "ports")
     if not ports and not is_headless(spec) and spec.get("type") != "ExternalName":
-        found.required(here)
+        errors.required(here)
     seen: set[tuple[Any, ...]] = set()
     for index, port in enumerate(ports):
         protocol, own = port.get("protocol", "TCP"), (here, index)
         if len(ports) > 1 and not port.get("name"):
-            found.required((own, "name"))
+            errors.required((own, "name"))
         if ("port", protocol, port.get("port")) in seen:
-            found.duplicate(own, {"protocol": protocol, "port": port.get("port")})
+            errors.duplicate(own, {"protocol": protocol, "port": port.get("port")})
         if port.get("nodePort") and ("node", protocol, port["nodePort"]) in seen:
-            found.duplicate((own, "nodePort"), port["nodePort"])
+            errors.duplicate((own, "nodePort"), port["nodePort"])
         seen |= {("port", protocol, port.get("port")), ("node", protocol, port.get("nodePort"))}
         if port.get("nodePort") and spec.get("type") == "ClusterIP":
-            found.forbidden((own, "nodePort"), "may not be used when `type` is 'ClusterIP'")
+            errors.forbidden((own, "nodePort"), "may not be used when `type` is 'ClusterIP'")
 
 
-def _type(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _type(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     kind = spec.get("type", "ClusterIP")
     if kind == "ExternalName":
-        _external_name(spec, at, found)
+        _external_name(spec, at, errors)
     elif may_have_node_ports(spec) and is_headless(spec):
-        found.invalid(((at, "clusterIPs"), 0), "None", f"may not be set to 'None' for {kind} services")
+        errors.invalid(((at, "clusterIPs"), 0), "None", f"may not be set to 'None' for {kind} services")
     if kind != "LoadBalancer":
         for name in _LOAD_BALANCER_ONLY:
             if spec.get(name) not in (None, [], ""):
-                found.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
+                errors.forbidden((at, name), "may only be used when `type` is 'LoadBalancer'")
     if spec.get("healthCheckNodePort") and not needs_health_port(spec):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
-        found.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
+        errors.invalid((at, "healthCheckNodePort"), spec["healthCheckNodePort"], why)
     if spec.get("externalTrafficPolicy") and not is_exposed(spec):
         why = "may only be set for externally-accessible services"
-        found.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
+        errors.invalid((at, "externalTrafficPolicy"), spec["externalTrafficPolicy"], why)
 
 
-def _external_name(spec: Tree, at: FieldPath, found: ErrorList) -> None:
+def _external_name(spec: Tree, at: FieldPath, errors: ErrorList) -> None:
     name = (spec.get("externalName") or "").removesuffix(".")
     if not name:
-        found.required((at, "externalName"))
+        errors.required((at, "externalName"))
     elif why := names.subdomain(name):
-        found.invalid((at, "externalName"), name, why)
+        errors.invalid((at, "externalName"), name, why)
     for field in ("clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if spec.get(field):
-            found.forbidden((at, field), "may not be set for ExternalName services")
+            errors.forbidden((at, field), "may not be set for ExternalName services")
 
 
-def _affinity(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _affinity(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     kind, config, here = spec.get("sessionAffinity"), spec.get("sessionAffinityConfig"), (at, "sessionAffinityConfig")
     if kind == "None" and config is not None:
-        found.forbidden(here, "must not be set when session affinity is None")
+        errors.forbidden(here, "must not be set when session affinity is None")
     if kind != "ClientIP" or config is None:
         return
     seconds = (config.get("clientIP") or {}).get("timeoutSeconds")
     if seconds is not None and not 0 < seconds <= _LONGEST_AFFINITY:
         why = f"must be greater than 0 and less than {_LONGEST_AFFINITY}"
-        found.invalid(((here, "clientIP"), "timeoutSeconds"), seconds, why)
+        errors.invalid(((here, "clientIP"), "timeoutSeconds"), seconds, why)
 
 
-def _addresses(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _addresses(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """The addresses of a service agree with each other and with the families asked for."""
     first, given, here = spec.get("clusterIP"), spec.get("clusterIPs") or [], (at, "clusterIPs")
     if spec.get("type") == "ExternalName":
         return
     if given and not first:
-        found.invalid(here, given, "must be empty when `clusterIP` is not specified")
+        errors.invalid(here, given, "must be empty when `clusterIP` is not specified")
     elif given and given[0] != first:
-        found.invalid(here, given, "first value must match `clusterIP`")
+        errors.invalid(here, given, "first value must match `clusterIP`")
     if len(given) > 1 and "None" in given:
-        found.invalid(here, given, "'None' must be the first and only value")
+        errors.invalid(here, given, "'None' must be the first and only value")
     if len(given) > 2 or len({family(ip) for ip in given}) < len(given):
-        found.invalid(here, given, "may only hold up to 2 values, one of each IP family")
+        errors.invalid(here, given, "may only hold up to 2 values, one of each IP family")
     for index, text in enumerate(given or ([first] if first else ())):
         if text not in ("", "None") and (why := address(text)):
-            found.invalid((here, index), text, why)
-    _families(spec, given, at, found)
+            errors.invalid((here, index), text, why)
+    _families(spec, given, at, errors)
 
 
-def _families(spec: Tree, given: list[str], at: FieldPath, found: ErrorList) -> None:
+def _families(spec: Tree, given: list[str], at: FieldPath, errors: ErrorList) -> None:
     families, policy = spec.get("ipFamilies") or [], spec.get("ipFamilyPolicy")
-    distinct()(families, (at, "ipFamilies"), found)
+    distinct()(families, (at, "ipFamilies"), errors)
     if policy == "SingleStack" and len(families) > 1:
-        found.invalid(
+        errors.invalid(
             (at, "ipFamilyPolicy"),
             policy,
             "must be 'RequireDualStack' or 'PreferDualStack' when multiple ipFamilies are specified",
         )
     if policy == "SingleStack" and len(given) > 1:
-        found.invalid(
+        errors.invalid(
             (at, "ipFamilyPolicy"),
             policy,
             "must be 'RequireDualStack' or 'PreferDualStack' when multiple clusterIPs are specified",
         )
     for index, (ip, wanted) in enumerate(zip(given, families, strict=False)):
         if ip not in ("", "None") and family(ip) not in ("", wanted):
-            found.invalid(
+            errors.invalid(
                 ((at, "clusterIPs"), index), ip, f"expected an {wanted} value as indicated by `ipFamilies[{index}]`"
             )
 
@@ -179,27 +189,27 @@ _SPEC = record({
 }, _ports, _type, _affinity, _addresses)  # fmt: skip
 
 
-def _ingress_points(points: Any, at: FieldPath, found: ErrorList) -> None:
+def _ingress_points(points: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, point in enumerate(points):
         text, name = point.get("ip", ""), point.get("hostname", "")
         if text and (why := address(text)):
-            found.invalid(((at, index), "ip"), text, why)
+            errors.invalid(((at, index), "ip"), text, why)
         if name and not address(name):
-            found.invalid(((at, index), "hostname"), name, "must be a DNS name, not an IP address")
+            errors.invalid(((at, index), "hostname"), name, "must be a DNS name, not an IP address")
         elif name and (why := names.subdomain(name)):
-            found.invalid(((at, index), "hostname"), name, why)
+            errors.invalid(((at, index), "hostname"), name, why)
 
 
 INGRESS_POINTS = within("status.loadBalancer.ingress", _ingress_points)
 
 
-def _status(new: Tree, _old: Tree, found: ErrorList) -> None:
-    INGRESS_POINTS(new, None, found)
+def _status(new: Tree, _old: Tree, errors: ErrorList) -> None:
+    INGRESS_POINTS(new, None, errors)
     points = (new.get("status") or {}).get("loadBalancer") or {}
     if points.get("ingress") and (new.get("spec") or {}).get("type") != "LoadBalancer":
-        found.forbidden(place("status.loadBalancer.ingress"), 'may only be used when `spec.type` is "LoadBalancer"')
+        errors.forbidden(place("status.loadBalancer.ingress"), 'may only be used when `spec.type` is "LoadBalancer"')
 
 
 RULES = {
-    "v1/Service": Rules(within("spec", _SPEC), change, {"status": _status}, names.old_label),
+    "v1/Service": KindRules(within("spec", _SPEC), change, {"status": _status}, names.old_label),
 }

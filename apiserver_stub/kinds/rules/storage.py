@@ -8,8 +8,8 @@ from apiserver_stub.kinds.rules.amounts import not_negative, positive
 from apiserver_stub.kinds.rules.claims import access_modes
 from apiserver_stub.kinds.rules.combine import (
     Change,
+    KindRules,
     Rule,
-    Rules,
     at_least,
     both,
     changes,
@@ -48,23 +48,23 @@ _SOURCES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-def _capacity(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _capacity(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     capacity = spec.get("capacity") or {}
     here = (at, "capacity")
     if not capacity:
-        found.required(here)
+        errors.required(here)
     elif capacity.keys() != {"storage"}:
-        found.unsupported(here, capacity, ("storage",))
+        errors.unsupported(here, capacity, ("storage",))
     for name, value in capacity.items():
-        positive(value, (here, key(name)), found)
+        positive(value, (here, key(name)), errors)
 
 
-def _fits(spec: Any, at: FieldPath, found: ErrorList) -> None:
+def _fits(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     if "local" in spec and not get_in(spec, ("nodeAffinity", "required")):
-        found.required((at, "nodeAffinity"), "a local volume needs it")
+        errors.required((at, "nodeAffinity"), "a local volume needs it")
     recycled = spec.get("persistentVolumeReclaimPolicy") == "Recycle"
     if recycled and (get_in(spec, ("hostPath", "path")) or "").rstrip("/") == "" and "hostPath" in spec:
-        found.forbidden((at, "persistentVolumeReclaimPolicy"), "may not be 'Recycle' for all of a host's files")
+        errors.forbidden((at, "persistentVolumeReclaimPolicy"), "may not be 'Recycle' for all of a host's files")
 
 
 _SPEC = record({
@@ -74,10 +74,10 @@ _SPEC = record({
     chosen(_SOURCES, "must specify a volume type", "may not specify more than 1 volume type"))  # fmt: skip
 
 
-def _same_source(new: Tree, old: Tree, found: ErrorList) -> None:
+def _same_source(new: Tree, old: Tree, errors: ErrorList) -> None:
     sources = [_source(tree.get("spec") or {}) for tree in (new, old)]
     if sources[0] != sources[1]:
-        found.forbidden(place("spec.persistentvolumesource"), IMMUTABLE)
+        errors.forbidden(place("spec.persistentvolumesource"), IMMUTABLE)
 
 
 def _source(spec: Tree) -> Tree:
@@ -87,11 +87,11 @@ def _source(spec: Tree) -> Tree:
     return source
 
 
-def _affinity(new: Tree, old: Tree, found: ErrorList) -> None:
+def _affinity(new: Tree, old: Tree, errors: ErrorList) -> None:
     path = ("spec", "nodeAffinity")
     before, now = get_in(old, path), get_in(new, path)
     if before and now != before:
-        found.invalid(place("spec.nodeAffinity"), now, IMMUTABLE)
+        errors.invalid(place("spec.nodeAffinity"), now, IMMUTABLE)
 
 
 _CHANGE: Change = changes(_same_source, _affinity, fixed("spec.volumeMode"))
@@ -102,13 +102,13 @@ _LONGEST_ID, _LONGEST_ERROR = 256, 1024 * 256
 _DRIVER = form(lower_subdomain)
 
 
-def _parameters(values: Any, at: FieldPath, found: ErrorList) -> None:
+def _parameters(values: Any, at: FieldPath, errors: ErrorList) -> None:
     if len(values) > _MOST_PARAMETERS:
-        found.too_long(at, _MOST_PARAMETERS, "items")
+        errors.too_long(at, _MOST_PARAMETERS, "items")
     if "" in values:
-        found.invalid(at, "", "a name may not be empty")
+        errors.invalid(at, "", "a name may not be empty")
     if sum(len(name) + len(value) for name, value in values.items()) > _LARGEST_PARAMETERS:
-        found.too_long(at, _LARGEST_PARAMETERS)
+        errors.too_long(at, _LARGEST_PARAMETERS)
 
 
 def _provisioner(name: str) -> str:
@@ -132,12 +132,12 @@ _ATTRIBUTES = record(
 )
 
 
-def _attached(source: Any, at: FieldPath, found: ErrorList) -> None:
+def _attached(source: Any, at: FieldPath, errors: ErrorList) -> None:
     given = [name for name in ("inlineVolumeSpec", "persistentVolumeName") if source.get(name)]
     if not given:
-        found.required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        errors.required(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
     elif len(given) > 1:
-        found.forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
+        errors.forbidden(at, "must specify exactly one of inlineVolumeSpec and persistentVolumeName")
 
 
 _ATTACHMENT = record({
@@ -146,21 +146,21 @@ _ATTACHMENT = record({
 })  # fmt: skip
 
 
-def _attachment_status(new: Tree, _old: Tree, found: ErrorList) -> None:
+def _attachment_status(new: Tree, _old: Tree, errors: ErrorList) -> None:
     for name in ("attachError", "detachError"):
         error = (new.get("status") or {}).get(name) or {}
         if len(error.get("message", "")) > _LONGEST_ERROR:
-            found.too_long(((place("status"), name), "message"), _LONGEST_ERROR)
+            errors.too_long(((place("status"), name), "message"), _LONGEST_ERROR)
 
 
 _TOKENS = both(each(record({"expirationSeconds": at_least(600)})), distinct_by("audience"))
 _MODES = ("Ephemeral", "Persistent")
 
 
-def _lifecycle_modes(modes: Any, at: FieldPath, found: ErrorList) -> None:
+def _lifecycle_modes(modes: Any, at: FieldPath, errors: ErrorList) -> None:
     for mode in modes:
         if mode not in _MODES:
-            found.unsupported(at, mode, _MODES)
+            errors.unsupported(at, mode, _MODES)
 
 
 _CSI_DRIVER = record({
@@ -172,19 +172,19 @@ _NODE_DRIVER = record({
 }, need("nodeID"))  # fmt: skip
 
 
-def _node_ids(drivers: Any, at: FieldPath, found: ErrorList) -> None:
+def _node_ids(drivers: Any, at: FieldPath, errors: ErrorList) -> None:
     for index, driver in enumerate(drivers):
         if len(driver.get("nodeID", "")) > _LONGEST_ID:
-            found.too_long(((at, index), "nodeID"), _LONGEST_ID)
+            errors.too_long(((at, index), "nodeID"), _LONGEST_ID)
 
 
-def _drivers_stay(new: Tree, old: Tree, found: ErrorList) -> None:
-    """What a node says of a driver is said once; drivers come and go."""
+def _drivers_stay(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """An entry of a driver never changes; drivers come and go."""
     known = {d.get("name"): d for d in (old.get("spec") or {}).get("drivers") or ()}
     for index, driver in enumerate((new.get("spec") or {}).get("drivers") or ()):
         before = known.get(driver.get("name"))
         if before is not None and {**before, "allocatable": None} != {**driver, "allocatable": None}:
-            found.invalid((place("spec.drivers"), index), driver, IMMUTABLE)
+            errors.invalid((place("spec.drivers"), index), driver, IMMUTABLE)
 
 
 _CAPACITY = record({
@@ -193,25 +193,25 @@ _CAPACITY = record({
 }, need("storageClassName"))  # fmt: skip
 
 RULES = {
-    "v1/PersistentVolume": Rules(within("spec", _SPEC), _CHANGE),
-    "storage.k8s.io/v1/StorageClass": Rules(
+    "v1/PersistentVolume": KindRules(within("spec", _SPEC), _CHANGE),
+    "storage.k8s.io/v1/StorageClass": KindRules(
         _CLASS,
         fixed("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"),
     ),
-    "storage.k8s.io/v1/VolumeAttributesClass": Rules(_ATTRIBUTES, fixed("driverName", "parameters")),
-    "storage.k8s.io/v1/VolumeAttachment": Rules(
+    "storage.k8s.io/v1/VolumeAttributesClass": KindRules(_ATTRIBUTES, fixed("driverName", "parameters")),
+    "storage.k8s.io/v1/VolumeAttachment": KindRules(
         within("spec", _ATTACHMENT),
         fixed("spec"),
         {"status": _attachment_status},
     ),
-    "storage.k8s.io/v1/CSIDriver": Rules(
+    "storage.k8s.io/v1/CSIDriver": KindRules(
         within("spec", _CSI_DRIVER),
         fixed("spec.attachRequired", "spec.volumeLifecycleModes"),
         name=lower_subdomain,
     ),
-    "storage.k8s.io/v1/CSINode": Rules(
+    "storage.k8s.io/v1/CSINode": KindRules(
         within("spec.drivers", both(each(_NODE_DRIVER), distinct_by("name"), _node_ids)),
         _drivers_stay,
     ),
-    "storage.k8s.io/v1/CSIStorageCapacity": Rules(_CAPACITY, fixed("nodeTopology", "storageClassName")),
+    "storage.k8s.io/v1/CSIStorageCapacity": KindRules(_CAPACITY, fixed("nodeTopology", "storageClassName")),
 }

@@ -50,17 +50,17 @@ def _inner_path(path: str) -> str:
 _ITEMS = each(record({"path": form(_inner_path), "mode": _MODE}, need("key", "path")))
 
 
-def _size(value: Any, at: FieldPath, found: ErrorList) -> None:
+def _size(value: Any, at: FieldPath, errors: ErrorList) -> None:
     if not compares(value, "0", Decimal.__ge__):
-        found.forbidden(at, NOT_NEGATIVE)
+        errors.forbidden(at, NOT_NEGATIVE)
 
 
-def _one_reference(item: Any, at: FieldPath, found: ErrorList) -> None:
+def _one_reference(item: Any, at: FieldPath, errors: ErrorList) -> None:
     given = [name for name in ("fieldRef", "resourceFieldRef") if name in item]
     if len(given) > 1:
-        found.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
+        errors.invalid(at, "resource", "`fieldRef` and `resourceFieldRef` exclude each other")
     elif not given:
-        found.required(at, "one of fieldRef and resourceFieldRef is required")
+        errors.required(at, "one of fieldRef and resourceFieldRef is required")
 
 
 _DOWNWARD = each(
@@ -85,7 +85,7 @@ _PROJECTIONS = {
 
 
 def _projected(source: Any) -> Iterator[str]:
-    """The paths of the files that a source of a projected volume makes."""
+    """Yield the paths of the files that a source of a projected volume makes."""
     for name in ("secret", "configMap", "downwardAPI"):
         yield from (item.get("path", "") for item in (source.get(name) or {}).get("items") or ())
     for name in ("serviceAccountToken", "clusterTrustBundle"):
@@ -93,12 +93,12 @@ def _projected(source: Any) -> Iterator[str]:
             yield path
 
 
-def _paths_differ(volume: Any, at: FieldPath, found: ErrorList) -> None:
+def _paths_differ(volume: Any, at: FieldPath, errors: ErrorList) -> None:
     seen: set[str] = set()
     for source in volume.get("sources") or ():
         for path in _projected(source):
             if path and path in seen:
-                found.invalid(at, path, "conflicting duplicate paths")
+                errors.invalid(at, path, "conflicting duplicate paths")
             seen.add(path)
 
 
@@ -114,45 +114,45 @@ _ISCSI_NAME = re.compile(
 )
 
 
-def _azure_disk(disk: Any, at: FieldPath, found: ErrorList) -> None:
+def _azure_disk(disk: Any, at: FieldPath, errors: ErrorList) -> None:
     kind, uri = disk.get("kind"), disk.get("diskURI", "")
     if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        found.unsupported((at, "diskURI"), uri, (_MANAGED,))
+        errors.unsupported((at, "diskURI"), uri, (_MANAGED,))
     elif kind is not None and kind != "Managed" and not uri.startswith("https://"):
-        found.unsupported((at, "diskURI"), uri, (_BLOB,))
+        errors.unsupported((at, "diskURI"), uri, (_BLOB,))
 
 
-def _fibre(channel: Any, at: FieldPath, found: ErrorList) -> None:
+def _fibre(channel: Any, at: FieldPath, errors: ErrorList) -> None:
     ports, ids = channel.get("targetWWNs"), channel.get("wwids")
     if not ports and not ids:
-        found.required((at, "targetWWNs"), "needs targetWWNs or wwids")
+        errors.required((at, "targetWWNs"), "needs targetWWNs or wwids")
     elif ports and ids:
-        found.invalid((at, "targetWWNs"), ports, "targetWWNs and wwids exclude each other")
+        errors.invalid((at, "targetWWNs"), ports, "targetWWNs and wwids exclude each other")
     if ports and "lun" not in channel:
-        found.required((at, "lun"), "is needed with targetWWNs")
+        errors.required((at, "lun"), "is needed with targetWWNs")
     elif ports:
-        _LUN(channel["lun"], (at, "lun"), found)
+        _LUN(channel["lun"], (at, "lun"), errors)
 
 
-def _dataset(source: Any, at: FieldPath, found: ErrorList) -> None:
+def _dataset(source: Any, at: FieldPath, errors: ErrorList) -> None:
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID")
     if not name and not uuid:
-        found.required(at, "one of datasetName and datasetUUID is required")
+        errors.required(at, "one of datasetName and datasetUUID is required")
     elif name and uuid:
-        found.invalid(at, "resource", "datasetName and datasetUUID exclude each other")
+        errors.invalid(at, "resource", "datasetName and datasetUUID exclude each other")
     if "/" in name:
-        found.invalid((at, "datasetName"), name, "must not contain '/'")
+        errors.invalid((at, "datasetName"), name, "must not contain '/'")
 
 
 def _iscsi_name(text: str) -> str:
     return "" if _ISCSI_NAME.fullmatch(text) else "must be a name of the form iqn, eui or naa"
 
 
-def _iscsi(source: Any, at: FieldPath, found: ErrorList) -> None:
+def _iscsi(source: Any, at: FieldPath, errors: ErrorList) -> None:
     if why := _iscsi_name(source.get("initiatorName", "iqn.2000-01.a")):
-        found.invalid((at, "initiatorname"), source["initiatorName"], why)
+        errors.invalid((at, "initiatorname"), source["initiatorName"], why)
     if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
-        found.required((at, "secretRef"))
+        errors.required((at, "secretRef"))
 
 
 def _registry(text: str) -> str:
@@ -213,16 +213,16 @@ VOLUME = both(
 )
 
 
-def volumes(values: Any, at: FieldPath, found: ErrorList) -> dict[str, Any]:
+def volumes(values: Any, at: FieldPath, errors: ErrorList) -> dict[str, Any]:
     """Judge the volumes of a pod; returns those that are right, by name."""
     known: dict[str, Any] = {}
     for index, volume in enumerate(values):
-        before, name = len(found.causes), volume.get("name", "")
-        VOLUME(volume, (at, index), found)
+        before, name = len(errors.causes), volume.get("name", "")
+        VOLUME(volume, (at, index), errors)
         if not name:
-            found.required(((at, index), "name"))
+            errors.required(((at, index), "name"))
         elif name in known:
-            found.duplicate(((at, index), "name"), name)
-        if len(found.causes) == before:
+            errors.duplicate(((at, index), "name"), name)
+        if len(errors.causes) == before:
             known[name] = volume
     return known

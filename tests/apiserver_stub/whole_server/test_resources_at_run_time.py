@@ -14,7 +14,7 @@ import pytest
 from apiserver_stub.kinds import built_in
 from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, SelectableField, Subresource
-from apiserver_stub.kinds.rules.combine import Rules
+from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.strategy import STATUS, Strategy
 from apiserver_stub.patch.typed_objects import type_of
@@ -68,7 +68,7 @@ def widget(edition: int = 1) -> ResourceInfo:
         strategy=Strategy(STATUS, generation=True), short_names=("wd",), categories=("all",),
         subresources={"status": status, "scale": deployments.subresources["scale"]},
         scale=ScalePaths(status=("status", "ready")), fields={"spec.color": SelectableField("spec.color")},
-        defaults=default, rules=Rules(too_large), warnings={"": lambda _new, _old: [f"edition {edition}"]},
+        defaults=default, rules=KindRules(too_large), warnings={"": lambda _new, _old: [f"edition {edition}"]},
         deprecation=f"old edition {edition}" if edition > 1 else "", printer=printer,
     )  # fmt: skip
 
