@@ -43,12 +43,12 @@ from .decision import (
     undecided,
     without_metrics,
 )
-from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_told
-from .measuring import Measuring
+from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_updates
 from .monitor import Monitor, action_of
 from .options import AutoscalerOptions
 from .pods import Startup
 from .proposals import Failure
+from .replica_calculator import ReplicaCalculator
 from .targets import NoSuchKind, RESTMapper, Targets
 
 # Autoscalers looked at at the same time: nearly all the while they wait for metrics, maybe of an API that hangs, and
@@ -93,10 +93,10 @@ class AutoscalerController:
             options.horizontal_pod_autoscaler_cpu_initialization_period,
             options.horizontal_pod_autoscaler_initial_readiness_delay,
         )
-        kinds = RESTMapper(context.client)
-        self._targets = Targets(context.client, kinds)
+        mapper = RESTMapper(context.client)
+        self._targets = Targets(context.client, mapper)
         self._monitor = Monitor(context.runtime.registry, self._autoscalers)
-        self._measuring = Measuring(context, kinds, self._rules, startup, self._monitor)
+        self._calculator = ReplicaCalculator(context, mapper, self._rules, startup, self._monitor)
         self._syncs = asyncio.Semaphore(options.concurrent_horizontal_pod_autoscaler_syncs)
         self._histories: dict[Key, History] = {}
 
@@ -111,7 +111,7 @@ class AutoscalerController:
         autoscaler, began = self._autoscalers.get(key), clock.monotonic()
         if autoscaler is None:
             self._histories.pop(key, None)
-            self._measuring.forget(key)
+            self._calculator.forget(key)
             return None
         action, error, due = "none", "internal", began + self._period
         try:
@@ -135,7 +135,7 @@ class AutoscalerController:
         current = seen.scale.spec.replicas
         history = self._history(autoscaler, current)
         decision = without_metrics(autoscaler, current, self._rules)
-        proposals = [] if decision else await self._measuring.proposals(autoscaler, seen.scale)
+        proposals = [] if decision else await self._calculator.proposals(autoscaler, seen.scale)
         async with self._syncs:
             self._check(autoscaler)
             if isinstance(proposals, Failure):
@@ -212,7 +212,7 @@ class AutoscalerController:
     async def _tell_of_no_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
         self._events.warning(autoscaler, "FailedGetScale", why)
         told = ConditionUpdate(ABLE_TO_SCALE, False, "FailedGetScale", f"the scale of the target can't be read: {why}")
-        conditions = with_told(autoscaler.status.conditions, (told,), format_time(clock.utc_now()))
+        conditions = with_updates(autoscaler.status.conditions, (told,), format_time(clock.utc_now()))
         async with self._syncs:
             await self._write(autoscaler, msgspec.structs.replace(autoscaler.status, conditions=conditions))
 
@@ -228,7 +228,7 @@ class AutoscalerController:
     ) -> None:
         """Bring the status up to date."""
         now = format_time(clock.utc_now())
-        conditions = with_told(autoscaler.status.conditions, told, now)
+        conditions = with_updates(autoscaler.status.conditions, told, now)
         if not self._rules.to_zero:
             conditions = tuple(one for one in conditions if one.type != SCALED_TO_ZERO)
         status = AutoscalerStatus(

@@ -15,7 +15,7 @@ from controller_manager.api.autoscaling import AutoscalerSpec, HorizontalPodAuto
 from controller_manager.api.conditions import is_condition_true
 
 from .amounts import approximate
-from .limits import SCALED_TO_ZERO, SCALING_ACTIVE, Bounds, ConditionUpdate, History, as_told, plainly
+from .limits import SCALED_TO_ZERO, SCALING_ACTIVE, Bounds, ConditionUpdate, History, normalize, normalize_with_behavior
 from .proposals import (
     Failure,
     Proposal,
@@ -126,9 +126,9 @@ def by_metrics(
     bounds, window = bounds_of(spec, rules), rules.stabilization
     recommended = max(0, agreed.replicas)
     if spec.behavior is None:
-        limited = plainly(recommended, current, bounds, history, window, now)
+        limited = normalize(recommended, current, bounds, history, window, now)
     else:
-        limited = as_told(spec.behavior, recommended, current, bounds, history, window, now)
+        limited = normalize_with_behavior(spec.behavior, recommended, current, bounds, history, window, now)
     active = ConditionUpdate(
         SCALING_ACTIVE, True, "ValidMetricFound", f"a number of replicas was computed from {agreed.metric}"
     )

@@ -42,7 +42,7 @@ class ConditionUpdate(NamedTuple):
     message: str
 
 
-def with_told(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], now: str) -> tuple[Condition, ...]:
+def with_updates(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], now: str) -> tuple[Condition, ...]:
     """Return the conditions with all that is told, the last of a type counting; `now` is the time of what turns."""
     news = (
         Condition(type=one.type, status="True" if one.holds else "False", reason=one.reason, message=one.message)
@@ -162,7 +162,7 @@ class _Limit(NamedTuple):
     message: str
 
 
-def plainly(recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float) -> Limited:
+def normalize(recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float) -> Limited:
     """Follow a recommendation of an autoscaler without a behavior: the highest one of `window` seconds counts."""
     stable = history.highest(now, window, recommended)
     history.recommended(now, recommended)
@@ -175,7 +175,7 @@ def plainly(recommended: int, current: int, bounds: Bounds, history: History, wi
     return Limited(limit.replicas, (_stability(recommended, stable, _HELD_DOWN), _limitation(stable, limit)))
 
 
-def as_told(
+def normalize_with_behavior(
     behavior: Behavior, recommended: int, current: int, bounds: Bounds, history: History, window: float, now: float
 ) -> Limited:
     """Follow a recommendation as a behavior says; `window` is that of scaling down, if it does not say.

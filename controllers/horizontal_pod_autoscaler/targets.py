@@ -79,15 +79,15 @@ class RESTMapper:
 class Targets:
     """The scales of whatever autoscalers refer to."""
 
-    def __init__(self, client: Client, kinds: RESTMapper) -> None:
+    def __init__(self, client: Client, mapper: RESTMapper) -> None:
         self._client = client
-        self._kinds = kinds
+        self._mapper = mapper
         self._turns: defaultdict[ScaleResource, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(READS))
 
     async def get(self, autoscaler: HorizontalPodAutoscaler) -> tuple[ScaleResource, Scale]:
         """The scale of the target, and where it was found. Raises NoSuchKind, ApiError and OSError."""
         reference = autoscaler.spec.scale_target_ref
-        scalable = [each for each in await self._kinds.of(reference) if "scale" in each.subresources]
+        scalable = [each for each in await self._mapper.of(reference) if "scale" in each.subresources]
         if not scalable:
             raise NoSuchKind(f"a {reference.kind} can't be scaled")
         key, refusal = Key(autoscaler.metadata.namespace, reference.name), None
@@ -97,7 +97,7 @@ class Targets:
             except ApiError as error:
                 refusal = refusal or error
         if isinstance(refusal, NotFound):
-            self._kinds.doubt()
+            self._mapper.doubt()
         assert refusal is not None
         raise refusal
 

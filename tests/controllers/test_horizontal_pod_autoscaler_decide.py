@@ -37,11 +37,18 @@ from controllers.horizontal_pod_autoscaler.decision import (
     tolerance_of,
     without_metrics,
 )
-from controllers.horizontal_pod_autoscaler.limits import Bounds, ConditionUpdate, History, as_told, plainly, with_told
-from controllers.horizontal_pod_autoscaler.measuring import SelectorIndex
+from controllers.horizontal_pod_autoscaler.limits import (
+    Bounds,
+    ConditionUpdate,
+    History,
+    normalize,
+    normalize_with_behavior,
+    with_updates,
+)
 from controllers.horizontal_pod_autoscaler.metrics_client import query_of, resource_samples, text_of
 from controllers.horizontal_pod_autoscaler.pods import CannotCompute, PodMetric, Startup, group, ready_pods, requests
 from controllers.horizontal_pod_autoscaler.proposals import Agreement, Failure, Proposal, TargetState, agree, propose
+from controllers.horizontal_pod_autoscaler.replica_calculator import SelectorIndex
 from controllers.horizontal_pod_autoscaler.replicas import (
     Tolerance,
     average_usage,
@@ -398,13 +405,13 @@ BOUNDS = Bounds(2, 20)
     ],
 )
 def test_without_a_behavior(recommended: int, current: int, replicas: int, reasons: tuple[str, str]) -> None:
-    found = plainly(recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
+    found = normalize(recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
     assert (found.replicas, tuple(one.reason for one in found.told)) == (replicas, reasons)
 
 
 def test_the_highest_recommendation_of_the_window_counts_until_it_is_old() -> None:
     history = History("u", 0.0, 4)
-    seen = [plainly(wanted, 4, BOUNDS, history, 60.0, at).replicas
+    seen = [normalize(wanted, 4, BOUNDS, history, 60.0, at).replicas
             for at, wanted in ((10, 6), (30, 3), (60, 3), (71, 3), (80, 1), (131, 1), (200, 1))]  # fmt: skip
     assert seen == [6, 6, 6, 3, 3, 2, 2]
 
@@ -438,7 +445,7 @@ def test_with_a_behavior(
     up: ScalingRules | None, down: ScalingRules | None, recommended: int, current: int, replicas: int, limited: str
 ) -> None:
     behavior = Behavior(scale_up=up, scale_down=down)
-    found = as_told(behavior, recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
+    found = normalize_with_behavior(behavior, recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
     assert (found.replicas, found.told[1].reason) == (replicas, limited)
 
 
@@ -446,10 +453,10 @@ def test_policies_count_what_was_done_in_their_period() -> None:
     history = History("u", 0.0, 4)
     history.scaled(10.0, 4, 7)
     slow = Behavior(scale_up=rules(0, ("Pods", 4, 60)))
-    assert as_told(slow, 20, 7, BOUNDS, history, 300.0, 20.0).replicas == 8
+    assert normalize_with_behavior(slow, 20, 7, BOUNDS, history, 300.0, 20.0).replicas == 8
     history.scaled(20.0, 7, 8)
-    assert as_told(slow, 20, 8, BOUNDS, history, 300.0, 69.0).replicas == 8
-    assert as_told(slow, 20, 8, BOUNDS, history, 300.0, 71.0).replicas == 11
+    assert normalize_with_behavior(slow, 20, 8, BOUNDS, history, 300.0, 69.0).replicas == 8
+    assert normalize_with_behavior(slow, 20, 8, BOUNDS, history, 300.0, 71.0).replicas == 11
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 20)), max_size=40), st.integers(0, 100))
@@ -470,7 +477,7 @@ def test_no_policy_is_ever_exceeded(steps: list[tuple[int, int]]) -> None:
     history, now, current, past = History("u", 0.0, 10), 0.0, 10, [(0.0, 10)]
     for pause, wanted in steps:
         now += pause
-        after = as_told(behavior, wanted, current, BOUNDS, history, 0.0, now).replicas
+        after = normalize_with_behavior(behavior, wanted, current, BOUNDS, history, 0.0, now).replicas
         began = next((replicas for at, replicas in reversed(past) if at <= now - 60), 10)
         assert BOUNDS.low <= after <= BOUNDS.high
         assert min(current, began - 2) <= after <= max(current, began + 3)
@@ -554,11 +561,11 @@ def test_a_decision_says_why() -> None:
 
 
 def test_a_condition_turns_only_with_its_status() -> None:
-    first = with_told(
+    first = with_updates(
         (), [ConditionUpdate("AbleToScale", True, "A", "a"), ConditionUpdate("AbleToScale", True, "B", "b")], "t1"
     )
-    second = with_told(first, [ConditionUpdate("AbleToScale", True, "C", "c")], "t2")
-    third = with_told(second, [ConditionUpdate("AbleToScale", False, "D", "d")], "t3")
+    second = with_updates(first, [ConditionUpdate("AbleToScale", True, "C", "c")], "t2")
+    third = with_updates(second, [ConditionUpdate("AbleToScale", False, "D", "d")], "t3")
     assert [(one.reason, one.status, one.last_transition_time) for (one,) in (first, second, third)] == [
         ("B", "True", "t1"), ("C", "True", "t1"), ("D", "False", "t3"),
     ]  # fmt: skip

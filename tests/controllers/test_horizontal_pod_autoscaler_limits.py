@@ -7,7 +7,7 @@ Rules are told as `window policy limit/period ...`: "60 Max 4/15 100%/15" holds 
 import pytest
 
 from controller_manager.api.autoscaling import Behavior, ScalingPolicy, ScalingRules
-from controllers.horizontal_pod_autoscaler.limits import Bounds, History, as_told, plainly
+from controllers.horizontal_pod_autoscaler.limits import Bounds, History, normalize, normalize_with_behavior
 
 BOUNDS = Bounds(2, 20)
 WINDOW = 300.0  # of the flag
@@ -150,10 +150,10 @@ def test_how_far_a_recommendation_is_followed(
 ) -> None:
     known = history(past, changes, current)
     if up is None and down is None:
-        limited = plainly(recommended, current, BOUNDS, known, WINDOW, NOW)
+        limited = normalize(recommended, current, BOUNDS, known, WINDOW, NOW)
     else:
         behavior = Behavior(scale_up=rules(up), scale_down=rules(down))
-        limited = as_told(behavior, recommended, current, BOUNDS, known, WINDOW, NOW)
+        limited = normalize_with_behavior(behavior, recommended, current, BOUNDS, known, WINDOW, NOW)
     able, limit = limited.told
     assert (limited.replicas, able.reason, limit.reason) == (found[0], ABLE[found[1]], LIMITED[found[2]])
     assert able.holds

@@ -25,23 +25,23 @@ from .targets import NoSuchKind, RESTMapper
 _Place = tuple[str, str, str]
 
 
-class Measuring:
+class ReplicaCalculator:
     """Knows the selectors of all targets too, so that no two autoscalers count the same pods."""
 
     def __init__(
-        self, context: Context, kinds: RESTMapper, rules: ScalingDefaults, startup: Startup, monitor: Monitor
+        self, context: Context, mapper: RESTMapper, rules: ScalingDefaults, startup: Startup, monitor: Monitor
     ) -> None:
         self._pods = context.informers.get(PODS)
-        self._apis = MetricsClient(context.client)
-        self._kinds = kinds
-        self._rules = rules
+        self._metrics_client = MetricsClient(context.client)
+        self._mapper = mapper
+        self._defaults = rules
         self._startup = startup
         self._monitor = monitor
-        self._claims = SelectorIndex()
+        self._selector_index = SelectorIndex()
 
     def forget(self, key: Key) -> None:
         """Forget an autoscaler that is gone."""
-        self._claims.drop(key)
+        self._selector_index.drop(key)
 
     async def proposals(self, autoscaler: HorizontalPodAutoscaler, scale: Scale) -> list[Proposal | Failure] | Failure:
         """Return what each metric proposes; a failure alone if none can be asked for."""
@@ -53,8 +53,8 @@ class Measuring:
         except BadRequest as error:
             return Failure("InvalidSelector", str(error))
         pods = selected(self._pods, key.namespace, selector)
-        self._claims.put(key, selector)
-        claimants = self._claims.of(pods)
+        self._selector_index.put(key, selector)
+        claimants = self._selector_index.of(pods)
         if len(claimants) > 1:
             names = ", ".join(map(str, claimants))
             return Failure("AmbiguousSelector", f"pods of {text} are those of several autoscalers: {names}")
@@ -62,7 +62,7 @@ class Measuring:
             pods,
             scale.spec.replicas,
             scale.status.replicas,
-            tolerance_of(autoscaler.spec, self._rules),
+            tolerance_of(autoscaler.spec, self._defaults),
             self._startup,
             clock.wall_seconds(),
         )
@@ -87,7 +87,7 @@ class Measuring:
         described = ""
         if spec.object is not None:
             try:
-                described = (await self._kinds.of(spec.object.described_object))[0].resource.name
+                described = (await self._mapper.of(spec.object.described_object))[0].resource.name
             except (NoSuchKind, ApiError, OSError) as error:
                 return str(error)
         return query_of(spec, namespace, selector, described) or b""
@@ -95,7 +95,7 @@ class Measuring:
     async def _ask(self, query: Query) -> bytes | str:
         """The answer, or why there is none."""
         try:
-            return await self._apis.ask(query)
+            return await self._metrics_client.ask(query)
         except CannotCompute as error:
             return str(error)
 
