@@ -53,8 +53,8 @@ from apiserver_stub.storage.metrics import StorageMetrics
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.telemetry import StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
-from apiserver_stub.verbs.amend import amend
 from apiserver_stub.verbs.decode import read_new
+from apiserver_stub.verbs.update import amend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.history import Retention
 from apiserver_stub.watch_cache.hub import Hub

@@ -55,7 +55,7 @@ class APIRequest(Struct, frozen=True):
     query: Mapping[str, str]
 
     @property
-    def part(self) -> str:
+    def subresource_name(self) -> str:
         """The name of the subresource; empty without one."""
         return self.subresource.name if self.subresource else ""
 

@@ -1,4 +1,4 @@
-"""Which verb answers a call."""
+"""The verbs: which function answers a request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -10,7 +10,7 @@ from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create
 from apiserver_stub.verbs.delete import delete, delete_collection
-from apiserver_stub.verbs.get import get
+from apiserver_stub.verbs.get import get, refuse_unsupported
 from apiserver_stub.verbs.list import list_
 from apiserver_stub.verbs.patch import patch
 from apiserver_stub.verbs.query import check_write
@@ -18,7 +18,6 @@ from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.subresources.binding import bind, bind_named
 from apiserver_stub.verbs.subresources.eviction import evict
 from apiserver_stub.verbs.subresources.scale import get_scale, patch_scale, update_scale
-from apiserver_stub.verbs.subresources.unsupported import refuse_unsupported
 from apiserver_stub.verbs.update import update
 from apiserver_stub.verbs.watch import watch
 
@@ -29,7 +28,7 @@ _VERBS: Mapping[str, Verb] = MappingProxyType({
     "delete": delete, "deletecollection": delete_collection,
 })  # fmt: skip
 _WRITES = frozenset({"create", "update", "patch"})
-_ON_PARTS: Mapping[tuple[str, str], Verb] = MappingProxyType({
+_ON_SUBRESOURCES: Mapping[tuple[str, str], Verb] = MappingProxyType({
     ("scale", "get"): get_scale, ("scale", "update"): update_scale, ("scale", "patch"): patch_scale,
     ("binding", "create"): bind, ("eviction", "create"): evict,
 })  # fmt: skip
@@ -38,10 +37,10 @@ _ACTS: Mapping[tuple[str, str], Verb] = MappingProxyType({("binding", "create"):
 
 
 class Verbs:
-    """Answers every call for a resource.
+    """Answers every request for a resource.
 
-    `more` are verbs on subresources, by subresource and verb, that need more than the tools; `virtual` is what answers
-    calls for kinds that are not kept in the store, by group and plural.
+    `more` are verbs on subresources, by subresource and verb, that need more than the scope; `virtual` is what answers
+    requests for kinds that are not kept in the store, by group and plural.
     """
 
     def __init__(
@@ -51,30 +50,30 @@ class Verbs:
         virtual: Mapping[tuple[str, str], Handler] = _NO_KINDS,
     ) -> None:
         self._scope = scope
-        self._on_parts = {**_ON_PARTS, **(more or {})}
+        self._on_subresources = {**_ON_SUBRESOURCES, **(more or {})}
         self._virtual = virtual
 
-    def answer(self, call: APIRequest) -> Awaitable[Reply]:
-        """What the call asks for, done. Raises the refusal of what can't be, and then nothing was."""
-        virtual = self._virtual.get((call.kind.group, call.kind.plural))
-        return self._stored(call) if virtual is None else virtual(call)
+    def answer(self, request: APIRequest) -> Awaitable[Reply]:
+        """Do what the request asks for. Raises the refusal of what cannot be done; then nothing was."""
+        virtual = self._virtual.get((request.kind.group, request.kind.plural))
+        return self._stored(request) if virtual is None else virtual(request)
 
-    async def _stored(self, call: APIRequest) -> Reply:
-        verb = self._verb(call)
-        if call.verb in _WRITES:
-            check_write(call)
-        reply = await verb(self._scope, call)
-        deprecated = deprecated_kind(call.kind)
+    async def _stored(self, request: APIRequest) -> Reply:
+        verb = self._verb(request)
+        if request.verb in _WRITES:
+            check_write(request)
+        reply = await verb(self._scope, request)
+        deprecated = deprecated_kind(request.kind)
         return replace(reply, warnings=(deprecated, *reply.warnings)) if deprecated else reply
 
-    def _verb(self, call: APIRequest) -> Verb:
-        kind, part = call.kind, call.subresource
-        if part is None:
-            found = _VERBS[call.verb] if kind.persisted else _ACTS.get((kind.acts_on[1], call.verb))
-        elif kind.strategy.serves(part.name):
-            found = _VERBS[call.verb]
+    def _verb(self, request: APIRequest) -> Verb:
+        kind, subresource = request.kind, request.subresource
+        if subresource is None:
+            found = _VERBS[request.verb] if kind.persisted else _ACTS.get((kind.acts_on[1], request.verb))
+        elif kind.strategy.serves(subresource.name):
+            found = _VERBS[request.verb]
         else:
-            found = self._on_parts.get((part.name, call.verb), refuse_unsupported)
+            found = self._on_subresources.get((subresource.name, request.verb), refuse_unsupported)
         if found is None:
             raise not_allowed()
         return found

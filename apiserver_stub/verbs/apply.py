@@ -32,7 +32,7 @@ def _application(scope: RequestScope, request: APIRequest) -> "Application":
     kind = request.kind
     body = read_document(request, kind.api_version, kind.kind)
     warnings = check(request, body, kind.schema, kind.kind)
-    return Application(scope, request, writable(body.tree, kind.strategy, request.part), warnings)
+    return Application(scope, request, writable(body.tree, kind.strategy, request.subresource_name), warnings)
 
 
 class Application:

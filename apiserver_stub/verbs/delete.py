@@ -7,8 +7,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.admission import Operation
 from apiserver_stub.call import APIRequest, Item, Items, Reply, Tree
-from apiserver_stub.verbs.delete_options import IGNORE, DeleteOptions, Preconditions, read_options, refused
-from apiserver_stub.verbs.deletion import begin_deletion
+from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
 from apiserver_stub.verbs.list import ListPage, Reading, read_page
 from apiserver_stub.verbs.list_semantics import list_semantics
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
@@ -65,7 +64,8 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
 
 def removal(request: APIRequest, options: DeleteOptions, operation: Operation | None = "delete") -> Mutation:
     """The mutation that deletes the object of a request as far as can be done now."""
-    return Mutation(operation, partial(_presumed, request, options.preconditions), partial(_prepare, request, options))
+    edit, prepare = partial(_presumed, request, options.preconditions), partial(_prepare, request, options)
+    return Mutation(operation, edit, prepare, options=options.as_tree() if operation else None)
 
 
 def _presumed(request: APIRequest, presumed: Preconditions | None, load: Load) -> Edited:

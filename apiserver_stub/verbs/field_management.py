@@ -64,18 +64,20 @@ def put_managed_fields(tree: Tree, entries: Entries) -> None:
 def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManager:
     """Who makes the request: the field manager it names, or its program."""
     manager = request.query.get("fieldManager", "") or _program(request.http.headers.get("user-agent", ""))
-    return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.part)
+    return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.subresource_name)
 
 
-def writable(tree: Tree, strategy: Strategy, part: str) -> Tree:
-    """What of an object is written through its subresource `part`, or without one."""
-    paths = strategy.parts.get(part)
+def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
+    """What of an object is written through a subresource, or through none if its name is empty."""
+    paths = strategy.parts.get(subresource)
     if paths is None:
         found = dict(tree)
         for path in (path for paths in strategy.parts.values() for path in paths):
             put_in(found, path, None)
         return found
-    metadata = {name: value for name, value in tree["metadata"].items() if name not in strategy.kept.get(part, ())}
+    metadata = {
+        name: value for name, value in tree["metadata"].items() if name not in strategy.kept.get(subresource, ())
+    }
     found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
     for path in paths:
         put_in(found, path, get_in(tree, path))

@@ -1,17 +1,32 @@
 """One object, as its bytes lie in the store (API concepts, Resource version semantics, get)."""
 
+from msgspec.structs import replace
+
 from apiserver_stub.call import APIRequest, Item, Reply
-from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.storage import from_storage, key_of
+from controller_manager.api.errors import BadRequest
 
 
-async def get(scope: RequestScope, call: APIRequest) -> Reply:
+async def get(scope: RequestScope, request: APIRequest) -> Reply:
     """The newest state, which is also not older than any resource version that exists."""
-    await wait_until_fresh(scope, revision(call.query))
-    row = scope.store.get(call.kind.storage, key_of(call.kind, call.namespace, call.name))
+    await scope.wait_until_fresh(revision(request.query))
+    row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
     if row is None:
-        raise object_not_found(call)
-    return Reply(Item(from_storage(call.kind, row.data), row))
+        raise object_not_found(request)
+    return Reply(Item(from_storage(request.kind, row.data), row))
+
+
+async def refuse_unsupported(scope: RequestScope, request: APIRequest) -> Reply:
+    """Nothing but refusals, whatever the method, and without ever upgrading a connection: `NotFound` when there is no
+    such object, else `BadRequest` with one sentence. An object may be named with a scheme and a port, as proxies do.
+    """
+    assert request.subresource is not None
+    scheme, _, rest = request.name.partition(":")
+    name = rest.partition(":")[0] if ":" in rest else scheme
+    await get(scope, replace(request, name=name, query={}))
+    raise BadRequest(
+        f'the subresource "{request.subresource.name}" of {request.kind.plural} "{name}" is not served by this server'
+    )

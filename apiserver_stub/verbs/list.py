@@ -8,9 +8,15 @@ from typing import NamedTuple
 
 from apiserver_stub.call import APIRequest, Items, Reply
 from apiserver_stub.storage.errors import TooOld
-from apiserver_stub.verbs import continue_token
-from apiserver_stub.verbs.freshness import wait_until_fresh
-from apiserver_stub.verbs.list_semantics import ListSemantics, VersionMatch, list_semantics
+from apiserver_stub.verbs.list_semantics import (
+    ContinueToken,
+    ListSemantics,
+    VersionMatch,
+    list_semantics,
+    read_token,
+    refused_token,
+    write_token,
+)
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import Selection, select
 from apiserver_stub.verbs.storage import all_from_storage
@@ -43,32 +49,26 @@ class Reading(NamedTuple):
 
     def token(self, page: ListPage) -> str:
         """What to go on with behind this piece; empty if it is the last."""
-        return (
-            continue_token.write(continue_token.ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began))
-            if page.more
-            else ""
-        )
+        return write_token(ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began)) if page.more else ""
 
 
-async def list_(scope: RequestScope, call: APIRequest) -> Reply:
+async def list_(scope: RequestScope, request: APIRequest) -> Reply:
     """The collection; `Items.continue_token` is empty when it is complete."""
-    asked, chosen = list_semantics(call.query), select(call)
-    reading, page = await read_page(scope, call, asked, chosen)
-    objects = await all_from_storage(call.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
+    asked, chosen = list_semantics(request.query), select(request)
+    reading, page = await read_page(scope, request, asked, chosen)
+    objects = await all_from_storage(request.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
     return Reply(Items(str(reading.snapshot.revision), objects, page.rows, reading.token(page), page.remaining))
 
 
 async def read_page(
-    scope: RequestScope, call: APIRequest, asked: ListSemantics, chosen: Selection
+    scope: RequestScope, request: APIRequest, asked: ListSemantics, chosen: Selection
 ) -> tuple[Reading, ListPage]:
     """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
-    token = (
-        continue_token.read(asked.token, prefix) if asked.token else continue_token.ContinueToken(asked.revision, "")
-    )
-    reading = await _read(scope, call.kind.storage, asked.semantic, token)
+    token = read_token(asked.token, prefix) if asked.token else ContinueToken(asked.revision, "")
+    reading = await _read(scope, request.kind.storage, asked.semantic, token)
     snapshot = reading.snapshot
-    if chosen.name and (chosen.namespace or not call.kind.namespaced):
+    if chosen.name and (chosen.namespace or not request.kind.namespaced):
         row = snapshot.get(prefix + chosen.name)
         return reading, ListPage([row] if row is not None and row.key > token.after and chosen.has(row) else [])
     if chosen.everything:
@@ -76,17 +76,15 @@ async def read_page(
     return reading, await _selected(snapshot, token.after, prefix, asked.limit, chosen)
 
 
-async def _read(
-    scope: RequestScope, resource: str, semantic: VersionMatch, token: continue_token.ContinueToken
-) -> Reading:
+async def _read(scope: RequestScope, resource: str, semantic: VersionMatch, token: ContinueToken) -> Reading:
     now = int(scope.store.now())
     if semantic is VersionMatch.LATEST:
-        await wait_until_fresh(scope, None)
+        await scope.wait_until_fresh(None)
     if not token.revision:
         return Reading(scope.store.snapshot(resource), now)
     if semantic is VersionMatch.CONTINUE and token.revision > await scope.store.storage.current_revision():
-        raise continue_token.refused()  # to wait for what never was would be long
-    await wait_until_fresh(scope, token.revision)
+        raise refused_token()  # to wait for what never was would be long
+    await scope.wait_until_fresh(token.revision)
     if semantic is VersionMatch.NOT_OLDER:
         return Reading(scope.store.snapshot(resource), now)
     if semantic is VersionMatch.CONTINUE:
@@ -97,7 +95,7 @@ async def _read(
         raise Expired(f"The resourceVersion for the provided list is too old: {refusal.message}") from None
 
 
-async def _continued(scope: RequestScope, resource: str, token: continue_token.ContinueToken, now: int) -> Snapshot:
+async def _continued(scope: RequestScope, resource: str, token: ContinueToken, now: int) -> Snapshot:
     """The state a token was given for, as long as history lasts: whether anything has changed since makes no difference
     to a client that is too slow, so that it learns of it every time.
     """
@@ -107,7 +105,7 @@ async def _continued(scope: RequestScope, resource: str, token: continue_token.C
             return store.snapshot_at(resource, token.revision)
     if token.revision == store.revision:
         await store.advance()
-    raise Expired(_GONE, continue_token=continue_token.write(token._replace(revision=0)))
+    raise Expired(_GONE, continue_token=write_token(token._replace(revision=0)))
 
 
 def _plain(snapshot: Snapshot, after: str, prefix: str, limit: int) -> ListPage:

@@ -1,10 +1,17 @@
-"""From which state a list is read: the table of the API concepts (Resource version semantics, list); pure."""
+"""From which state a list is read (API concepts, Resource version semantics), and where it goes on; pure."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
+
+import orjson
 
 from apiserver_stub.verbs.query import Query, as_revision, check_list, number
 from controller_manager.api.errors import BadRequest
+
+_VERSION = 2
 
 
 class VersionMatch(Enum):
@@ -49,3 +56,35 @@ def list_semantics(query: Query) -> ListSemantics:
 
 def _unversioned(version: str) -> VersionMatch:
     return VersionMatch.ANY if version else VersionMatch.LATEST
+
+
+class ContinueToken(NamedTuple):
+    """Where a list that is read in pieces goes on: at which revision (0: the newest), and after which key; `began` is
+    when the first piece was read, in seconds since the epoch.
+    """
+
+    revision: int
+    after: str
+    began: int = 0
+
+
+def write_token(token: ContinueToken) -> str:
+    """Return the token as opaque text that fits a URL."""
+    return urlsafe_b64encode(orjson.dumps([_VERSION, *token])).decode().rstrip("=")
+
+
+def read_token(text: str, prefix: str) -> ContinueToken:
+    """Return the token a caller brought back for keys that begin with `prefix`. Raises `BadRequest` for other text."""
+    try:
+        found = orjson.loads(urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4)))
+    except (Error, ValueError):
+        raise refused_token() from None
+    match found:
+        case [2, int(revision), str(after), int(began)] if revision >= 0 and after.startswith(prefix):
+            return ContinueToken(revision, after, began)
+    raise refused_token()
+
+
+def refused_token() -> BadRequest:
+    """The answer to a token that this server cannot have given."""
+    return BadRequest("continue: Invalid value: the token is not one this server has given for this list")

@@ -1,6 +1,7 @@
 """A change of an object as parameters of the one function that writes (`verbs/write.py`), and what came of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from msgspec import Struct
 
@@ -45,6 +46,7 @@ class Mutation(Struct, frozen=True):
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that
     can be stored, in place, and returns whether the object is to go; `manage_fields(new, old)` records who owns what.
     Of a create `old` is None. `otherwise` is done when there is no such object; `read` replaces the reading of a row.
+    `options` are the caller's, where they are others than the parameters of the request.
     """
 
     operation: Operation | None
@@ -54,6 +56,7 @@ class Mutation(Struct, frozen=True):
     otherwise: "Mutation | None" = None
     view: View | None = None
     read: Callable[[Row], Tree] | None = None
+    options: Mapping[str, Any] | None = None
 
 
 class Outcome(Struct, frozen=True):

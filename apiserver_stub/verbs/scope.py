@@ -1,14 +1,17 @@
 """What every verb works with, and the bounds it keeps."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Operation
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
+from apiserver_stub.storage.errors import TooNew
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub
@@ -59,6 +62,21 @@ class RequestScope:
         """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
         return run_of(self.offload, request, data)
 
+    async def wait_until_fresh(self, revision: int | None) -> None:
+        """Return once `revision` is visible here (0: whatever is there; None: all that any server has acknowledged).
+        Raises `TooNew` (a `Timeout`) when it is not soon.
+        """
+        store = self.store
+        if revision is None:
+            revision = await store.storage.current_revision()
+        if store.revision >= revision:
+            return
+        try:
+            async with asyncio.timeout(self.limits.patience):
+                await store.reached(revision)
+        except TimeoutError:
+            raise TooNew(revision, store.revision) from None
+
     async def admit(
         self, request: APIRequest, operation: Operation, tree: Tree | None = None, old: Tree | None = None
     ) -> None:
@@ -75,18 +93,23 @@ class RequestScope:
 
 
 def attributes_of(
-    request: APIRequest, operation: Operation, tree: Tree | None, old: Tree | None, name: str = ""
+    request: APIRequest,
+    operation: Operation,
+    tree: Tree | None,
+    old: Tree | None,
+    name: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> Attributes:
-    """A request as admission sees it; the name of a new object may be another than that of the URL."""
+    """Return a request as admission sees it; `name` is that of a new object, `options` replace the parameters."""
     return Attributes(
         operation,
         request.kind,
         request.namespace,
         name or request.name,
-        request.part,
+        request.subresource_name,
         tree,
         old,
         request.user,
         is_dry_run(request.query),
-        request.query,
+        request.query if options is None else options,
     )

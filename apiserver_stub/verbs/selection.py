@@ -1,4 +1,4 @@
-"""Which rows a call means: its namespace and its label and field selectors."""
+"""Which rows a request means: its namespace and its label and field selectors."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -66,19 +66,19 @@ class _StoredFields(FieldSelector):
         return value_of(found.instead) if found.instead else found.absent
 
 
-def select(call: APIRequest) -> Selection:
+def select(request: APIRequest) -> Selection:
     """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
-    of_labels, of_fields = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
+    of_labels, of_fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
     if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
         raise BadRequest(
             f"selectors have at most {_MOST_CONDITIONS} conditions; those of one label may be one with `in`"
         )
     labels, fields = LabelSelector.parse(of_labels), FieldSelector.parse(of_fields)
-    name = call.name or fields.exact(_NAME) or ""
-    namespace = call.namespace or fields.exact(_NAMESPACE) or "" if call.kind.namespaced else ""
+    name = request.name or fields.exact(_NAME) or ""
+    namespace = request.namespace or fields.exact(_NAMESPACE) or "" if request.kind.namespaced else ""
     said = Term(_NAME, True, name)
-    rest = tuple(_as_stored(call.kind, term) for term in fields.terms if term != said)
-    known = {found.path: found for found in call.kind.fields.values()} if rest else {}
+    rest = tuple(_as_stored(request.kind, term) for term in fields.terms if term != said)
+    known = {found.path: found for found in request.kind.fields.values()} if rest else {}
     return Selection(namespace, name, labels, _StoredFields(rest, known))
 
 

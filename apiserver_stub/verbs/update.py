@@ -1,8 +1,9 @@
 """An object replaced by another of the same name (API concepts, Update operations)."""
 
+from collections.abc import Callable
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.call import APIRequest, Reply, Tree, User
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
@@ -10,6 +11,7 @@ from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Muta
 from apiserver_stub.verbs.preconditions import check_name, refuse_uid
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import write
+from controller_manager.api.wire import Request
 
 
 async def update(scope: RequestScope, request: APIRequest) -> Reply:
@@ -35,6 +37,18 @@ def change(
     """
     manage_fields = manage_fields or partial(manage_changed_fields, scope, request)
     return Mutation("update", edit, partial(_prepare, request), manage_fields, otherwise, view)
+
+
+async def amend(
+    scope: RequestScope, of: tuple[str, str, str], namespace: str, name: str, edit: Callable[[Tree], Tree]
+) -> None:
+    """Write what a function makes of an object; its kind is named by group, version and plural. Raises `NotFound`, and
+    what the function raises.
+    """
+    kind = scope.kinds.find(*of)
+    assert kind is not None
+    request = APIRequest(Request("PUT", "/"), User(""), "update", kind, namespace, name, None, {})
+    await write(scope, request, Mutation(None, lambda load: Edited(edit(load()))))
 
 
 def _sent(request: APIRequest, _load: Load) -> Edited:

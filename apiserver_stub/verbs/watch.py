@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from apiserver_stub.call import APIRequest, Reply, Stream
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.query import check_watch, flag, number, revision
 from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
@@ -15,26 +14,26 @@ from apiserver_stub.watch_cache.options import WatchOptions
 from controller_manager.base.random import random_source
 
 
-async def watch(scope: RequestScope, call: APIRequest) -> Reply:
+async def watch(scope: RequestScope, request: APIRequest) -> Reply:
     """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
-    kind, store = call.kind, scope.store
-    check_watch(call.query, streaming_lists=scope.features.streaming_lists)
-    initial = flag(call.query, "sendInitialEvents")  # None leaves it to the resource version
-    asked = revision(call.query)
-    await wait_until_fresh(scope, asked)
+    kind, store = request.kind, scope.store
+    check_watch(request.query, streaming_lists=scope.features.streaming_lists)
+    initial = flag(request.query, "sendInitialEvents")  # None leaves it to the resource version
+    asked = revision(request.query)
+    await scope.wait_until_fresh(asked)
     start = (asked or store.revision) if initial is False or (asked and not initial) else None
     if start is not None:
         store.history(kind.storage).position(start)
-    chosen = select(call)
+    chosen = select(request)
     options = WatchOptions(
         namespace=chosen.namespace,
         name=chosen.name,
         labels=chosen.labels,
         fields=chosen.fields,
         start=start,
-        bookmarks=bool(flag(call.query, "allowWatchBookmarks")),
-        initial_end=bool(initial) and bool(flag(call.query, "allowWatchBookmarks")),
-        timeout=_seconds(number(call.query, "timeoutSeconds"), scope.limits),
+        bookmarks=bool(flag(request.query, "allowWatchBookmarks")),
+        initial_end=bool(initial) and bool(flag(request.query, "allowWatchBookmarks")),
+        timeout=_seconds(number(request.query, "timeoutSeconds"), scope.limits),
     )
 
     def open_stream(represent: EventEncoder) -> AsyncIterator[bytes]:

@@ -38,7 +38,6 @@ from apiserver_stub.offload import Run
 from apiserver_stub.storage.errors import RevisionConflict
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs.decode import Warnings
-from apiserver_stub.verbs.freshness import wait_until_fresh
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.preconditions import already_exists, check_namespace, check_version, object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run
@@ -158,7 +157,7 @@ def _shown(request: APIRequest, draft: _Draft) -> Attributes:
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
     tree = None if operation == "delete" else new
-    return attributes_of(request, operation, tree, old, _name(request, draft))
+    return attributes_of(request, operation, tree, old, _name(request, draft), draft.mutation.options)
 
 
 def _take(draft: _Draft, attributes: Attributes) -> None:
@@ -179,11 +178,11 @@ def _complete(request: APIRequest, draft: _Draft) -> bool:
         if new == old and not draft.removes:
             return False
     if judged:
-        problems = validate(kind, new, old, request.part)
+        problems = validate(kind, new, old, request.subresource_name)
         if problems:
             raise invalid(kind.group, kind.kind, _name(request, draft), problems)
         if old is not None:
-            draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.part))
+            draft.warnings = (*draft.warnings, *warnings_of(kind, new, old, request.subresource_name))
     return True
 
 
@@ -206,7 +205,7 @@ async def _check_current(scope: RequestScope, request: APIRequest, draft: _Draft
 async def _was_behind(scope: RequestScope) -> bool:
     """Wait until all is visible here that any server has acknowledged; returns whether it was not."""
     seen = scope.store.revision
-    await wait_until_fresh(scope, None)
+    await scope.wait_until_fresh(None)
     return scope.store.revision > seen
 
 

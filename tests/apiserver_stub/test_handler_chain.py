@@ -108,7 +108,7 @@ class Stages:
         return self.answer_with  # type: ignore[no-any-return]
 
     async def log(self, request: APIRequest) -> Response:
-        await self.stage("stream", f"{request.kind.plural}/{request.part} for {request.user.name}")
+        await self.stage("stream", f"{request.kind.plural}/{request.subresource_name} for {request.user.name}")
         if self.answer_with is Upgrade:
             return Response(101, {}, Upgrade("echo", self.talk))
         return Response(200, {}, self.chunks())

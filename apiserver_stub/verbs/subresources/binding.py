@@ -53,7 +53,7 @@ def _edit(request: APIRequest, binding: Tree, load: Load) -> Edited:
             raise mismatch(request, what, presumed[field], metadata[field])
     why = hindrance(tree)
     if why:
-        raise conflict(request.kind.group, f"{request.kind.plural}/{request.part}", request.name, why)
+        raise conflict(request.kind.group, f"{request.kind.plural}/{request.subresource_name}", request.name, why)
     return Edited(tree)
 
 

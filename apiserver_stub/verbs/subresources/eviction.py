@@ -9,7 +9,7 @@ from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.delete import removal
-from apiserver_stub.verbs.delete_options import DeleteOptions, Preconditions, as_options
+from apiserver_stub.verbs.deletion import DeleteOptions, Preconditions, as_options
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.preconditions import object_not_found, stale
 from apiserver_stub.verbs.query import is_dry_run

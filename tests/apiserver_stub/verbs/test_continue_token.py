@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.verbs.continue_token import ContinueToken, read, write
+from apiserver_stub.verbs.list_semantics import ContinueToken, read_token, write_token
 from controller_manager.api.errors import BadRequest
 
 keys = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -14,8 +14,8 @@ keys = st.text(st.characters(codec="utf-8"), max_size=30)
 @given(st.integers(0, 2**63 - 1), st.text("ab/", max_size=3), keys)
 def test_a_token_comes_back_as_it_went(revision: int, prefix: str, rest: str) -> None:
     token = ContinueToken(revision, prefix + rest)
-    text = write(token)
-    assert read(text, prefix) == token
+    text = write_token(token)
+    assert read_token(text, prefix) == token
     assert text.isascii()
     assert not set(text) & set("+/=&? ")
 
@@ -24,12 +24,12 @@ def test_a_token_comes_back_as_it_went(revision: int, prefix: str, rest: str) ->
 @given(st.one_of(st.text(max_size=40), st.text("ABCabc019-_=", max_size=40)))
 def test_any_other_text_is_a_bad_request(text: str) -> None:
     with pytest.raises(BadRequest):
-        read(text, "default/")
+        read_token(text, "default/")
 
 
 def test_a_token_of_another_namespace_or_form_is_a_bad_request() -> None:
     with pytest.raises(BadRequest):
-        read(write(ContinueToken(5, "other/a")), "default/")
+        read_token(write_token(ContinueToken(5, "other/a")), "default/")
     for revision in (-1, 1.5, "5"):
         with pytest.raises(BadRequest):
-            read(write(ContinueToken(revision, "default/a")), "default/")  # type: ignore[arg-type]
+            read_token(write_token(ContinueToken(revision, "default/a")), "default/")  # type: ignore[arg-type]

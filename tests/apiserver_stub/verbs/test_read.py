@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.verbs import continue_token
+from apiserver_stub.verbs.list_semantics import read_token, write_token
 from controller_manager.api import errors
 from controller_manager.base.clock import monotonic
 
@@ -128,8 +128,8 @@ async def test_a_token_of_a_revision_that_never_was_is_a_bad_request(api) -> Non
     await api.config("a")
     await api.config("b")
     token = (await api.get(f"{CONFIGS}?limit=1"))["metadata"]["continue"]
-    genuine = continue_token.read(token, "")
-    forged = continue_token.write(genuine._replace(revision=api.store.revision + 1))
+    genuine = read_token(token, "")
+    forged = write_token(genuine._replace(revision=api.store.revision + 1))
     for verb in ("GET", "DELETE"):
         with pytest.raises(errors.BadRequest, match="not one this server has given"):
             await api(verb, f"{CONFIGS}?limit=1&continue={forged}")
