@@ -5,52 +5,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler, scale_of
-from controller_manager.api.core import EVENTS, PODS
-from controller_manager.api.errors import ApiError, InternalError
-from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS
+from controller_manager.api.autoscaling import scale_of
+from controller_manager.api.core import PODS
+from controller_manager.api.errors import ApiError
 from controller_manager.api.model import Object
 from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
-from controller_manager.testing import Cluster, Replica
+from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
+from tests.scenarios.autoscaled import HPAS, QUEUE, WEB, events, external, look, manage, shop, told
 
 pytestmark = pytest.mark.virtual
-
-HPAS = HORIZONTAL_POD_AUTOSCALERS
-WEB = Key("default", "web")
-ONLY = ("--leader-elect=false", "--controllers=horizontalpodautoscaling")
-QUEUE = "namespaces/default/queue_length"
-
-
-def external(target: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "External", "external": {"metric": {"name": "queue_length"}, "target": target}}
-
-
-def shop(cluster: Cluster, **options: Any) -> tuple[Meter, Workload]:
-    meter = Meter(cluster)
-    return meter, Workload(cluster, meter, "web", **options)
-
-
-async def manage(cluster: Cluster, *flags: str, **options: Any) -> Replica:
-    replica = await cluster.manage(*ONLY, *flags, **options)
-    await cluster.settle()
-    return replica
-
-
-async def look(cluster: Cluster, key: Key = WEB) -> HorizontalPodAutoscaler:
-    return await cluster.client.get(HPAS, key)
-
-
-async def told(cluster: Cluster, key: Key = WEB) -> dict[str, tuple[str, str]]:
-    """What the conditions say."""
-    found = await look(cluster, key)
-    return {one.type: (one.status, one.reason) for one in found.status.conditions}
-
-
-async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    found = (await cluster.client.list(EVENTS)).items
-    return [(e.reason, e.message) for e in found if e.source.component == "horizontal-pod-autoscaler"]
 
 
 async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> None:
@@ -310,116 +275,6 @@ async def test_other_kinds_are_scaled_too(plural: str) -> None:
         assert await web.replicas() == 2
 
 
-async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
-    async with Cluster() as cluster:
-        meter, web = shop(cluster, load=100)
-        await web.create(4)
-        await manage(cluster, "--horizontal-pod-autoscaler-downscale-stabilization=0s")
-        cpu = autoscaler(web).spec.metrics[0]
-        both = (msgspec.to_builtins(cpu), external({"type": "Value", "value": "10"}))
-        await cluster.client.create(HPAS, autoscaler(web, *both))
-        await cluster.advance(60)
-        assert await web.replicas() == 4
-        assert (await told(cluster))["ScalingActive"] == ("False", "FailedGetExternalMetric")
-        assert {reason for reason, _ in await events(cluster)} == {
-            "FailedGetExternalMetric",
-            "FailedComputeMetricsReplicas",
-        }
-        found = (await look(cluster)).status.current_metrics
-        assert [one.type for one in found] == ["Resource", ""]
-
-        web.load = 600
-        web.measure()
-        await cluster.advance(15)
-        assert await web.replicas() == 8
-
-        web.load = 100
-        await web.follow()
-        meter.values[QUEUE] = "1"
-        await cluster.advance(30)
-        assert await web.follow() == 2
-        assert (await told(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
-
-
-@pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])
-@pytest.mark.parametrize("listed", [True, False])
-async def test_custom_metrics_of_pods_and_objects_in_either_version(version: str, listed: bool) -> None:
-    async with Cluster() as cluster:
-        meter, web = shop(cluster)
-        meter.custom = version
-        if not listed:
-            cluster.serve_beside(f"/apis/{CUSTOM_METRICS}", lambda request: unlisted(meter, request))
-        await web.create(2)
-        meter.values |= {
-            "namespaces/default/pods/*/hits": {"web-1": "30", "web-2": "50"},
-            "namespaces/default/services/front/load": "90",
-            "namespaces/default/metrics/tenants": "14",
-        }
-        hits = {"metric": {"name": "hits"}, "target": {"type": "AverageValue", "averageValue": "10"}}
-        load = {
-            "metric": {"name": "load"},
-            "describedObject": {"apiVersion": "v1", "kind": "Service", "name": "front"},
-            "target": {"type": "AverageValue", "averageValue": "15"},
-        }
-        tenants = {
-            "metric": {"name": "tenants"},
-            "describedObject": {"apiVersion": "v1", "kind": "Namespace", "name": "other"},
-            "target": {"type": "Value", "value": "10"},
-        }
-        metrics = (
-            {"type": "Pods", "pods": hits},
-            {"type": "Object", "object": load},
-            {"type": "Object", "object": tenants},
-        )
-        await manage(cluster, "--horizontal-pod-autoscaler-downscale-stabilization=0s")
-        await cluster.client.create(HPAS, autoscaler(web, *metrics, high=20))
-        await cluster.advance(5)
-        assert await web.replicas() == 4
-        found = (await look(cluster)).status.current_metrics
-        assert [(one.pods or one.object or one.external).current.average_value for one in found] == ["40", "45", None]
-        assert found[2].object is not None
-        assert found[2].object.current.value == "14"
-        meter.values["namespaces/default/metrics/tenants"] = "10"
-        for _ in range(3):
-            meter.values["namespaces/default/pods/*/hits"] = {f"web-{n}": "10" for n in range(1, 20)}
-            await web.follow()
-            await cluster.advance(15)
-        assert await web.replicas() == 6
-
-
-async def unlisted(meter: Meter, request: Request) -> Response:
-    """An adapter whose group has no document of its own."""
-    if request.path.count("/") == 2:
-        raise InternalError("not now")
-    return await meter.answer(request)
-
-
-async def test_external_metrics_are_asked_for_with_their_selector() -> None:
-    async with Cluster() as cluster:
-        meter, web = shop(cluster)
-        await web.create(1)
-        seen: list[tuple[tuple[str, str], ...]] = []
-
-        async def answer(request: Request) -> Response:
-            seen.append(request.query)
-            return await meter.answer(request)
-
-        cluster.serve_beside(f"/apis/{EXTERNAL_METRICS}", answer)
-        meter.values[QUEUE] = "31"
-        selector = {"matchLabels": {"queue": "orders"}, "matchExpressions": [{"key": "a", "operator": "Exists"}]}
-        metric = {"name": "queue_length", "selector": selector}
-        spec = {"metric": metric, "target": {"type": "AverageValue", "averageValue": "10"}}
-        await manage(cluster)
-        await cluster.client.create(HPAS, autoscaler(web, {"type": "External", "external": spec}))
-        await cluster.advance(5)
-        assert await web.replicas() == 4
-        assert seen[0] == (("labelSelector", "a,queue=orders"),)
-        found = (await look(cluster)).status.current_metrics[0].external
-        assert found is not None
-        assert found.current.average_value == "31"
-        assert found.metric.selector is not None
-
-
 async def test_two_autoscalers_of_the_same_pods_are_both_held() -> None:
     async with Cluster() as cluster:
         _, web = shop(cluster, load=300)
@@ -485,101 +340,6 @@ async def test_without_the_gate_nobody_can_ask_for_no_replicas_at_all() -> None:
         await web.create(2)
         with pytest.raises(ApiError, match="minReplicas"):
             await cluster.client.create(HPAS, autoscaler(web, external({"type": "Value", "value": "10"}), low=0))
-
-
-async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
-    async with Cluster() as cluster:
-        meter = Meter(cluster)
-        meter.hanging.add(EXTERNAL_METRICS)
-        stuck = [Workload(cluster, meter, f"stuck-{number}") for number in range(150)]
-        for each in stuck:
-            await each.create(1)
-            await cluster.client.create(HPAS, autoscaler(each, external({"type": "Value", "value": "10"})))
-        await cluster.manage(*ONLY)
-        await cluster.sleep(20)
-        web = Workload(cluster, meter, "web", load=300)
-        await web.create(2)
-        await cluster.client.create(HPAS, autoscaler(web))
-        await cluster.sleep(1)
-        assert await web.replicas() == 4
-        await cluster.sleep(60)
-        assert (await told(cluster, Key("default", "stuck-7")))["ScalingActive"] == ("False", "FailedGetExternalMetric")
-
-
-async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
-    async with Cluster() as cluster:
-        meter = Meter(cluster)
-        kind = {"apiVersion": "apps/v1", "kind": "StatefulSet"}
-        for number in range(150):
-            stuck = Workload(cluster, meter, f"stuck-{number}")
-            target = {**kind, "name": stuck.key.name}
-            await cluster.client.create(HPAS, autoscaler(stuck, scaleTargetRef=target))
-
-        async def hang(request: Request) -> Response:
-            if "/statefulsets/" in request.path:
-                await cluster.sleep(100_000)
-            return await cluster.api.handle(request)
-
-        cluster.serve_beside("/apis/apps", hang)
-        await cluster.manage(*ONLY)
-        await cluster.sleep(20)
-        web = Workload(cluster, meter, "web", load=300)
-        await web.create(2)
-        await cluster.client.create(HPAS, autoscaler(web))
-        await cluster.sleep(1)
-        assert await web.replicas() == 4
-        await cluster.sleep(60)
-        assert (await told(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
-
-
-async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> None:
-    async with Cluster() as cluster:
-        meter = Meter(cluster)
-        shops = [Workload(cluster, meter, name, load=300) for name in ("a", "b", "c", "d", "e", "web")]
-        for each in shops:
-            await each.create(2)
-        hanging = [0]
-
-        async def hang(request: Request) -> Response:
-            if request.method == "PUT" and "/web/" not in request.path:
-                hanging.append(hanging[-1] + 1)
-                await cluster.sleep(100_000)
-            return await cluster.api.handle(request)
-
-        cluster.serve_beside("/apis/apps", hang)
-        await manage(cluster)
-        for each in shops[:5]:
-            await cluster.client.create(HPAS, autoscaler(each))
-        await cluster.sleep(5)
-        assert hanging[-1] == 5, "all turns are taken"
-        await cluster.client.create(HPAS, autoscaler(shops[5]))
-        await cluster.sleep(35)
-        assert await shops[5].replicas() == 4
-        key = Key("default", "a")
-        assert (await told(cluster, key))["AbleToScale"] == ("False", "FailedUpdateScale")
-
-
-async def test_what_a_scale_is_refused_for_is_told() -> None:
-    async with Cluster() as cluster:
-        _, web = shop(cluster, load=300)
-        await web.create(2)
-        replica = await manage(cluster)
-
-        def refuse(request: Request) -> Response | None:
-            if request.method == "PUT" and request.path.endswith("/scale"):
-                return Response(500, {"content-type": "application/json"}, InternalError("no").status().encode())
-            return None
-
-        replica.network.intercept(refuse)
-        await cluster.client.create(HPAS, autoscaler(web))
-        await cluster.advance(10)
-        assert (await told(cluster))["AbleToScale"] == ("False", "FailedUpdateScale")
-        ((reason, message),) = await events(cluster)
-        assert reason == "FailedRescale"
-        assert message.startswith("New size: 4; reason: cpu resource utilization")
-        replica.network.intercept(None)
-        await cluster.advance(10)
-        assert await web.replicas() == 4
 
 
 async def test_metrics_have_the_names_that_dashboards_know() -> None:

@@ -8,88 +8,24 @@ What must hold, whatever fails (the fault run at the end, and the split of a zon
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from itertools import pairwise
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.stamp import as_of
-from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.coordination import LEASES
 from controller_manager.api.core import EVENTS, PODS, Pod
-from controller_manager.api.model import ObjectMeta, PartialObject
+from controller_manager.api.model import ObjectMeta
 from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
-from controller_manager.base import clock
-from controller_manager.base.random import random_source
-from controller_manager.base.tasks import Tasks
 from controller_manager.client.client import Call
 from controller_manager.testing import Cluster, Replica, builders
-from controller_manager.testing.agents import Agents
 from controller_manager.testing.virtual import VirtualLoop
-from controllers.node_lifecycle import SPECS
-from controllers.node_lifecycle.desired import is_evicted, status_of, zone_of
+from controllers.node_lifecycle.desired import is_evicted, status_of
+from tests.scenarios.node_agents import Taintings, cluster_of, manage, node
 
 pytestmark = pytest.mark.virtual
 
 BINDING = b'{"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late"}, "target": {"name": "a"}}'
-
-# Seconds until a watch that says nothing more is taken for broken, and until a node is taken for silent.
-WATCH_BREAKS, GRACE = 150, 55
-
-
-class Taintings:
-    """When each node was given a NoExecute taint, by zone, as the store saw it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.by_zone: dict[str, list[float]] = defaultdict(list)
-        self.names: list[str] = []
-        self.evicted: set[str] = set()
-        cluster.api.store.subscribe(self.note)
-
-    def note(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            if change.row.resource == NODES.name:
-                node = Node.decode(change.row.data)
-                name = node.metadata.name
-                if not is_evicted(node):
-                    self.evicted.discard(name)
-                elif name not in self.evicted:
-                    self.evicted.add(name)
-                    self.names.append(name)
-                    self.by_zone[zone_of(node)].append(clock.monotonic())
-
-    def closest(self, zone: str) -> float:
-        """The shortest time between two of them."""
-        times = self.by_zone[zone]
-        return min((b - a for a, b in pairwise(times)), default=float("inf"))
-
-
-@asynccontextmanager
-async def cluster_of(*zones: str, period: int = 10) -> AsyncIterator[tuple[Cluster, Agents]]:
-    """A cluster with a node for each letter of each zone: `"abc"` has three nodes in the zone `abc`."""
-    async with Cluster() as cluster:
-        agents = Agents(cluster, period)
-        for zone in zones:
-            for letter in zone:
-                await agents.join(letter, zone)
-        async with Tasks() as tasks:
-            tasks.start(agents.run(), name="agents")
-            yield cluster, agents
-
-
-async def manage(cluster: Cluster, *flags: str) -> Replica:
-    return await cluster.manage("--leader-elect=false", *flags, specs=SPECS)
-
-
-async def node(cluster: Cluster, name: str) -> Node:
-    return await cluster.client.get(NODES, Key("", name))
 
 
 async def taints(cluster: Cluster, name: str) -> list[str]:
@@ -399,146 +335,3 @@ async def test_the_rate_in_a_zone_that_is_partly_gone(flags: tuple[str, ...], ev
         agents.silent |= set("abcdef")
         await cluster.sleep(50 + 70)
         assert evicted <= len(taintings.evicted) <= (evicted + 1 if evicted > 1 else evicted)
-
-
-async def contradictions(cluster: Cluster, agents: Agents) -> list[str]:
-    """Where nodes are not as they should be once it is quiet."""
-    nodes = (await cluster.client.list(NODES)).items
-    effects = ("NoExecute", "NoSchedule") if "True" in map(status_of, nodes) else ("NoSchedule",)
-    found = []
-    for one in nodes:
-        name, status = one.metadata.name, status_of(one)
-        wanted = "Unknown" if name in agents.silent else str(agents.says[name])
-        keys = {"True": [], "False": ["not-ready"], "Unknown": ["unreachable"]}[status]
-        shown = sorted((t.key.removeprefix("node.kubernetes.io/"), t.effect) for t in one.spec.taints)
-        due = [(key, effect) for key in keys for effect in effects]
-        if (status, shown) != (wanted, due):
-            found.append(f"{name}: {status} {shown}, where {wanted} {due} should be")
-    return found
-
-
-class Trouble:
-    """Two managers on a bad network, and what befalls them and the nodes."""
-
-    FLAGS = (
-        "--node-eviction-rate=0.05",
-        "--leader-elect-lease-duration=60s",
-        "--leader-elect-renew-deadline=45s",
-        "--leader-elect-retry-period=15s",
-    )
-    # The nodes that something happens to on their own; the others are well but for blackouts.
-    MORTAL = ("a", "b", "x", "y")
-    MISHAPS = ("silence", "not ready", "heal", "split", "blackout", "cut", "mend", "kill", "stop")
-
-    def __init__(self, cluster: Cluster, agents: Agents) -> None:
-        self.cluster = cluster
-        self.agents = agents
-        self.replicas: list[Replica] = []
-        self.hurt: set[str] = set()
-        """The nodes that were silent or not ready at any time."""
-
-    async def start(self) -> None:
-        """Have two managers, whatever became of those before; one that lost the lease has ended."""
-        self.replicas = [replica for replica in self.replicas if not replica.has_ended]
-        while len(self.replicas) < 2:
-            self.replicas.append(await self.cluster.manage(*self.FLAGS, specs=SPECS, faults=0.2, may_lose_lead=True))
-
-    async def befall(self) -> None:
-        """One thing happens."""
-        name, replica = pick(self.MORTAL), pick(self.replicas)
-        match pick(self.MISHAPS):
-            case "silence":
-                self.agents.silent.add(name)
-            case "not ready":
-                self.agents.say(name, ready=False)
-            case "heal":
-                self.agents.silent.clear()
-                self.agents.say(name, ready=True)
-            case "split":
-                self.agents.silent |= {"a", "b"}
-            case "blackout":
-                self.agents.silent |= set(self.agents.says)
-            case "cut":
-                replica.network.cut()
-            case "mend":
-                replica.network.mend()
-            case "kill":
-                await replica.kill()
-            case "stop":
-                await replica.stop()
-        self.hurt |= self.agents.silent | {name for name, ready in self.agents.says.items() if not ready}
-
-    async def calm(self) -> None:
-        """Nothing fails any more."""
-        for replica in self.replicas:
-            replica.network.mend()
-            replica.network.rate = 0
-        await self.cluster.sleep(45)
-        await self.start()
-        for replica in self.replicas:
-            replica.network.rate = 0
-
-
-@pytest.mark.virtual(seeds=20)
-async def test_whatever_fails_the_rates_are_kept_and_nobody_suffers_without_need() -> None:
-    async with cluster_of("abc", "xyz", period=20) as (cluster, agents):
-        taintings, trouble = Taintings(cluster), Trouble(cluster, agents)
-        for _ in range(4):
-            await trouble.start()
-            await cluster.sleep(random_source().uniform(0, 80))
-            await trouble.befall()
-        await trouble.calm()
-        await cluster.sleep(WATCH_BREAKS + GRACE + 3 * 20)
-        assert set(taintings.names) <= trouble.hurt
-        assert min(taintings.closest(":\0:abc"), taintings.closest(":\0:xyz")) > 19.99
-        assert await contradictions(cluster, agents) == []
-
-
-def pick(choices: Sequence[Any]) -> Any:
-    return choices[int(random_source().uniform(0, len(choices))) % len(choices)]
-
-
-class ManyAgents(Agents):
-    """Agents that join in the store itself: thousands of them cost little."""
-
-    async def join_all(self, names: Sequence[str], zone: str) -> None:
-        """Register these nodes, as copies of the first one."""
-        await self.join(names[0], zone)
-        for name in names[1:]:
-            await self._copy(NODES.name, names[0], name)
-            await self._copy(LEASES.name, f"kube-node-lease/{names[0]}", f"kube-node-lease/{name}")
-            self.says[name] = True
-
-    async def _copy(self, resource: str, template: str, key: str) -> None:
-        row = self.cluster.api.store.get(resource, template)
-        assert row is not None
-        name, copied = template.rpartition("/")[2], key.rpartition("/")[2]
-        uid = PartialObject.decode(row.data).metadata.uid
-        data = row.data.decode().replace(f'"{name}"', f'"{copied}"').replace(uid, f"uid-{copied}")
-        await self.cluster.api.store.commit(Write(resource, key, 0, as_of(data.encode(), "")))
-
-
-@pytest.mark.parametrize("hundreds", [1, pytest.param(10, marks=pytest.mark.long)])
-async def test_a_zone_among_thousands_of_nodes_is_cut_off_and_comes_back(hundreds: int) -> None:
-    sizes = {"east": 200 * hundreds, "west": 100 * hundreds, "north": 200 * hundreds}
-    zones = {zone: [f"{zone}-{number}" for number in range(size)] for zone, size in sizes.items()}
-    async with Cluster() as cluster, Tasks() as tasks:
-        agents = ManyAgents(cluster, period=40)
-        for zone, names in zones.items():
-            await agents.join_all(names, zone)
-        taintings = Taintings(cluster)
-        tasks.start(agents.run(), name="agents")
-        await manage(cluster, "--kube-api-qps=-1")
-        await cluster.sleep(10)
-
-        agents.silent |= set(zones["west"])
-        await cluster.sleep(120)
-        assert set(taintings.by_zone) == {":\0:west"}, "nobody else"
-        assert 4 <= len(taintings.evicted) <= 11
-        unknown = [n for n in (await cluster.client.list(NODES)).items if status_of(n) == "Unknown"]
-        assert {n.metadata.name for n in unknown} == set(zones["west"])
-
-        agents.silent.clear()
-        await cluster.sleep(50)
-        assert taintings.closest(":\0:west") > 9.99
-        assert [n.metadata.name for n in (await cluster.client.list(NODES)).items if n.spec.taints] == []

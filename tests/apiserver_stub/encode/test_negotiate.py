@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -13,68 +13,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream, User
-from apiserver_stub.encode import cbor, protobuf
+from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
+from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
-from apiserver_stub.encode.representations import RepresentationCache
-from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.memory import MemoryBackend
-from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import (
     BadRequest,
     Details,
-    Expired,
     NotAcceptable,
     NotFound,
     TooManyRequests,
     UnsupportedMediaType,
 )
-from controller_manager.api.protobuf.wire import fields
 from controller_manager.api.wire import Request, Response
-
-OF_META = "g=meta.k8s.io;v=v1"
-AS_TABLE = f"application/json;as=Table;{OF_META}"
-AS_PARTIAL = f"application/json;as=PartialObjectMetadata;{OF_META}"
-PROTOBUF, CBOR, YAML, JSON = protobuf.MEDIA_TYPE, "application/cbor", "application/yaml", "application/json"
-KINDS = built_in()
-CACHE = RepresentationCache(WatchCache(EmbeddedStorage(MemoryBackend())))
-FORMS, WITH_CBOR = ContentNegotiator(CACHE), ContentNegotiator(CACHE, cbor=True)
-
-
-def call(
-    accept: str = "", verb: str = "list", of: tuple[str, str, str] = ("", "v1", "pods"), **query: str
-) -> APIRequest:
-    kind = KINDS.find(*of)
-    assert kind is not None
-    return APIRequest(
-        Request("GET", "/", headers={"accept": accept}), User("tester"), verb, kind, "default", "", None, query
-    )
-
-
-def pod(name: str, size: int = 10) -> bytes:
-    tree = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "resourceVersion": "7"},
-        "spec": {"nodeName": "y" * size},
-    }
-    return json.dumps(tree, separators=(",", ":")).encode()
-
-
-class Represents(AsyncIterator[bytes]):
-    """A watch that only notes how it is to tell its events."""
-
-    last: EventEncoder
-
-    def open(self, represent: EventEncoder) -> AsyncIterator[bytes]:
-        self.last = represent
-        return self
-
-    async def __anext__(self) -> bytes:
-        raise StopAsyncIteration
+from tests.apiserver_stub.encode.answers import (
+    AS_PARTIAL,
+    AS_TABLE,
+    CBOR,
+    FORMS,
+    JSON,
+    OF_META,
+    PROTOBUF,
+    WITH_CBOR,
+    YAML,
+    Represents,
+    call,
+    from_protobuf,
+    pod,
+)
 
 
 def collection(objects: list[bytes], token: str = "", remaining: int | None = None) -> Items:
@@ -94,10 +60,6 @@ async def chunks_of(response: Response) -> list[bytes]:
     return [body] if isinstance(body, bytes) else [chunk async for chunk in body]
 
 
-def from_protobuf(data: bytes) -> Any:
-    return protobuf.decode(data, "", "")
-
-
 READ: dict[str, Callable[[bytes], Any]] = {
     JSON: json.loads,
     YAML: yaml.safe_load,
@@ -112,7 +74,11 @@ async def shown(asked: APIRequest, body: Item | Items) -> Any:
 
 
 EVENTS, CRDS = ("events.k8s.io", "v1", "events"), ("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+
+
 REVIEWS = ("authorization.k8s.io", "v1", "subjectaccessreviews")
+
+
 PODS, DEPLOYMENTS = ("", "v1", "pods"), ("apps", "v1", "deployments")
 
 
@@ -386,72 +352,6 @@ async def test_include_object_is_checked_for_tables() -> None:
     with pytest.raises(BadRequest, match="must be 'Metadata', 'Object', 'None', or empty"):
         FORMS.check(call(AS_TABLE, includeObject="Everything"))
     assert FORMS.check(call(includeObject="Everything"))
-
-
-async def opened(asked: APIRequest) -> EventEncoder:
-    """How a watch would tell its events."""
-    found = Represents()
-    await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
-    return found.last
-
-
-def event(represent: EventEncoder, kind: str, data: bytes) -> Any:
-    tree = json.loads(represent.event(kind, data))
-    assert tree["type"] == kind
-    return tree["object"]
-
-
-async def test_only_the_first_table_of_a_watch_has_columns() -> None:
-    first = await opened(call(AS_TABLE, "watch"))
-    later = first.rest
-    assert later is not None
-    assert later.rest is None
-    assert first.name != later.name
-    headed, headless = (event(represent, "ADDED", pod("a")) for represent in (first, later))
-    assert headed["columnDefinitions"]
-    assert headless["columnDefinitions"] is None
-    assert headed["rows"] == headless["rows"]
-
-
-@pytest.mark.parametrize("kind", [kind for kind in KINDS.all() if kind.persisted], ids=lambda kind: kind.name)
-async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
-    asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
-    mark = bookmark(kind.api_version, kind.kind, 8)
-    table = event(await opened(asked), "BOOKMARK", mark)
-    assert table["metadata"] == {"resourceVersion": "8"}
-    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
-    assert table["rows"][0]["object"]["metadata"]["resourceVersion"] == "8"
-
-
-async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
-    represent = await opened(call(AS_TABLE, "watch", includeObject="None"))
-    end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
-    assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
-
-
-async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
-    """API concepts, Watching, rule 4, and Errors."""
-    refusal = Expired("too old resource version")
-    for accept in (JSON, AS_TABLE, AS_PARTIAL):
-        assert json.loads((await opened(call(accept, "watch"))).failure(refusal))["object"]["reason"] == "Expired"
-    item, _ = cbor.load((await opened(call(CBOR, "watch"))).failure(refusal))
-    assert (item["type"], item["object"]["code"]) == ("ERROR", 410)
-    frame = (await opened(call(PROTOBUF, "watch"))).failure(refusal)
-    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
-    told = dict(fields(frame[4:]))
-    assert told[1 << 3 | 2] == b"ERROR"
-    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])  # type: ignore[arg-type]
-    assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
-
-
-async def test_watches_share_their_lines_by_form_only() -> None:
-    accepts = ["", JSON, f"{JSON};pretty=1", PROTOBUF, CBOR, AS_TABLE, AS_TABLE + "beta1", AS_PARTIAL]
-    names = [(await opened(call(accept, "watch"))).name for accept in accepts]
-    assert len(set(names)) == len(names) - 2
-    assert (await opened(call(AS_TABLE, "watch"))).name != (
-        await opened(call(AS_TABLE, "watch", includeObject="None"))
-    ).name
 
 
 async def test_warnings_are_a_header_of_plain_bounded_text() -> None:

@@ -5,84 +5,33 @@
 import asyncio
 import shutil
 import sqlite3
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from apiserver_stub.storage import schema
-from apiserver_stub.storage.checksum import Damage, Tally, checksum, damage
+from apiserver_stub.storage.checksum import Tally, checksum
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.errors import TooOld, Unusable
-from apiserver_stub.storage.integrity import JUMP, Observed, in_doubt, losses
+from apiserver_stub.storage.integrity import JUMP
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.snapshot import restore, take
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.storage.stamp import stamped
-from apiserver_stub.storage.witness import Acknowledged, Witness, parse, witness_path
+from apiserver_stub.storage.witness import Witness, parse, witness_path
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
 from apiserver_stub.watch_cache.row import CorruptRow, Record, decode_error_of
-
-FILES = ("", "-wal", "-witness")
-
-
-METADATA = b'{"name":"a","uid":"u","resourceVersion":""}'
-BODY = b'{"kind":"Pod","apiVersion":"v1","metadata":%b,"text":"%b"}' % (METADATA, b"x" * 300)
-
-
-async def opened(path: Path, *, accept: bool = False, **bounds: Any) -> WatchCache:
-    backend = SqliteBackend(path, accept_data_loss=accept)
-    store = WatchCache(EmbeddedStorage(backend, StorageRules(decode_error_of)), Retention(**bounds))
-    await store.start()
-    return store
-
-
-def backend_of(store: WatchCache) -> SqliteBackend:
-    assert isinstance(store.storage, EmbeddedStorage)
-    assert isinstance(store.storage.backend, SqliteBackend)
-    return store.storage.backend
-
-
-async def write(store: WatchCache, *keys: str, resource: str = "pods") -> None:
-    for key in keys:
-        row = store.get(resource, key)
-        await store.commit(Write(resource, key, row.revision if row else 0, BODY))
-
-
-def crash(path: Path, folder: Path) -> Path:
-    """What SIGKILL leaves of a store: its files as they are now."""
-    folder.mkdir()
-    for end in FILES:
-        file = path.with_name(path.name + end)
-        if file.exists():
-            shutil.copy(file, folder / file.name)
-    return folder / path.name
+from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 
 
 def files(path: Path) -> dict[str, bytes]:
     return {end: file.read_bytes() for end in FILES if (file := path.with_name(path.name + end)).exists()}
 
 
-def flip(file: Path, at: int, bit: int = 0) -> None:
-    content = bytearray(file.read_bytes())
-    content[at] ^= 1 << bit
-    file.write_bytes(content)
-
-
 def wal(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
-
-
-def truncate(file: Path, size: int) -> None:
-    with file.open("r+b") as opened_file:
-        opened_file.truncate(size)
 
 
 @pytest.fixture
@@ -429,189 +378,3 @@ def direct(path: Path, sql: str) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(sql)
     connection.close()
-
-
-SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
-WHOLE: dict[str, Any] = {
-    "said": SAID, "exists": True, "store": b"a" * 16, "epoch": 3, "revision": 10, "present": Tally(4, 30),
-    "removed": Tally(1, 20),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        ({}, []),
-        ({"revision": 12, "epoch": 4}, []),
-        ({"said": None, "exists": False}, []),
-        ({"said": None, "epoch": 0}, []),
-        ({"said": SAID._replace(revision=0), "exists": False}, []),
-        ({"exists": False}, ["the database is missing, and with it everything up to revision 10"]),
-        ({"said": None}, ["is missing"]),
-        ({"said": None, "unreadable": True}, ["is damaged"]),
-        ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
-        ({"store": b"b" * 16}, ["of another store"]),
-        ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
-        ({"revision": 9}, ["revisions 10 to 10 are gone"]),
-        ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
-        ({"present": Tally(4, 31)}, ["not those that were written"]),
-        ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
-        ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),
-    ],
-)  # fmt: skip
-def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
-    told = losses(Observed(**{**WHOLE, **changes}))
-    assert len(told) == len(found)
-    for sentence, part in zip(told, found, strict=True):
-        assert part in sentence
-
-
-def test_when_the_end_is_in_doubt() -> None:
-    assert not in_doubt(Observed(said=None, boot="b"))
-    assert not in_doubt(Observed(said=SAID._replace(boot="b"), boot="b"))
-    assert not in_doubt(Observed(said=SAID._replace(boot="a", closed=True), boot="b"))
-    assert in_doubt(Observed(said=SAID._replace(boot="a"), boot="b"))
-
-
-records = st.builds(
-    Record, st.integers(1, 2**40), st.text(max_size=9), st.text(max_size=9), st.binary(max_size=30), st.booleans(),
-    st.floats(0, 1e10), st.sampled_from([0.0, 60.0, 3600.0]),
-)  # fmt: skip
-
-
-@given(records, records, st.integers(0, 61))
-def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
-    expected = checksum(one)
-    assert damage(one, expected) is Damage.NONE
-    assert damage(one, expected ^ (1 << bit)) is Damage.RECORD
-    if other.data != one.data:
-        assert damage(one._replace(data=other.data), expected) is Damage.VALUE
-    if other[:3] != one[:3] or other[4:7] != one[4:7]:
-        assert damage(other, expected) is Damage.RECORD
-
-
-class Recovery(RuleBasedStateMachine):
-    """A store that is written to, ended, killed, damaged and started again."""
-
-    folder: Path
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.runner = asyncio.Runner()
-        self.acknowledged: dict[str, int] = {}
-        self.highest = 1
-        self.path = self.fresh()
-        self.store = self.run(opened(self.path, changes=8))
-
-    def fresh(self) -> Path:
-        return Path(tempfile.mkdtemp(dir=self.folder)) / "data" / "store.db"
-
-    def run(self, work: Any) -> Any:
-        return self.runner.run(work)
-
-    @rule(key=st.sampled_from("abcdef"), times=st.integers(1, 5))
-    def write(self, key: str, times: int) -> None:
-        for _ in range(times):
-            self.run(write(self.store, key))
-            self.acknowledge(key)
-
-    def acknowledge(self, key: str) -> None:
-        assert self.store.revision > self.highest
-        self.highest = self.store.revision
-        row = self.store.get("pods", key)
-        assert row is not None
-        self.acknowledged[key] = row.revision
-
-    @rule(key=st.sampled_from("abcdef"))
-    def delete(self, key: str) -> None:
-        if (row := self.store.get("pods", key)) is not None and not isinstance(row, CorruptRow):
-            self.run(self.store.commit(Write("pods", key, row.revision, BODY, deleted=True)))
-            assert self.store.revision > self.highest
-            self.highest = self.store.revision
-            del self.acknowledged[key]
-
-    @rule()
-    def fold(self) -> None:
-        async def folded() -> None:
-            await backend_of(self.store)._fold()
-
-        self.run(folded())
-
-    @rule()
-    def compact(self) -> None:
-        async def compacted() -> None:
-            await self.store.storage.compact(self.store.revision)
-
-        self.run(compacted())
-
-    @rule()
-    def restart(self) -> None:
-        self.run(self.store.close())
-        self.store = self.run(opened(self.path, changes=8))
-
-    @rule()
-    def kill(self) -> None:
-        left = crash(self.path, self.fresh().parent)
-        self.run(self.store.close())
-        self.path = left
-        self.store = self.run(opened(left, changes=8))
-
-    @rule(
-        end=st.sampled_from(FILES), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7),
-        how=st.sampled_from(["flip", "cut", "remove"]), orderly=st.booleans(),
-    )  # fmt: skip
-    @precondition(lambda self: self.acknowledged)
-    def harm(self, end: str, where: float, bit: int, how: str, orderly: bool) -> None:
-        """Either all is there, or the start is refused; then the loss is accepted."""
-        left = crash(self.path, self.fresh().parent) if not orderly else None
-        self.run(self.store.close())
-        self.path = left or self.path
-        file = self.path.with_name(self.path.name + end)
-        if file.exists() and (size := file.stat().st_size):
-            if how == "flip":
-                flip(file, int(where * size), bit)
-            elif how == "cut":
-                truncate(file, int(where * size))
-            else:
-                file.unlink()
-        try:
-            self.store = self.run(opened(self.path, changes=8))
-        except Unusable as refusal:
-            self.give_up(str(refusal))
-
-    def give_up(self, why: str) -> None:
-        if "--accept-data-loss" in why:
-            try:
-                self.store = self.run(opened(self.path, accept=True, changes=8))
-            except Unusable:
-                self.path.rename(self.path.with_name("broken.db"))
-                self.store = self.run(opened(self.path, accept=True, changes=8))
-            assert self.store.revision > self.highest + JUMP // 2
-        else:  # not even a store any more
-            self.path = self.fresh()
-            self.store = self.run(opened(self.path, changes=8))
-            self.highest = 1
-        self.acknowledged = {row.key: row.revision for row in self.store.snapshot("pods").items()}
-
-    @invariant()
-    def everything_acknowledged_is_there(self) -> None:
-        found = {row.key: row.revision for row in self.store.snapshot("pods").items()}
-        assert found == self.acknowledged
-        assert self.store.revision >= self.highest
-        self.highest = max(self.highest, self.store.revision)
-
-    def teardown(self) -> None:
-        self.run(self.store.close())
-        self.runner.close()
-
-
-def test_whatever_happens_to_the_files() -> None:
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        Recovery.folder = Path(folder)
-        run_state_machine_as_test(  # type: ignore[no-untyped-call]
-            Recovery,
-            settings=settings(
-                max_examples=50, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
-            ),
-        )

@@ -1,0 +1,93 @@
+"""Events of watches in the representation that was asked for."""
+
+import json
+from typing import Any
+
+import pytest
+
+from apiserver_stub.call import APIRequest, Reply, Stream
+from apiserver_stub.encode import cbor
+from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
+from controller_manager.api.errors import (
+    Expired,
+)
+from controller_manager.api.protobuf.wire import fields
+from tests.apiserver_stub.encode.answers import (
+    AS_PARTIAL,
+    AS_TABLE,
+    CBOR,
+    JSON,
+    KINDS,
+    PROTOBUF,
+    WITH_CBOR,
+    Represents,
+    call,
+    from_protobuf,
+    pod,
+)
+
+
+async def opened(asked: APIRequest) -> EventEncoder:
+    """How a watch would tell its events."""
+    found = Represents()
+    await WITH_CBOR.respond(asked, WITH_CBOR.check(asked), Reply(Stream(found.open)))
+    return found.last
+
+
+def event(represent: EventEncoder, kind: str, data: bytes) -> Any:
+    tree = json.loads(represent.event(kind, data))
+    assert tree["type"] == kind
+    return tree["object"]
+
+
+async def test_only_the_first_table_of_a_watch_has_columns() -> None:
+    first = await opened(call(AS_TABLE, "watch"))
+    later = first.rest
+    assert later is not None
+    assert later.rest is None
+    assert first.name != later.name
+    headed, headless = (event(represent, "ADDED", pod("a")) for represent in (first, later))
+    assert headed["columnDefinitions"]
+    assert headless["columnDefinitions"] is None
+    assert headed["rows"] == headless["rows"]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS.all() if kind.persisted], ids=lambda kind: kind.name)
+async def test_a_bookmark_is_a_row_that_carries_the_version(kind: Any) -> None:
+    asked = call(AS_TABLE, "watch", (kind.group, kind.version, kind.plural))
+    mark = bookmark(kind.api_version, kind.kind, 8)
+    table = event(await opened(asked), "BOOKMARK", mark)
+    assert table["metadata"] == {"resourceVersion": "8"}
+    assert len(table["rows"][0]["cells"]) == len(table["columnDefinitions"])
+    assert table["rows"][0]["object"]["metadata"]["resourceVersion"] == "8"
+
+
+async def test_the_end_of_the_initial_state_is_told_even_without_objects() -> None:
+    represent = await opened(call(AS_TABLE, "watch", includeObject="None"))
+    end = event(represent, "BOOKMARK", bookmark("v1", "Pod", 8, initial_end=True))
+    assert end["rows"][0]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    assert event(represent, "BOOKMARK", bookmark("v1", "Pod", 8))["rows"][0]["object"] is None
+
+
+async def test_a_stream_that_cannot_go_on_says_so_in_its_medium() -> None:
+    """API concepts, Watching, rule 4, and Errors."""
+    refusal = Expired("too old resource version")
+    for accept in (JSON, AS_TABLE, AS_PARTIAL):
+        assert json.loads((await opened(call(accept, "watch"))).failure(refusal))["object"]["reason"] == "Expired"
+    item, _ = cbor.load((await opened(call(CBOR, "watch"))).failure(refusal))
+    assert (item["type"], item["object"]["code"]) == ("ERROR", 410)
+    frame = (await opened(call(PROTOBUF, "watch"))).failure(refusal)
+    assert int.from_bytes(frame[:4], "big") == len(frame) - 4
+    told = dict(fields(frame[4:]))
+    assert told[1 << 3 | 2] == b"ERROR"
+    status = from_protobuf(dict(fields(told[2 << 3 | 2]))[1 << 3 | 2])  # type: ignore[arg-type]
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", "Expired", 410)
+
+
+async def test_watches_share_their_lines_by_form_only() -> None:
+    accepts = ["", JSON, f"{JSON};pretty=1", PROTOBUF, CBOR, AS_TABLE, AS_TABLE + "beta1", AS_PARTIAL]
+    names = [(await opened(call(accept, "watch"))).name for accept in accepts]
+    assert len(set(names)) == len(names) - 2
+    assert (await opened(call(AS_TABLE, "watch"))).name != (
+        await opened(call(AS_TABLE, "watch", includeObject="None"))
+    ).name

@@ -1,0 +1,72 @@
+"""What is taken for a loss, and what a checksum tells."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from apiserver_stub.storage.checksum import Damage, Tally, checksum, damage
+from apiserver_stub.storage.integrity import Observed, in_doubt, losses
+from apiserver_stub.storage.witness import Acknowledged
+from apiserver_stub.watch_cache.row import Record
+
+SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))
+
+
+WHOLE: dict[str, Any] = {
+    "said": SAID, "exists": True, "store": b"a" * 16, "epoch": 3, "revision": 10, "present": Tally(4, 30),
+    "removed": Tally(1, 20),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, []),
+        ({"revision": 12, "epoch": 4}, []),
+        ({"said": None, "exists": False}, []),
+        ({"said": None, "epoch": 0}, []),
+        ({"said": SAID._replace(revision=0), "exists": False}, []),
+        ({"exists": False}, ["the database is missing, and with it everything up to revision 10"]),
+        ({"said": None}, ["is missing"]),
+        ({"said": None, "unreadable": True}, ["is damaged"]),
+        ({"said": None, "exists": False, "orphan": True}, ["only its write-ahead log"]),
+        ({"store": b"b" * 16}, ["of another store"]),
+        ({"epoch": 2}, ["its write-ahead log is missing, and with it what was written last"]),
+        ({"revision": 9}, ["revisions 10 to 10 are gone"]),
+        ({"present": Tally(2, 30)}, ["2 records up to revision 10 missing"]),
+        ({"present": Tally(4, 31)}, ["not those that were written"]),
+        ({"present": Tally(3, 31), "damaged": ["revision 4"]}, ["damaged: revision 4"]),
+        ({"stateless": True, "store": b"", "epoch": 0}, ["what it says of its own history is damaged"]),
+    ],
+)  # fmt: skip
+def test_what_is_taken_for_a_loss(changes: Any, found: list[str]) -> None:
+    told = losses(Observed(**{**WHOLE, **changes}))
+    assert len(told) == len(found)
+    for sentence, part in zip(told, found, strict=True):
+        assert part in sentence
+
+
+def test_when_the_end_is_in_doubt() -> None:
+    assert not in_doubt(Observed(said=None, boot="b"))
+    assert not in_doubt(Observed(said=SAID._replace(boot="b"), boot="b"))
+    assert not in_doubt(Observed(said=SAID._replace(boot="a", closed=True), boot="b"))
+    assert in_doubt(Observed(said=SAID._replace(boot="a"), boot="b"))
+
+
+records = st.builds(
+    Record, st.integers(1, 2**40), st.text(max_size=9), st.text(max_size=9), st.binary(max_size=30), st.booleans(),
+    st.floats(0, 1e10), st.sampled_from([0.0, 60.0, 3600.0]),
+)  # fmt: skip
+
+
+@given(records, records, st.integers(0, 61))
+def test_a_checksum_tells_a_record_from_every_other(one: Record, other: Record, bit: int) -> None:
+    expected = checksum(one)
+    assert damage(one, expected) is Damage.NONE
+    assert damage(one, expected ^ (1 << bit)) is Damage.RECORD
+    if other.data != one.data:
+        assert damage(one._replace(data=other.data), expected) is Damage.VALUE
+    if other[:3] != one[:3] or other[4:7] != one[4:7]:
+        assert damage(other, expected) is Damage.RECORD
