@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from apiserver_stub.address_objects import SERVICES, AddressObjects
 from apiserver_stub.admission import Admission, plugins
+from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
@@ -17,6 +18,7 @@ from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, r
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
+from apiserver_stub.bootstrap.objects import Objects
 from apiserver_stub.component_statuses import Ask, ComponentStatuses
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
@@ -59,6 +61,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.history import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import decode_error_of
+from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import ADMIN_GROUP, GROUP_DOMAIN
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.log import Logger
@@ -102,7 +105,7 @@ class ApiServer:
         progress: StartProgress,
         options: Parsed,
         offload: Offload,
-        addresses: AddressObjects,
+        allocations: Allocations,
     ) -> None:
         self.server = server
         self.store = store
@@ -112,7 +115,8 @@ class ApiServer:
         self._progress = progress
         self._options = options
         self._offload = offload
-        self._addresses = addresses
+        self._allocations = allocations
+        self._objects = Objects(self.handle)
 
     def handle(self, request: Request) -> Awaitable[Response]:
         """Answer a request."""
@@ -126,6 +130,7 @@ class ApiServer:
     async def open(self) -> None:
         """Read the store; requests are answered from here on. Raises `Unusable`."""
         await self.store.start()
+        await self._allocations.repair(self._remove_address)
         self._progress.stored = True
 
     async def settle(self, port: int, authentication: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -137,7 +142,11 @@ class ApiServer:
         address = ServerAddress(network.first_service, _host(serving), port, tuple(map(str, network.services)))
         versions = frozenset((group.name, version) for group in self.kinds.groups() for version in group.versions)
         await bootstrap(self.handle, ClusterInfo(address, versions, authentication), self._progress.finish)
-        await self._addresses.repair()
+        await self._allocations.repair(self._remove_address)
+
+    async def _remove_address(self, name: str) -> None:
+        with suppress(ApiError):  # whatever is wrong with it now, the next repair finds it again
+            await self._objects.remove(f"/apis/networking.{GROUP_DOMAIN}/v1/ipaddresses/{name}")
 
     async def keep_settled(self, port: int, authentication: Callable[[], Mapping[str, str]]) -> None:
         """Look after that again and again, until cancelled."""
@@ -195,14 +204,14 @@ def build(
     kinds.subscribe(partial(_end_watches, hub))
     network = options[NetworkOptions]
     own = RequestScope(store, hub, kinds, Admission(), offload=offload)  # for writes that nobody asked for
+    addresses = ServiceAddresses(store, network.services, network.node_ports)
     admission = plugins.built_in(
         store,
-        ServiceAddresses(store, network.services, network.node_ports),
+        addresses,
         _allows(authorizer),
         partial(amend, own, ("", "v1", QUOTAS)),
         scale_to_zero=features.enabled(SCALE_TO_ZERO),
     )
-    addresses = AddressObjects(store, lambda request: server.handle(request))
     questions = {**authentication_reviews(tokens.find), **AccessReviews(authorizer).table()}
     statuses = ComponentStatuses({**components, "etcd-0": _health_of(store)})
     verbs = Verbs(
@@ -214,7 +223,6 @@ def build(
             Limits(watch=serving.min_request_timeout),
             Features(features.enabled(STREAMING_LISTS), features.enabled(UNSAFE_DELETION)),
             offload,
-            {SERVICES: addresses.follow},
         ),
         {("token", "create"): accounts.requests().create},
         {**Reviews(questions, partial(read_new, offload)).answers(), **statuses.answers()},
@@ -244,7 +252,7 @@ def build(
         Telemetry(runtime.registry),
         runtime.log("server"),
     )
-    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses)
+    return ApiServer(server, store, hub, kinds, progress, options, offload, addresses.allocations)
 
 
 def _end_watches(hub: Hub, change: ResourceChange) -> None:

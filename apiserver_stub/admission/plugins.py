@@ -63,5 +63,6 @@ def built_in(
             Rule(namespaces.check_alive, _CREATE, _ALL),  # which may have ended since
             Rule(requests.date_verdict, _UPDATE, _REQUESTS, ("approval", "status")),
             Rule(addresses.allocate, _BOTH, _SERVICES),
+            Rule(addresses.allocate, ("delete",), _SERVICES, _ALL),
         ),
     )

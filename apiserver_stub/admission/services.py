@@ -1,15 +1,12 @@
 """Cluster IPs and node ports: a Service is given those it asks for, or free ones, as the last step of its write."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-import msgspec
-
-from apiserver_stub.admission.allocator import Allocator, Item
+from apiserver_stub.admission.allocations import Allocations, items_of_tree
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.families import choose, family, wrong
 from apiserver_stub.admission.ranges import addresses, ports
@@ -23,103 +20,47 @@ from apiserver_stub.kinds.service_spec import (
     needs_node_ports,
 )
 from apiserver_stub.kinds.trees import dicts
+from apiserver_stub.storage.interface import Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.row import Change, Corrupt, Row
 from controller_manager.api.errors import Cause, Details, InternalError, invalid
-from controller_manager.api.model import Model
-from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.base.random import random_source
 
 Network = IPv4Network | IPv6Network
 
-_SERVICES = "services"
-_ADDRESSES = f"ipaddresses.networking.{GROUP_DOMAIN}"
-_MANAGED = '"ipaddress.kubernetes.io/managed-by":"ipallocator.k8s.io"'
 _HEALTH_PORT, _TAKEN = "spec.healthCheckNodePort", "provided port is already allocated"
 _FIRST_HOLDER = "default/kubernetes"  # of the first address of the range: pods find this server there
 
 
-class _Port(Model):
-    node_port: int = 0
-
-
-class _Spec(Model):
-    cluster_ip: str = msgspec.field(default="", name="clusterIP")
-    cluster_ips: tuple[str, ...] | None = msgspec.field(default=None, name="clusterIPs")
-    ports: tuple[_Port, ...] | None = None
-    health_check_node_port: int = 0
-
-
-class _Service(Model):
-    spec: _Spec = _Spec()
-
-
 class ServiceAddresses:
-    """A plugin of the allocation phase. What is taken is read from the store once and followed from there on."""
+    """A plugin of the allocation phase. It is asked about deletions too, which give back what the service had."""
 
     def __init__(self, store: WatchCache, networks: Sequence[Network], node_ports: range) -> None:
-        kept: dict[Item, str] = {str(networks[0].network_address + 1): _FIRST_HOLDER}
-        self._store = store
-        self._ledger = Allocator(lambda key: store.is_pending(_SERVICES, key), kept)
+        self.allocations = Allocations(store, {str(networks[0].network_address + 1): _FIRST_HOLDER})
         self._ranges = ServiceRanges(store, networks)
-        self._allotment = ServiceAllocation(self._ranges.by_family, node_ports, self._ledger)
+        self._decision = ServiceAllocation(self._ranges.by_family, node_ports, self.allocations)
         self._follows = False
 
-    async def allocate(self, attributes: Attributes) -> None:
-        """Raises `Invalid` for what can't be had, and `InternalError` when nothing is left to give."""
+    async def allocate(self, attributes: Attributes) -> Sequence[Write]:
+        """Fill in what the service is given; returns the rows that are written with it. Raises `Invalid` for what
+        can't be had, and `InternalError` when nothing is left to give.
+        """
         self._follow()
-        key, tree, old = f"{attributes.namespace}/{attributes.name}", attributes.tree, attributes.old_object or {}
+        key, old = f"{attributes.namespace}/{attributes.name}", attributes.old_object or {}
+        before = items_of_tree(old)
+        if attributes.object is None:
+            return self.allocations.writes(key, before, ())
+        tree = attributes.object
         spec = dict(tree.get("spec") or {})
-        problems = self._allotment.allot(spec, old.get("spec") or {}, key)
+        problems = self._decision.allot(spec, old.get("spec") or {}, key)
         if problems:
             raise invalid(attributes.kind.group, attributes.kind.kind, attributes.name, problems)
         tree["spec"] = spec
-        if not attributes.dry_run:
-            self._ledger.reserve(key, _held_by(msgspec.convert(tree, _Service)))
+        return self.allocations.writes(key, before, items_of_tree(tree))
 
     def _follow(self) -> None:
-        if self._follows:
-            return
-        self._follows = True
-        for row in self._store.snapshot(_SERVICES).items():
-            with suppress(Corrupt):
-                self._ledger.note(row.key, _held_by(_STORED.decode(row.data)))
-        for row in self._store.snapshot(_ADDRESSES).items():
-            with suppress(Corrupt):
-                self._note_address(row, deleted=False)
-        self._ranges.follow()
-        self._store.subscribe(self._changed)
-
-    def _changed(self, changes: Sequence[Change]) -> None:
-        for change in changes:
-            row = change.row
-            if row.resource == _SERVICES:
-                self._ledger.note(row.key, () if change.deleted else _held_by(_STORED.decode(row.data)))
-            elif row.resource == _ADDRESSES:
-                self._note_address(row, deleted=change.deleted)
-
-    def _note_address(self, row: Row, *, deleted: bool) -> None:
-        """An address that somebody took without a service; those of services are known from these."""
-        ours = _MANAGED in row.data.decode()
-        self._ledger.note(f"{_ADDRESSES}/{row.key}", () if deleted or ours else (_canonical(row.name),))
-
-
-_STORED = msgspec.json.Decoder(_Service)
-
-
-def _held_by(service: _Service) -> tuple[Item, ...]:
-    """Addresses and node ports of a Service, each in one form."""
-    spec = service.spec
-    given: list[str] = [*(spec.cluster_ips or (spec.cluster_ip,))]
-    opened = {*(port.node_port for port in spec.ports or ()), spec.health_check_node_port} - {0}
-    return (*(_canonical(text) for text in given if text not in ("", "None")), *opened)
-
-
-def _canonical(address: str) -> str:
-    try:
-        return str(ip_address(address))
-    except ValueError:  # of a row that was written before addresses were checked
-        return address
+        if not self._follows:
+            self._follows = True
+            self._ranges.follow()
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +71,7 @@ class ServiceAllocation:
 
     networks: Mapping[str, Sequence[Network]]
     node_ports: range
-    ledger: Allocator
+    allocations: Allocations
 
     def allot(self, spec: Tree, old: Tree, key: str) -> list[Cause]:
         """Fill in, in place, what the Service `key` needs; returns what it asks for and can't have.
@@ -155,10 +96,10 @@ class ServiceAllocation:
 
     def _refuses_address(self, address: str, key: str) -> str:
         parsed, networks = ip_address(address), self.networks.get(family(address), ())
-        if self.ledger.holds(str(parsed), key):
+        if self.allocations.holds(str(parsed), key):
             return ""
         failed = f"failed to allocate IP {address}: "
-        if not self.ledger.is_free(str(parsed), key):
+        if not self.allocations.is_free(str(parsed), key):
             return failed + "provided IP is already allocated"
         if not any(int(parsed) in addresses(network) for network in networks):
             known = ", ".join(map(str, networks)) or "empty"
@@ -168,7 +109,7 @@ class ServiceAllocation:
     def _draw_address(self, name: str, key: str) -> str:
         make: Callable[[int], Any] = IPv4Address if name == "IPv4" else IPv6Address
         for network in self.networks[name]:
-            found = addresses(network).draw(lambda n: self.ledger.is_free(str(make(n)), key), _below)
+            found = addresses(network).draw(lambda n: self.allocations.is_spare(str(make(n)), key), _below)
             if found is not None:
                 return str(make(found))
         raise _full("a serviceIP")
@@ -202,9 +143,9 @@ class ServiceAllocation:
         return []
 
     def _refuses_port(self, number: int, key: str) -> str:
-        if self.ledger.holds(number, key):
+        if self.allocations.holds(number, key):
             return ""
-        if not self.ledger.is_free(number, key):
+        if not self.allocations.is_free(number, key):
             return _TAKEN
         if number not in self.node_ports:
             known = f"{self.node_ports.start}-{self.node_ports.stop - 1}"
@@ -212,7 +153,7 @@ class ServiceAllocation:
         return ""
 
     def _draw_port(self, key: str, mine: set[int], what: str) -> int:
-        found = ports(self.node_ports).draw(lambda n: n not in mine and self.ledger.is_free(n, key), _below)
+        found = ports(self.node_ports).draw(lambda n: n not in mine and self.allocations.is_spare(n, key), _below)
         if found is None:
             raise _full(what)
         mine.add(found)

@@ -1,9 +1,8 @@
 """What every verb works with, and the bounds it keeps."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Operation
@@ -40,11 +39,6 @@ class Features:
     unsafe_deletion: bool = False
 
 
-# Does what follows from a write that is done, given the state before and after it.
-Follower = Callable[[bytes | None, bytes | None], Awaitable[None]]
-_NO_FOLLOWERS: Mapping[str, Follower] = MappingProxyType({})
-
-
 @dataclass(frozen=True, slots=True)
 class RequestScope:
     """Where objects are, who hears of changes, which kinds there are, who admits; what is too much, and what is on."""
@@ -56,7 +50,6 @@ class RequestScope:
     limits: Limits = field(default_factory=Limits)
     features: Features = field(default_factory=Features)
     offload: Offload = field(default_factory=Offload)
-    followers: Mapping[str, Follower] = field(default_factory=lambda: _NO_FOLLOWERS)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
         """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
@@ -84,12 +77,6 @@ class RequestScope:
         attributes = attributes_of(request, operation, tree, old)
         await self.admission.mutate(attributes)
         await self.admission.validate(attributes)
-
-    async def committed(self, storage: str, before: bytes | None, after: bytes | None) -> None:
-        """Tell who follows a resource of a write, before its caller is answered; a state that is none is None."""
-        follow = self.followers.get(storage)
-        if follow is not None:
-            await follow(before, after)
 
 
 def attributes_of(

@@ -27,6 +27,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from msgspec.structs import replace
+
 from apiserver_stub.admission import Admission, Attributes
 from apiserver_stub.admission.namespaces import namespace_row
 from apiserver_stub.call import APIRequest, Tree
@@ -110,7 +112,7 @@ async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation)
     attributes = _renewed(request, draft, attributes)
     await admission.validate(attributes)
     await _check_current(scope, request, draft)
-    also = await admission.allocate(attributes)
+    also = await admission.allocate(_effect(draft, attributes))
     if is_dry_run(request.query):
         return await _rehearsed(draft)
     return await _commit(scope, request, draft, also)
@@ -214,6 +216,15 @@ def _renewed(request: APIRequest, draft: _Draft, attributes: Attributes) -> Attr
     return attributes if draft.mutation.view is None else _shown(request, draft)
 
 
+def _effect(draft: _Draft, attributes: Attributes) -> Attributes:
+    """The mutation by what becomes of the object: a change that takes its last hold away deletes it, and a deletion
+    that only begins is an update.
+    """
+    if draft.removes:
+        return replace(attributes, operation="delete", object=None, old_object=draft.old)
+    return replace(attributes, operation="update", object=draft.new) if attributes.object is None else attributes
+
+
 async def _unchanged(scope: RequestScope, request: APIRequest, draft: _Draft) -> Outcome:
     assert draft.row is not None
     if await _was_behind(scope):
@@ -231,8 +242,6 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
     kind, row, removes = request.kind, draft.row, draft.removes
     key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.new)
     written = await scope.store.commit(Write(kind.storage, key, row.revision if row else 0, data, removes), *also)
-    before = None if row is None or draft.mutation.read else row.data
-    await scope.committed(kind.storage, before, None if removes else written.data)
     return Outcome(from_storage(kind, written.data), draft.warnings, row is None, removes)
 
 

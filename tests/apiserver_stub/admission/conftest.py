@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import Admission, built_in
-from apiserver_stub.admission.allocator import Allocator
+from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
@@ -36,20 +36,24 @@ async def admission() -> AsyncIterator[Admission]:
 
 
 @pytest.fixture
-def ledger() -> Allocator:
-    return Allocator(lambda _: False)
+async def store() -> AsyncIterator[WatchCache]:
+    cache = WatchCache(EmbeddedStorage(MemoryBackend()))
+    await cache.start()
+    yield cache
+    await cache.close()
 
 
 @pytest.fixture
-def allot(ledger: Allocator) -> Callable[..., tuple[dict[str, Any], list[str]]]:
+def allot(store: WatchCache) -> Give:
     """What becomes of a spec, and what is wrong with it."""
+    allocations = Allocations(store)
 
     def give(
         spec: dict[str, Any], old: dict[str, Any] | None = None, ranges: str = "10.0.0.0/24", key: str = "default/s"
     ) -> tuple[dict[str, Any], list[str]]:
         networks = {f"IPv{n.version}": [n] for n in map(ip_network, ranges.split(","))}
         given = {"type": "ClusterIP", "ports": [{"port": 80}], **spec}
-        found = ServiceAllocation(networks, range(30000, 32768), ledger).allot(given, old or {}, key)
+        found = ServiceAllocation(networks, range(30000, 32768), allocations).allot(given, old or {}, key)
         return given, [f"{cause.field}: {cause.message}" for cause in found]
 
     return give

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from apiserver_stub.admission.allocations import Allocations
+
 BOTH = "10.0.0.0/24,fd00::/112"
 SIX_FIRST = "fd00::/112,10.0.0.0/24"
 PREFER = {"ipFamilyPolicy": "PreferDualStack"}
@@ -82,10 +84,11 @@ ALONE = {"type": "ClusterIP", "ipFamilies": ["IPv4"], "clusterIP": "10.0.0.9", "
         (DUAL | PREFER, {"clusterIPs": DUAL["clusterIPs"]}, BOTH, ["IPv4", "IPv6"]),
     ],
 )
-def test_an_update_grows_and_shrinks_on_demand_only(
-    allot, ledger, old: dict[str, Any], new: dict[str, Any], ranges: str, families: list[str]
+async def test_an_update_grows_and_shrinks_on_demand_only(
+    allot, store, old: dict[str, Any], new: dict[str, Any], ranges: str, families: list[str]
 ) -> None:
-    ledger.note("default/s", tuple(old["clusterIPs"]))
+    for write in Allocations(store).writes("default/s", (), old["clusterIPs"]):
+        await store.commit(write)
     given, problems = allot(new, old, ranges)
     assert problems == []
     assert given["ipFamilies"] == families

@@ -130,7 +130,12 @@ def allocation() -> Callable[[WatchCache], Sequence[Rule]]:
 def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache], Sequence[Rule]]:
     """Addresses and ports for services, given on a store."""
     both: Any = ("create", "update")
-    return lambda store: [Rule(ServiceAddresses(store, networks, ports).allocate, both, ("services",))]
+
+    def rules(store: WatchCache) -> Sequence[Rule]:
+        allocate = ServiceAddresses(store, networks, ports).allocate
+        return [Rule(allocate, both, ("services",)), Rule(allocate, ("delete",), ("services",), (ALL,))]
+
+    return rules
 
 
 @pytest.fixture

@@ -1,0 +1,156 @@
+"""Cluster IPs and node ports are held once, whichever of two servers gives them, and come back when they are let go."""
+
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from apiserver_stub.admission.allocations import ADDRESSES, NODE_PORTS, Allocations, items_of
+from apiserver_stub.build import ApiServer, build, embedded_storage
+from apiserver_stub.flags import FLAGS
+from apiserver_stub.storage.memory import MemoryBackend
+from controller_manager.base.runtime import Runtime
+from controller_manager.base.tasks import all_of
+from tests.apiserver_stub.lagging import LaggingStorage
+
+SERVICES = "/api/v1/namespaces/default/services"
+IPS = "/apis/networking.k8s.io/v1/ipaddresses"
+MERGE = {"content_type": "application/merge-patch+json"}
+FLAG_TEXTS = (
+    *("--storage-backend=memory", "--advertise-address=192.0.2.1"),
+    *("--service-cluster-ip-range=10.0.0.0/28", "--service-node-port-range=30000-30009"),
+)
+
+pytestmark = pytest.mark.virtual
+
+
+class Servers:
+    """Administrators of two servers on one storage, of which the second hears of everything late."""
+
+    def __init__(self, servers: list[ApiServer], late: LaggingStorage, speak: Any) -> None:
+        self.servers = servers
+        self.late = late
+        self.apis = [speak(server) for server in servers]
+
+    def rows(self) -> dict[str | int, str]:
+        """Who holds what, by the rows of the first server."""
+        store = self.servers[0].store
+        ips = {row.key: f"{row.field('spec.parentRef.namespace')}/{row.field('spec.parentRef.name')}" for row in
+               store.snapshot(ADDRESSES).items()}  # fmt: skip
+        return {**ips, **{int(row.key): row.field("spec.service") for row in store.snapshot(NODE_PORTS).items()}}
+
+    def services(self) -> dict[str | int, str]:
+        """Who holds what, by the services of the first server; fails if something is held twice."""
+        held: dict[str | int, str] = {}
+        for row in self.servers[0].store.snapshot("services").items():
+            for item in items_of(row.data):
+                assert held.setdefault(item, row.key) == row.key
+        return held
+
+
+@pytest.fixture
+async def two(speak: Any) -> AsyncIterator[Servers]:
+    flags, storage = FLAGS.parse(FLAG_TEXTS), embedded_storage(MemoryBackend())
+    late = LaggingStorage(storage)
+    servers = [build(flags, Runtime("one"), storage), build(flags, Runtime("other"), late)]
+    for server in servers:
+        await server.start()
+    yield Servers(servers, late, speak)
+    for server in servers:
+        await server.stop()
+
+
+def service(name: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"ports": [{"port": 80}], **spec}}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("lag", [0.0, 0.1])
+async def test_nothing_is_held_twice_and_nothing_is_lost(two: Servers, seed: int, lag: float) -> None:
+    two.late.lag = lag
+    chance = random.Random(seed)  # names and addresses of a test
+
+    async def work(api: Any) -> None:
+        for _ in range(12):
+            name = f"s{chance.randrange(5)}"
+            spec: dict[str, Any] = {"type": chance.choice(["ClusterIP", "NodePort"])}
+            match chance.randrange(5):
+                case 0:
+                    await api("DELETE", f"{SERVICES}/{name}")
+                case 1:
+                    await api("PATCH", f"{SERVICES}/{name}", {"spec": spec}, **MERGE)
+                case 2:
+                    await api("PATCH", f"{SERVICES}/{name}", {"metadata": {"finalizers": ["a.b/c"]}}, **MERGE)
+                    await api("DELETE", f"{SERVICES}/{name}")
+                    await api("PATCH", f"{SERVICES}/{name}", {"metadata": {"finalizers": None}}, **MERGE)
+                case 3:
+                    asked = f"10.0.0.{chance.randrange(2, 6)}"
+                    await api("POST", SERVICES, service(name, clusterIP=asked, **spec))
+                case _:
+                    await api("POST", SERVICES, service(name, **spec))
+
+    await all_of(*(work(api) for api in two.apis for _ in range(3)))
+    assert two.rows() == two.services()
+
+
+async def test_of_two_who_ask_for_one_address_one_has_it(two: Servers) -> None:
+    two.late.lag = 0.2
+    asked = await all_of(
+        *(api("POST", SERVICES, service(f"s{n}", clusterIP="10.0.0.7")) for n, api in enumerate(two.apis))
+    )
+    codes = sorted(code for code, _ in asked)
+    assert codes == [201, 422]
+    told = next(found for code, found in asked if code == 422)
+    assert told["details"]["causes"][0]["field"] == "spec.clusterIPs"
+
+
+async def test_a_service_that_waits_for_its_finalizers_keeps_what_it_has(two: Servers) -> None:
+    api = two.apis[0]
+    made = (
+        await api("POST", SERVICES, service("a", type="NodePort") | {"metadata": {"name": "a", "finalizers": ["x/y"]}})
+    )[1]
+    held = {made["spec"]["clusterIP"], made["spec"]["ports"][0]["nodePort"]}
+    await api("DELETE", f"{SERVICES}/a")
+    assert held <= two.rows().keys()
+    await api("PATCH", f"{SERVICES}/a/status", {"metadata": {"finalizers": None}}, **MERGE)
+    assert (await api("GET", f"{SERVICES}/a"))[0] == 404
+    assert held.isdisjoint(two.rows())
+
+
+async def test_an_address_comes_and_goes_with_its_service_in_one_revision_of_the_watch(two: Servers) -> None:
+    api = two.apis[0]
+    version = (await api("GET", IPS))[1]["metadata"]["resourceVersion"]
+    made = (await api("POST", SERVICES, service("a")))[1]
+    await api("DELETE", f"{SERVICES}/a")
+    told = await api.watch(f"timeoutSeconds=1&resourceVersion={version}", IPS)
+    name = made["spec"]["clusterIP"]
+    assert [(event["type"], event["object"]["metadata"]["name"]) for event in told] == [
+        ("ADDED", name),
+        ("DELETED", name),
+    ]
+    came = int(told[0]["object"]["metadata"]["resourceVersion"])
+    assert came == int(made["metadata"]["resourceVersion"]) - 1
+    assert told[0]["object"]["metadata"]["managedFields"][0]["manager"] == "kube-apiserver"
+
+
+async def test_what_was_stored_before_there_were_rows_gets_them_before_anybody_is_answered(two: Servers) -> None:
+    api, store = two.apis[0], two.servers[0].store
+    made = (await api("POST", SERVICES, service("a", type="NodePort")))[1]
+    number = made["spec"]["ports"][0]["nodePort"]
+    for write in Allocations(store).writes("default/a", [number, made["spec"]["clusterIP"]], ()):
+        await store.commit(write)
+    assert number not in two.rows()
+    again = build(FLAGS.parse(FLAG_TEXTS), Runtime("again"), store.storage)
+    await again.open()
+    assert two.rows()[number] == "default/a"
+    await again.stop()
+
+
+async def test_a_row_that_no_service_has_is_removed(two: Servers) -> None:
+    store = two.servers[0].store
+    for write in Allocations(store).writes("default/ghost", (), ["10.0.0.9", 30003]):
+        await store.commit(write)
+    assert {"10.0.0.9", 30003} <= two.rows().keys()
+    await two.servers[0].settle(6443)
+    assert two.rows() == two.services()
