@@ -1,5 +1,6 @@
 """Cluster IPs and node ports are held once, whichever of two servers gives them, and come back when they are let go."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from typing import Any
@@ -68,8 +69,14 @@ def service(name: str, **spec: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("lag", [0.0, 0.1])
 async def test_nothing_is_held_twice_and_nothing_is_lost(two: Servers, seed: int, lag: float) -> None:
-    two.late.lag = lag
     chance = random.Random(seed)  # names and addresses of a test
+
+    async def be_late() -> None:
+        while lag:
+            two.late.held = True
+            await asyncio.sleep(lag)
+            two.late.release()
+            await asyncio.sleep(lag)
 
     async def work(api: Any) -> None:
         for _ in range(12):
@@ -90,19 +97,24 @@ async def test_nothing_is_held_twice_and_nothing_is_lost(two: Servers, seed: int
                 case _:
                     await api("POST", SERVICES, service(name, **spec))
 
-    await all_of(*(work(api) for api in two.apis for _ in range(3)))
+    async with asyncio.TaskGroup() as group:
+        lagging = group.create_task(be_late())
+        await all_of(*(work(api) for api in two.apis for _ in range(3)))
+        lagging.cancel()
+    two.late.release()
     assert two.rows() == two.services()
 
 
 async def test_of_two_who_ask_for_one_address_one_has_it(two: Servers) -> None:
-    two.late.lag = 0.2
-    asked = await all_of(
-        *(api("POST", SERVICES, service(f"s{n}", clusterIP="10.0.0.7")) for n, api in enumerate(two.apis))
-    )
-    codes = sorted(code for code, _ in asked)
-    assert codes == [201, 422]
-    told = next(found for code, found in asked if code == 422)
-    assert told["details"]["causes"][0]["field"] == "spec.clusterIPs"
+    one, other = two.apis
+    two.late.held = True
+    assert (await one("POST", SERVICES, service("a", clusterIP="10.0.0.7")))[0] == 201
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(other("POST", SERVICES, service("b", clusterIP="10.0.0.7")))
+        await asyncio.sleep(1)
+        two.late.release()
+    code, told = asked.result()
+    assert (code, told["details"]["causes"][0]["field"]) == (422, "spec.clusterIPs")
 
 
 async def test_a_service_that_waits_for_its_finalizers_keeps_what_it_has(two: Servers) -> None:
