@@ -11,7 +11,8 @@ from typing import Any
 
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
-from apiserver_stub.kinds.shapes import Shape, takes
+from apiserver_stub.kinds.shapes import Shape, fitting, takes
+from apiserver_stub.kinds.zero_values import fill
 from controller_manager.api.quantity import canonical
 from controller_manager.api.timestamps import format_micro, format_time, parse_time
 
@@ -65,9 +66,9 @@ def clean_tree(tree: Tree, node: Schema) -> Report:
     always there come with their empty value, times and quantities take their usual form. Doing it twice changes
     nothing more.
     """
-    report = _FITS if takes(node.fitting, tree) else _swept(tree, node, takes)
+    report = _FITS if takes(fitting(node), tree) else _swept(tree, node, takes)
     if not report.wrong:
-        node.fill(tree)
+        fill(node, tree)
     return report
 
 
@@ -94,7 +95,7 @@ class _Sweep:
 
     def value(self, value: Any, node: Schema, where: _Where, depth: int) -> Any:
         """The value to keep, None for a time that is none; what can't be kept is reported."""
-        if type(value) in _INNER and self._is_right(node.fitting, value):
+        if type(value) in _INNER and self._is_right(fitting(node), value):
             return value
         if type(value) is dict and node.type == "object":
             if depth > DEEPEST:
@@ -222,7 +223,7 @@ def _quantity(value: Any, node: Schema) -> Any:
         value = repr(value)
     if type(value) is not str:
         raise _expected("quantity", value)
-    if takes(node.fitting, value):
+    if takes(fitting(node), value):
         return value
     try:
         return canonical(value.strip(), 3 if node.format == "milli" else 9)

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from threading import get_ident
 from types import MappingProxyType
 from typing import Any, TypeVar
-
-from apiserver_stub.kinds.shapes import Nothing, Shape, complete, fitting
-from apiserver_stub.kinds.zero_values import Fill, filler
 
 Tree = dict[str, Any]
 Raw = Mapping[str, Any]
@@ -55,18 +53,28 @@ class Schema:
         self.preserve: bool = raw.get("preserve", False)
         self.is_map: bool = "values" in raw
         self.exact: type | None = _EXACT.get(self.type)
-        self._derived: dict[Callable[[Schema], Any], Any] | None = None
+        self._derived: dict[object, Any] | None = None
 
     def __repr__(self) -> str:
         return f"Schema({self.type})"
 
-    def derived(self, make: Callable[["Schema"], T]) -> T:
-        """Return what `make` makes of this schema: made once, and gone with the schema. `make` never returns None."""
-        if self._derived is None:
-            self._derived = {}
-        found: T | None = self._derived.get(make)
+    def derived(self, make: Callable[["Schema"], T], meanwhile: T | None = None) -> T:
+        """Return what `make` makes of this schema: made once, and gone with the schema; it may not be None. Where
+        making it leads back to this schema, `meanwhile` stands for it, which no other thread comes to see.
+        """
+        derived = self._derived
+        if derived is None:
+            derived = self._derived = {}
+        found: T | None = derived.get(make)
         if found is None:
-            found = self._derived[make] = make(self)
+            under_way = make, get_ident()
+            found = derived.get(under_way)
+            if found is None:
+                derived[under_way] = meanwhile
+                try:
+                    found = derived[make] = make(self)
+                finally:
+                    del derived[under_way]
         return found
 
     @cached_property
@@ -83,29 +91,6 @@ class Schema:
     def values(self) -> "Schema | None":
         """The values of a map; None when the object is none."""
         return self._node(self._raw["values"]) if "values" in self._raw else None
-
-    @cached_property
-    def fill(self) -> Fill:
-        """Gives all objects in a fitting value the fields that are always there."""
-        self.fill = lambda value: self.fill(value)  # for a way that leads back here
-        return filler(self)
-
-    @cached_property
-    def fitting(self) -> Shape:
-        """The shape of values that need no cleaning."""
-        self.fitting = Nothing  # for a way that leads back here
-        return fitting(self)
-
-    @cached_property
-    def complete(self) -> Shape:
-        """The shape of values that have all the schema demands."""
-        self.complete = Nothing  # for a way that leads back here
-        return complete(self)
-
-    def fill_field(self, tree: Tree, name: str) -> None:
-        """Fill one field of an object only, if it is there."""
-        if name in tree:
-            self.fields[name].fill(tree[name])
 
     def _node(self, raw: Raw) -> "Schema":
         name = raw.get("ref")

@@ -6,13 +6,12 @@ A type must therefore never take what that code would complain of or change, but
 
 from collections.abc import Iterable, Mapping
 from types import GenericAlias, MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
-if TYPE_CHECKING:
-    from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.schema import Schema
 
 # A shape is a type, but one no type checker can follow.
 Shape = Any
@@ -34,6 +33,7 @@ class _Yes:
     """A boolean that is true; types have no other word for it."""
 
 
+_CONTAINERS = frozenset({"object", "array"})  # the others are made in no time, and are the most by far
 _LITERAL: Any = Literal
 _YES = _Yes()
 _NOT_TEXT: Shape = dict | list | int | float | bool
@@ -73,17 +73,21 @@ def _only_yes(_type: type, value: Any) -> Any:
     return _YES
 
 
-def fitting(node: "Schema") -> Shape:
-    """The shape of values whose types are right, in their usual form, without nulls, unknown fields, and empty values
-    that are the same as none.
+def fitting(schema: Schema) -> Shape:
+    """The shape of values that need no cleaning: whose types are right, in their usual form, without nulls, unknown
+    fields, and empty values that are the same as none.
     """
+    return schema.derived(_fitting, Nothing) if schema.type in _CONTAINERS else _fitting(schema)
+
+
+def _fitting(node: Schema) -> Shape:
     if node.values is not None:
-        return _full(node, GenericAlias(dict, (str, node.values.fitting)))
+        return _full(node, GenericAlias(dict, (str, fitting(node.values))))
     if node.type == "object":
-        fields = ((name, field.fitting, False) for name, field in node.fields.items())
+        fields = ((name, fitting(field), False) for name, field in node.fields.items())
         return _struct(fields, closed=not node.preserve)
     if node.type == "array":
-        return _full(node, list if node.items is None else GenericAlias(list, (node.items.fitting,)))
+        return _full(node, list if node.items is None else GenericAlias(list, (fitting(node.items),)))
     if node.type == "integer":
         bounded = _POSITIVE if node.omits else _INTEGERS
         return bounded.get(node.format, bounded["int64"])
@@ -94,20 +98,24 @@ def fitting(node: "Schema") -> Shape:
     return _full(node, _FITTING[node.type])
 
 
-def _full(node: "Schema", shape: Shape) -> Shape:
+def _full(node: Schema, shape: Shape) -> Shape:
     """The shape without what the field leaves out."""
     return Annotated[shape, Meta(min_length=1), _UNHASHABLE] if node.omits else shape
 
 
-def complete(node: "Schema") -> Shape:
+def complete(schema: Schema) -> Shape:
     """The shape of values with all required fields and only allowed values; Any where nothing is demanded."""
+    return schema.derived(_complete, Nothing) if schema.type in _CONTAINERS else _complete(schema)
+
+
+def _complete(node: Schema) -> Shape:
     if node.enum:
         return _LITERAL[node.enum]
     if node.values is not None:
-        return _of(node.values.complete, dict, str)
+        return _of(complete(node.values), dict, str)
     if node.items is not None:
-        return _of(node.items.complete, list)
-    fields = {name: field.complete for name, field in node.fields.items()}
+        return _of(complete(node.items), list)
+    fields = {name: complete(field) for name, field in node.fields.items()}
     demanding = {name: (shape, False) for name, shape in fields.items() if shape is not Any}
     demanded = {name: (_present(node.fields.get(name)), True) for name in node.required}
     if not demanding and not demanded:
@@ -115,10 +123,10 @@ def complete(node: "Schema") -> Shape:
     return _struct((name, *demand) for name, demand in (demanding | demanded).items())
 
 
-def _present(node: "Schema | None") -> Shape:
-    if node is None or node.complete is Any:
+def _present(node: Schema | None) -> Shape:
+    if node is None or complete(node) is Any:
         return _PRESENT
-    return _LITERAL[node.enum] if node.enum else node.complete
+    return _LITERAL[node.enum] if node.enum else complete(node)
 
 
 def _of(shape: Shape, container: type, *key: type) -> Shape:

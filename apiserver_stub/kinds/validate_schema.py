@@ -4,7 +4,7 @@ from typing import Any
 
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.schema import Schema, Tree
-from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.kinds.shapes import complete, takes
 from controller_manager.api.errors import Cause
 
 _MISSING = (None, "")
@@ -13,7 +13,7 @@ _JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a t
 
 def check_schema(tree: Tree, node: Schema) -> list[Cause]:
     """All missing fields and values that are not allowed."""
-    return [] if takes(node.complete, tree) else unmet(tree, node)
+    return [] if takes(complete(node), tree) else unmet(tree, node)
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:

@@ -1,10 +1,10 @@
 """The fields an object of its type always has, filled in by functions made from a schema."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
-if TYPE_CHECKING:
-    from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.kinds.schema import Schema, Tree
 
 # Changes a value in place. Doing it twice changes nothing more.
 Fill = Callable[[Any], None]
@@ -15,23 +15,41 @@ def leave(_value: Any) -> None:
     """What fills where no field is always there."""
 
 
-def filler(node: "Schema") -> Fill:
-    """What gives all objects in a value that fits `node` the fields that are always there; `leave` without any."""
+def fill(schema: Schema, value: Any) -> None:
+    """Give all objects in a value that fits the schema the fields that are always there, in place."""
+    filler(schema)(value)
+
+
+def fill_field(schema: Schema, tree: Tree, name: str) -> None:
+    """Do so in one field of an object only, if it is there."""
+    if name in tree:
+        fill(schema.fields[name], tree[name])
+
+
+def filler(schema: Schema) -> Fill:
+    """The function that does so; `leave` where no field is always there."""
+    if not (schema.fields or schema.items or schema.values):
+        return leave
+    meanwhile: Fill = partial(fill, schema)
+    return schema.derived(_filler, meanwhile)
+
+
+def _filler(node: Schema) -> Fill:
     elements = node.items or node.values
     if elements is not None:
-        return leave if elements.fill is leave else _each(elements.fill, _only(elements))
+        return leave if filler(elements) is leave else _each(filler(elements), _only(elements))
     always = {name: field.default for name, field in node.fields.items() if field.default is not None}
-    inner = {name: field.fill for name, field in node.fields.items() if field.fill is not leave}
+    inner = {name: filler(field) for name, field in node.fields.items() if filler(field) is not leave}
     if not always:
         return _inner(inner)
     return _both(always, inner) if inner else _absent(always)
 
 
-def _only(node: "Schema") -> str | None:
+def _only(node: Schema) -> str | None:
     """The one field below which anything is always there; None when there are several, or some in the object itself."""
     if node.items or node.values or any(field.default is not None for field in node.fields.values()):
         return None
-    inner = [name for name, field in node.fields.items() if field.fill is not leave]
+    inner = [name for name, field in node.fields.items() if filler(field) is not leave]
     return inner[0] if len(inner) == 1 else None
 
 

@@ -3,6 +3,7 @@
 from functools import partial
 
 from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now
 from apiserver_stub.verbs.mutation import Edit, Edited, Load, ManageFields, Mutation
@@ -38,7 +39,7 @@ def _prepare(request: APIRequest, tree: Tree, _old: Tree | None) -> bool:
     metadata["uid"] = random_source().uid()
     metadata["creationTimestamp"] = now()
     kind.strategy.prepare_create(tree)
-    kind.schema.fill_field(tree, "status")  # which preparing may have begun anew
+    fill_field(kind.schema, tree, "status")  # which preparing may have begun anew
     return False
 
 

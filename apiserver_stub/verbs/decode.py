@@ -9,7 +9,7 @@ from apiserver_stub.encode.body import Body, decode_body, run_of
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.kinds.shapes import fitting, takes
 from apiserver_stub.kinds.trees import deep_copy, get_in, put_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.verbs.preconditions import check_name, check_namespace
@@ -92,7 +92,7 @@ def check(request: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
     """As `fit`, but the tree stays as it is, with its nulls, and unknown fields are refused whatever the caller asks
     for: nobody could own them. Raises `BadRequest`.
     """
-    report = Report() if takes(node.fitting, body.tree) else sweep(deep_copy(body.tree), node)
+    report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
     if report.unknown:
         unknown = ", ".join(report.unknown)
         raise BadRequest(f"the applied configuration has fields that are not in the schema: {unknown}")

@@ -1,13 +1,17 @@
 """What is made of a schema is made once, and goes with it."""
 
 import gc
+import threading
 import weakref
 from typing import Any
 
+import pytest
+
 from apiserver_stub.kinds import built_in
-from apiserver_stub.kinds.schema import Schema
-from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.kinds.schema import Schema, Schemas
+from apiserver_stub.kinds.shapes import complete, fitting, takes
 from apiserver_stub.kinds.validate_schema import check_schema
+from apiserver_stub.kinds.zero_values import fill, filler
 
 ITEMS = {
     "type": "object",
@@ -41,6 +45,19 @@ def test_what_is_derived_is_made_once_for_each_schema() -> None:
     assert made == [one, other]
 
 
+def test_what_could_not_be_made_is_tried_again() -> None:
+    schema, failures = _schema(), [ValueError("wrong")]
+
+    def make(schema: Schema) -> str:
+        if failures:
+            raise failures.pop()
+        return "made"
+
+    with pytest.raises(ValueError, match="wrong"):
+        schema.derived(make, "meanwhile")
+    assert schema.derived(make, "meanwhile") == "made"
+
+
 def test_nothing_keeps_what_was_made_of_a_schema() -> None:
     references = _used()
     gc.collect()
@@ -53,14 +70,39 @@ def _schema() -> Schema:
 
 def _used() -> list[Any]:
     schema = _schema()
-    assert takes(schema.fitting, TREE)
-    assert takes(schema.complete, TREE)
+    assert takes(fitting(schema), TREE)
+    assert takes(complete(schema), TREE)
     assert check_schema({"list": [{}]}, schema) != []
-    schema.fill({**TREE})
+    fill(schema, {**TREE})
     found: list[Any] = [schema, schema.derived(lambda schema: {schema})]
     for inner in (schema, schema.fields["list"].items, schema.fields["map"].values):
         assert inner is not None
-        found += [inner, inner.fitting]
+        found += [inner, fitting(inner)]
     items = schema.fields["list"].items
     assert items is not None
-    return [weakref.ref(one) for one in [*found, schema.complete, items.complete, schema.fill]]
+    return [weakref.ref(one) for one in [*found, complete(schema), complete(items), filler(schema)]]
+
+
+def test_a_schema_that_leads_back_is_made_by_two_threads_at_once() -> None:
+    """One that begins while another is at it does not come to see what stands for the schema meanwhile."""
+    loop = {"type": "object", "fields": {"name": {"type": "string", "default": ""}, "next": {"ref": "Loop"}}}
+    begun, go_on = threading.Event(), threading.Event()
+
+    def make(schema: Schema) -> str:
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            assert go_on.wait(10)
+        return schema.fields["next"].derived(make, "meanwhile") + " made"
+
+    schema = Schemas({"Loop": loop}).node("Loop")
+    other: list[str] = []
+    thread = threading.Thread(target=lambda: other.append(schema.derived(make, "meanwhile")))
+    thread.start()
+    assert begun.wait(10)
+    assert schema.derived(make, "meanwhile") == "meanwhile made"
+    tree: dict[str, Any] = {"next": {"next": {}}}
+    fill(schema, tree)
+    assert tree == {"name": "", "next": {"name": "", "next": {"name": ""}}}
+    go_on.set()
+    thread.join()
+    assert other == ["meanwhile made made"], "of what the first has made by now"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.schema import Raw, Schema, Schemas
-from apiserver_stub.kinds.shapes import takes
+from apiserver_stub.kinds.shapes import complete, fitting, takes
 from apiserver_stub.kinds.validate_schema import check_schema, unmet
 
 KINDS = built_in()
@@ -47,7 +47,7 @@ def _node(raw: Raw) -> Schema:
 
 @pytest.mark.parametrize("type_", sorted(GOOD))
 def test_usual_values_are_taken(type_: str) -> None:
-    assert all(takes(_node({"type": type_}).fitting, value) for value in GOOD[type_])
+    assert all(takes(fitting(_node({"type": type_})), value) for value in GOOD[type_])
 
 
 @pytest.mark.parametrize("omit", [False, True])
@@ -59,22 +59,22 @@ def test_what_is_taken_needs_no_cleaning(type_: str, format_: str, omit: bool) -
     node = _node({"type": "object", "fields": {"x": {"type": type_, "format": format_, "omit": omit}}})
     for value in ODD:
         tree = {"x": copy.deepcopy(value)}
-        if takes(node.fitting, tree):
+        if takes(fitting(node), tree):
             assert sweep(tree, node) == Report()
             assert tree == {"x": value}
 
 
 def test_empty_values_are_taken_only_where_they_stay() -> None:
     labels = {"type": "object", "values": {"type": "string"}}
-    assert takes(_node({"type": "object", "fields": {"x": labels}}).fitting, {"x": {}})
-    assert not takes(_node({"type": "object", "fields": {"x": {**labels, "omit": True}}}).fitting, {"x": {}})
-    assert takes(_node({"type": "object", "fields": {"x": {"type": "boolean", "omit": True}}}).fitting, {"x": True})
+    assert takes(fitting(_node({"type": "object", "fields": {"x": labels}})), {"x": {}})
+    assert not takes(fitting(_node({"type": "object", "fields": {"x": {**labels, "omit": True}}})), {"x": {}})
+    assert takes(fitting(_node({"type": "object", "fields": {"x": {"type": "boolean", "omit": True}}})), {"x": True})
 
 
 def test_unknown_fields_are_taken_only_where_they_stay() -> None:
     fields = {"a": {"type": "string"}}
-    assert not takes(_node({"type": "object", "fields": fields}).fitting, {"b": 1})
-    assert takes(_node({"type": "object", "fields": fields, "preserve": True}).fitting, {"a": "", "b": None})
+    assert not takes(fitting(_node({"type": "object", "fields": fields})), {"b": 1})
+    assert takes(fitting(_node({"type": "object", "fields": fields, "preserve": True})), {"a": "", "b": None})
 
 
 @pytest.mark.parametrize(
@@ -93,21 +93,21 @@ def test_unknown_fields_are_taken_only_where_they_stay() -> None:
 def test_what_is_demanded_has_to_be_there(raw: Raw, good: Any, bad: Any) -> None:
     node = _node({"type": "object", "fields": {"x": raw}, "required": ["x"]})
     for tree, right in (({"x": good}, True), ({"x": bad}, False), ({}, False)):
-        assert takes(node.complete, tree) is right
+        assert takes(complete(node), tree) is right
         assert (list(check_schema(tree, node)) == []) is right
 
 
 def test_a_field_may_be_required_without_being_described() -> None:
     node = _node({"type": "object", "preserve": True, "required": ["x"]})
-    assert takes(node.complete, {"x": 1})
-    assert not takes(node.complete, {"x": ""})
+    assert takes(complete(node), {"x": 1})
+    assert not takes(complete(node), {"x": ""})
 
 
 def test_a_schema_that_leads_back_into_itself_is_looked_at_closely() -> None:
     raw = {"type": "object", "fields": {"next": {"ref": "x"}, "n": {"type": "integer", "default": 0}}}
     node = _node(raw)
-    assert takes(node.fitting, {"n": 1})
-    assert not takes(node.fitting, {"next": {"n": 1}})
+    assert takes(fitting(node), {"n": 1})
+    assert not takes(fitting(node), {"next": {"n": 1}})
     tree: dict[str, Any] = {"next": {"next": {"n": 1}, "z": 1}}
     assert clean_tree(tree, node) == Report(unknown=("next.z",))
     assert tree == {"n": 0, "next": {"n": 0, "next": {"n": 1}}}
@@ -140,8 +140,8 @@ def test_the_closer_look_agrees(drawn: tuple[Schema, Any]) -> None:
     node, tree = drawn
     if not isinstance(tree, dict):
         return
-    if takes(node.complete, tree):
+    if takes(complete(node), tree):
         assert list(unmet(tree, node)) == []
-    before, taken = copy.deepcopy(tree), takes(node.fitting, tree)
+    before, taken = copy.deepcopy(tree), takes(fitting(node), tree)
     report = sweep(tree, node)
     assert not taken or (report, tree) == (Report(), before)

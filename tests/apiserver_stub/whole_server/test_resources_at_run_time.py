@@ -16,7 +16,9 @@ from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, SelectableField, Subresource
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.schema import Schema, Tree
+from apiserver_stub.kinds.shapes import complete, fitting
 from apiserver_stub.kinds.strategy import STATUS, Strategy
+from apiserver_stub.kinds.zero_values import filler
 from apiserver_stub.patch.typed_objects import type_of
 
 GROUP, ROOT = "toys.example.com", "/apis/toys.example.com/v1"
@@ -145,10 +147,12 @@ async def pages(api: Any) -> dict[str, str]:
 
 def compiled(info: ResourceInfo) -> list[Any]:
     """What is made of a schema while it is used."""
-    wheels = info.schema.fields["spec"].fields["wheels"]
+    schema = info.schema
+    wheels = schema.fields["spec"].fields["wheels"]
     assert wheels.items is not None
-    made = [info, info.schema, wheels, info.schema.fitting, info.schema.complete, type_of(info.schema), type_of(wheels)]
-    return [weakref.ref(one) for one in [*made, wheels.items.fitting, wheels.items.complete, info.schema.fill]]
+    made = [fitting(schema), complete(schema), filler(schema), type_of(schema), type_of(wheels)]
+    made += [fitting(wheels.items), complete(wheels.items)]
+    return [weakref.ref(one) for one in [info, schema, wheels, *made]]
 
 
 def living(references: list[Any]) -> list[Any]:

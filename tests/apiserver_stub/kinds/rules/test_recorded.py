@@ -17,6 +17,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
+from apiserver_stub.kinds.zero_values import fill_field
 
 LONG = "x" * 50
 
@@ -31,7 +32,7 @@ def said(kind: ResourceInfo, tree: Tree) -> tuple[list[list[str]], int]:
     warnings = warnings_of(kind, tree, None)
     tree["metadata"] |= {"uid": "u", "creationTimestamp": "2024-01-01T00:00:00Z"}
     kind.strategy.prepare_create(tree)
-    kind.schema.fill_field(tree, "status")
+    fill_field(kind.schema, tree, "status")
     causes = sorted({(cause.field, cause.reason.removeprefix("FieldValue")) for cause in validate(kind, tree, None)})
     return [list(cause) for cause in causes], 0 if causes else len(warnings)
 
