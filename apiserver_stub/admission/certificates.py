@@ -8,8 +8,7 @@ from cryptography.x509.oid import NameOID
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.call import Tree, User
-from apiserver_stub.kinds import pkcs10
-from apiserver_stub.kinds.certificate_request import dated
+from apiserver_stub.kinds.certificate_request import dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
 from controller_manager.api.errors import forbidden
@@ -105,7 +104,7 @@ class _Subject(NamedTuple):
 
 def _subject(spec: Tree) -> _Subject:
     """What a request (PEM in base64) is for, of several common names the last."""
-    found = pkcs10.read(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
+    found = read(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
     names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
     return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))
 

@@ -13,8 +13,8 @@ import orjson
 
 from apiserver_stub.encode.json import Tree, encode
 from apiserver_stub.encode.representations import CachedRows
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import Since, between
+from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.watch_cache.event_encoder import INITIAL_EVENTS_END
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import BadRequest

@@ -3,7 +3,7 @@
 Tables are by name here and nowhere else; what works on objects is given the `ResourceInfo`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 
@@ -11,10 +11,15 @@ from apiserver_stub.kinds.convert import autoscaler_from_v2, autoscaler_to_v2, e
 from apiserver_stub.kinds.data import load
 from apiserver_stub.kinds.defaults import DEFAULTS, VIEW_DEFAULTS
 from apiserver_stub.kinds.enums import lay_enums
-from apiserver_stub.kinds.fields import SELECTABLE
-from apiserver_stub.kinds.printer import DEFAULT_PRINTER
 from apiserver_stub.kinds.printers import PRINTERS
-from apiserver_stub.kinds.resource_info import Convert, ResourceInfo, ScalePaths, Subresource
+from apiserver_stub.kinds.resource_info import (
+    DEFAULT_PRINTER,
+    Convert,
+    ResourceInfo,
+    ScalePaths,
+    SelectableField,
+    Subresource,
+)
 from apiserver_stub.kinds.rules import (
     access,
     admissionregistration,
@@ -41,6 +46,44 @@ from apiserver_stub.kinds.schema import ANYTHING, Schema, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 from apiserver_stub.kinds.strategy import nothing
 from apiserver_stub.kinds.warnings.kinds import DEPRECATED, WARNINGS
+
+_OBJECT = ("apiVersion", "fieldPath", "kind", "name", "namespace", "resourceVersion", "uid")
+
+
+def _as_is(paths: Iterable[str], absent: str = "") -> dict[str, SelectableField]:
+    return {path: SelectableField(path, absent=absent) for path in paths}
+
+
+# By `plural.group` of the kind, then by the path that selectors name.
+SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
+    "certificatesigningrequests.certificates.k8s.io": _as_is(("spec.signerName",)),
+    "events": {
+        **_as_is(f"involvedObject.{name}" for name in _OBJECT),
+        **_as_is(("reason", "reportingComponent", "type")),
+        "source": SelectableField("source.component", instead="reportingComponent"),
+    },
+    "events.events.k8s.io": {
+        **{f"regarding.{name}": SelectableField(f"involvedObject.{name}") for name in _OBJECT},
+        **_as_is(("reason", "type")),
+        "reportingController": SelectableField("reportingComponent"),
+    },
+    "jobs.batch": {"status.successful": SelectableField("status.succeeded", absent="0")},
+    "namespaces": _as_is(("status.phase",)),
+    "nodes": _as_is(("spec.unschedulable",), absent="false"),
+    "pods": {
+        **_as_is((
+            "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName",
+            "status.nominatedNodeName", "status.phase", "status.podIP", "status.podIPs",
+        )),
+        **_as_is(("spec.hostNetwork",), absent="false"),
+    },
+    "replicasets.apps": _as_is(("status.replicas",), absent="0"),
+    "replicationcontrollers": _as_is(("status.replicas",), absent="0"),
+    "resourceslices.resource.k8s.io": _as_is(("spec.driver", "spec.nodeName")),
+    "secrets": _as_is(("type",)),
+    "services": _as_is(("spec.clusterIP", "spec.type")),
+})  # fmt: skip
+
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,

@@ -1,7 +1,119 @@
-"""Who may write what of a CertificateSigningRequest: approvers its verdict, signers the rest of its status; pure."""
+"""Certificate signing requests: how they are read (PKCS #10, RFC 2986, in PEM), and who may write what of the object:
+approvers its verdict, signers the rest of its status; pure.
+"""
+
+from binascii import Error, a2b_base64
+from functools import partial
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA1
+from cryptography.x509 import (
+    CertificateSigningRequest,
+    InvalidVersion,
+    load_der_x509_csr,
+)
 
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
+
+_TYPE = b"CERTIFICATE REQUEST"
+_BEGIN, _END, _DASHES = b"-----BEGIN ", b"-----END ", b"-----"
+_BLANK = b" \t\r\n"
+_CURVES = ("secp224r1", "secp256r1", "secp384r1", "secp521r1")
+_DIGESTS = ("sha1", "sha256", "sha384", "sha512")
+_SMALLEST_RSA = 1024
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    InvalidVersion,
+)
+
+
+def read(pem: bytes) -> CertificateSigningRequest:
+    """The request of the first block of PEM, whatever surrounds it. Raises `ValueError` saying why it is none that a
+    certificate can be made of.
+    """
+    block = _first_block(pem)
+    if block is None or block[0] != _TYPE:
+        raise ValueError("PEM block type must be CERTIFICATE REQUEST")
+    try:
+        request = load_der_x509_csr(block[1])
+        request.subject  # noqa: B018 - is read only now, and may be broken
+        why = _key_problem(request) or _signature_problem(request)
+    except _UNREADABLE:
+        why = "the block holds no certificate request (PKCS #10) that can be read"
+    if why:
+        raise ValueError(why)
+    return request
+
+
+def _first_block(pem: bytes) -> tuple[bytes, bytes] | None:
+    """Type and content of the first block that can be read; each byte is looked at a bounded number of times."""
+    after = 0
+    while (end := pem.find(b"\n" + _END, after)) >= 0:
+        begin = pem.rfind(_BEGIN, after, end)
+        line_end = pem.find(b"\n", end + 1)
+        last = pem[end + 1 : line_end if line_end >= 0 else len(pem)]
+        if begin == 0 or (begin > 0 and pem[begin - 1 : begin] == b"\n"):
+            head, _, body = pem[begin:end].partition(b"\n")
+            kind = head.rstrip(_BLANK).removeprefix(_BEGIN).removesuffix(_DASHES)
+            content = _content(body)
+            if content is not None and last.rstrip(_BLANK) == _END + kind + _DASHES:
+                return kind, content
+        after = end + 1
+    return None
+
+
+def _content(body: bytes) -> bytes | None:
+    """What a block holds, after its headers; None if that is no base64."""
+    headers_end = body.find(b"\n", body.rfind(b":")) if b":" in body else -1
+    try:
+        return a2b_base64(body[headers_end + 1 :].translate(None, _BLANK), strict_mode=True)
+    except Error:
+        return None
+
+
+def _key_problem(request: CertificateSigningRequest) -> str:
+    match request.public_key():
+        case RSAPublicKey(key_size=bits) if bits < _SMALLEST_RSA:
+            return f"an RSA key of {bits} bits is insecure"
+        case EllipticCurvePublicKey(curve=curve) if curve.name not in _CURVES:
+            return "unsupported elliptic curve"
+        case RSAPublicKey() | EllipticCurvePublicKey() | Ed25519PublicKey():
+            return ""
+        case _:
+            return "the signature cannot be verified: the key must be RSA, ECDSA or Ed25519"
+
+
+def _signature_problem(request: CertificateSigningRequest) -> str:
+    digest = request.signature_hash_algorithm
+    if digest and digest.name not in _DIGESTS:
+        return f"the signature cannot be verified: it is made with {digest.name}"
+    valid = _is_signed_with_sha1(request) if digest and digest.name == "sha1" else request.is_signature_valid
+    return "" if valid else "the signature is not that of the key in the request"
+
+
+def _is_signed_with_sha1(request: CertificateSigningRequest) -> bool:
+    """Old tools sign so; it shows that one has a key, but the library leaves it to others to say that."""
+    key = request.public_key()
+    match key:
+        case RSAPublicKey():
+            verify = partial(key.verify, padding=PKCS1v15(), algorithm=SHA1())  # noqa: S303
+        case EllipticCurvePublicKey():
+            verify = partial(key.verify, signature_algorithm=ECDSA(SHA1()))  # noqa: S303
+        case _:
+            return False
+    try:
+        verify(request.signature, data=request.tbs_certrequest_bytes)
+    except InvalidSignature:
+        return False
+    return True
+
 
 REQUESTS = "certificatesigningrequests.certificates.k8s.io"
 _VERDICTS = ("Approved", "Denied")

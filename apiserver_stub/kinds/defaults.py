@@ -4,13 +4,149 @@ from base64 import b64encode
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.kinds import defaults_config as config
-from apiserver_stub.kinds import defaults_network as network
 from apiserver_stub.kinds import defaults_pod as pod
-from apiserver_stub.kinds.defaulting import Rows, applying, beside, in_step, under
+from apiserver_stub.kinds.defaulting import Rows, applying, beside, empty, in_step, listed, under, when
 from apiserver_stub.kinds.resource_info import Defaults, ResourceInfo
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
+from controller_manager.api.timestamps import format_time
+from controller_manager.base.clock import utc_now
+
+_RBAC = "rbac.authorization.k8s.io"
+
+
+def _subject_group(subject: Tree) -> str | None:
+    return _RBAC if subject.get("kind") in ("User", "Group") else None
+
+
+def _list_kind(names: Tree) -> str | None:
+    return f"{names['kind']}List" if names.get("kind") else None
+
+
+def _singular(names: Tree) -> str | None:
+    return names.get("kind", "").lower() or None
+
+
+def _now(_taint: Tree) -> str:
+    return format_time(utc_now())
+
+
+def _multipliers(device: Tree) -> None:
+    for mapping in device.get("nodeAllocatableResourceMappings", {}).values():
+        mapping.setdefault("allocationMultiplier", "1")
+
+
+_REMOTE: Rows = (("clientConfig", (("service", (("port", 443),)),)),)
+VALIDATING_WEBHOOK: Rows = (
+    ("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("namespaceSelector", empty), ("objectSelector", empty),
+    ("timeoutSeconds", 10), ("rules", (("scope", "*"),)), *_REMOTE,
+)  # fmt: skip
+MUTATING_WEBHOOK: Rows = (*VALIDATING_WEBHOOK, ("reinvocationPolicy", "Never"))
+_MATCH: Rows = (
+    ("matchPolicy", "Equivalent"), ("namespaceSelector", empty), ("objectSelector", empty),
+    ("resourceRules", (("scope", "*"),)), ("excludeResourceRules", (("scope", "*"),)),
+)  # fmt: skip
+ADMISSION_POLICY: Rows = (("failurePolicy", "Fail"), ("matchConstraints", _MATCH))
+ADMISSION_BINDING: Rows = (("matchResources", _MATCH),)
+ROLE_BINDING: Rows = (("roleRef", (("apiGroup", _RBAC),)), ("subjects", (("apiGroup", _subject_group),)))
+DEFINITION: Rows = (
+    ("conversion", lambda _: {"strategy": "None"}),
+    ("conversion", (("webhook", _REMOTE),)),
+    ("names", (("listKind", _list_kind), ("singular", _singular))),
+)
+CSI_DRIVER: Rows = (
+    ("attachRequired", True), ("fsGroupPolicy", "ReadWriteOnceWithFSType"), ("podInfoOnMount", False),
+    ("requiresRepublish", False), ("seLinuxMount", False), ("storageCapacity", False),
+    ("volumeLifecycleModes", listed("Persistent")),
+)  # fmt: skip
+
+_CPU_AT_80 = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+_DOUBLE = {"type": "Percent", "value": 100, "periodSeconds": 15}
+_FOUR_MORE = {"type": "Pods", "value": 4, "periodSeconds": 15}
+AUTOSCALER: Rows = (
+    ("minReplicas", 1),
+    ("metrics", listed(_CPU_AT_80)),
+    ("behavior", (
+        ("scaleUp", empty),
+        ("scaleUp", (
+            ("stabilizationWindowSeconds", 0), ("policies", listed(_FOUR_MORE, _DOUBLE)), ("selectPolicy", "Max"),
+        )),
+        ("scaleDown", empty),
+        ("scaleDown", (("policies", listed(_DOUBLE)), ("selectPolicy", "Max"))),
+    )),
+)  # fmt: skip
+
+_EXACTLY: Rows = (("allocationMode", "ExactCount"), ("count", when("allocationMode", ("ExactCount",), 1)))
+DEVICE_CLAIM: Rows = under("devices.requests", (("exactly", _EXACTLY), ("firstAvailable", _EXACTLY)))
+DEVICES: Rows = (("taints", (("timeAdded", _now),)), ("", _multipliers))
+
+_QUEUES: Rows = (("queues", 64), ("handSize", 8), ("queueLengthLimit", 50))
+PRIORITY_LEVEL: Rows = (
+    ("limited", (
+        ("nominalConcurrencyShares", 30), ("lendablePercent", 0), ("limitResponse", (("queuing", _QUEUES),)),
+    )),
+    ("exempt", (("nominalConcurrencyShares", 0), ("lendablePercent", 0))),
+)  # fmt: skip
+
+
+_EXPOSED = ("NodePort", "LoadBalancer")
+_INTERNAL = ("ClusterIP", *_EXPOSED)
+_PATIENCE = 10800  # seconds a client stays with the endpoint it was led to
+
+
+def _target_port(port: Tree) -> None:
+    if port.get("targetPort") in (None, 0, ""):
+        port["targetPort"] = port.get("port")
+
+
+def _affinity(spec: Tree) -> None:
+    """How long a client stays with an endpoint is said if it stays at all, and never in part."""
+    if spec["sessionAffinity"] == "None":
+        spec.pop("sessionAffinityConfig", None)
+    elif spec["sessionAffinity"] == "ClientIP":
+        said = spec.get("sessionAffinityConfig", {}).get("clientIP", {}).get("timeoutSeconds")
+        spec["sessionAffinityConfig"] = {"clientIP": {"timeoutSeconds": _PATIENCE if said is None else said}}
+
+
+def _external_policy(spec: Tree) -> str | None:
+    exposed = spec["type"] in _EXPOSED or (spec["type"] == "ClusterIP" and "externalIPs" in spec)
+    return "Cluster" if exposed else None
+
+
+def _address_modes(service: Tree) -> None:
+    """An address of a load balancer is its own unless it says otherwise."""
+    if service["spec"].get("type") == "LoadBalancer":
+        for found in service.get("status", {}).get("loadBalancer", {}).get("ingress", ()):
+            if "ip" in found:
+                found.setdefault("ipMode", "VIP")
+
+
+def _policy_types(spec: Tree) -> list[str]:
+    return ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
+
+
+_TCP: Rows = (("protocol", "TCP"),)
+ENDPOINTS: Rows = under("subsets.ports", _TCP)
+ENDPOINT_SLICE: Rows = under("ports", (("name", ""), *_TCP))
+INGRESS_CLASS: Rows = under("spec.parameters", (("scope", "Cluster"),))
+NETWORK_POLICY: Rows = under("spec", (
+    ("policyTypes", _policy_types), ("ingress", (("ports", _TCP),)), ("egress", (("ports", _TCP),)),
+))  # fmt: skip
+SERVICE: Rows = (
+    ("spec", (
+        ("type", "ClusterIP"),
+        ("sessionAffinity", "None"),
+        ("", _affinity),
+        ("ports", (("protocol", "TCP"), ("", _target_port))),
+        ("internalTrafficPolicy", when("type", _INTERNAL, "Cluster")),
+        ("externalTrafficPolicy", _external_policy),
+        ("allocateLoadBalancerNodePorts", when("type", ("LoadBalancer",), True)),
+    )),
+    ("", _address_modes),
+)  # fmt: skip
 
 
 def apply_defaults(tree: Tree, kind: ResourceInfo) -> None:
@@ -58,24 +194,24 @@ def _limit_defaults(item: Tree) -> None:
 # By `plural.group`.
 DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "apiservices.apiregistration.k8s.io": under("spec.service", (("port", 443),)),
-    "clusterrolebindings.rbac.authorization.k8s.io": config.ROLE_BINDING,
+    "clusterrolebindings.rbac.authorization.k8s.io": ROLE_BINDING,
     "cronjobs.batch": under("spec", pod.CRON_JOB),
-    "csidrivers.storage.k8s.io": under("spec", config.CSI_DRIVER),
-    "customresourcedefinitions.apiextensions.k8s.io": under("spec", config.DEFINITION),
+    "csidrivers.storage.k8s.io": under("spec", CSI_DRIVER),
+    "customresourcedefinitions.apiextensions.k8s.io": under("spec", DEFINITION),
     "daemonsets.apps": under("spec", pod.DAEMON_SET),
     "deployments.apps": under("spec", pod.DEPLOYMENT),
-    "endpoints": network.ENDPOINTS,
-    "endpointslices.discovery.k8s.io": network.ENDPOINT_SLICE,
+    "endpoints": ENDPOINTS,
+    "endpointslices.discovery.k8s.io": ENDPOINT_SLICE,
     "flowschemas.flowcontrol.apiserver.k8s.io": under("spec", (("matchingPrecedence", 1000),)),
-    "horizontalpodautoscalers.autoscaling": under("spec", config.AUTOSCALER),
-    "ingressclasses.networking.k8s.io": network.INGRESS_CLASS,
+    "horizontalpodautoscalers.autoscaling": under("spec", AUTOSCALER),
+    "ingressclasses.networking.k8s.io": INGRESS_CLASS,
     "jobs.batch": (("spec", pod.JOB), ("", _labels_from_template)),
     "limitranges": under("spec.limits", (("", _limit_defaults),)),
-    "mutatingadmissionpolicies.admissionregistration.k8s.io": under("spec", config.ADMISSION_POLICY),
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": under("spec", config.ADMISSION_BINDING),
-    "mutatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", config.MUTATING_WEBHOOK),
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": under("spec", ADMISSION_POLICY),
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": under("spec", ADMISSION_BINDING),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", MUTATING_WEBHOOK),
     "namespaces": (("", _named_label), ("status", (("phase", "Active"),))),
-    "networkpolicies.networking.k8s.io": network.NETWORK_POLICY,
+    "networkpolicies.networking.k8s.io": NETWORK_POLICY,
     "nodes": (("spec", (("", in_step("podCIDR", "podCIDRs")),)), ("status", (("allocatable", beside("capacity")),))),
     "persistentvolumeclaims": pod.CLAIM,
     "persistentvolumes": (
@@ -87,23 +223,23 @@ DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType({
     "pods": pod.POD,
     "podtemplates": pod.TEMPLATE,
     "priorityclasses.scheduling.k8s.io": (("preemptionPolicy", "PreemptLowerPriority"),),
-    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": under("spec", config.PRIORITY_LEVEL),
+    "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": under("spec", PRIORITY_LEVEL),
     "replicasets.apps": under("spec", (("replicas", 1), *pod.TEMPLATE)),
     "replicationcontrollers": (
         ("spec", (("selector", _selector_from_template), ("replicas", 1), *pod.TEMPLATE)),
         ("", _labels_from_template),
     ),
-    "resourceclaims.resource.k8s.io": under("spec", config.DEVICE_CLAIM),
-    "resourceclaimtemplates.resource.k8s.io": under("spec.spec", config.DEVICE_CLAIM),
-    "resourceslices.resource.k8s.io": under("spec.devices", config.DEVICES),
-    "rolebindings.rbac.authorization.k8s.io": config.ROLE_BINDING,
+    "resourceclaims.resource.k8s.io": under("spec", DEVICE_CLAIM),
+    "resourceclaimtemplates.resource.k8s.io": under("spec.spec", DEVICE_CLAIM),
+    "resourceslices.resource.k8s.io": under("spec.devices", DEVICES),
+    "rolebindings.rbac.authorization.k8s.io": ROLE_BINDING,
     "secrets": (("type", "Opaque"), ("", _plain_data)),
-    "services": network.SERVICE,
+    "services": SERVICE,
     "statefulsets.apps": under("spec", pod.STATEFUL_SET),
     "storageclasses.storage.k8s.io": (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")),
-    "validatingadmissionpolicies.admissionregistration.k8s.io": under("spec", config.ADMISSION_POLICY),
-    "validatingadmissionpolicybindings.admissionregistration.k8s.io": under("spec", config.ADMISSION_BINDING),
-    "validatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", config.VALIDATING_WEBHOOK),
+    "validatingadmissionpolicies.admissionregistration.k8s.io": under("spec", ADMISSION_POLICY),
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": under("spec", ADMISSION_BINDING),
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": under("webhooks", VALIDATING_WEBHOOK),
 })  # fmt: skip
 # Of versions that are a view of what another stores.
 VIEW_DEFAULT_ROWS: Mapping[str, Rows] = MappingProxyType(

@@ -1,11 +1,12 @@
-"""What the server owns of a Pod: its first status, its quality of service, its grace, and what its parts may change."""
+"""What the server owns of a Pod: status, quality of service, AppArmor, grace, binding, and what subresources change."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import Any
 
-from apiserver_stub.kinds.app_armor import sync_app_armor
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
+from controller_manager.api.errors import Cause
 
 _USUAL_GRACE = 30
 _ENDED = frozenset({"Succeeded", "Failed"})
@@ -107,3 +108,76 @@ def _resized(wanted: list[Tree], containers: list[Tree]) -> list[Tree]:
 
 def _names(containers: Any) -> list[Any]:
     return [container.get("name") for _, container in dicts(containers)]
+
+
+_SCHEDULED = "PodScheduled"
+_TARGETS = ("", "Node")
+
+
+def check_binding(binding: Tree) -> Iterator[Cause]:
+    """All problems of a Binding."""
+    target = binding.get("target") or {}
+    if target.get("kind", "") not in _TARGETS:
+        message = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
+        yield Cause(reason="FieldValueNotSupported", message=message, field="target.kind")
+    if not target.get("name"):
+        yield Cause(reason="FieldValueRequired", message="Required value", field="target.name")
+
+
+def hindrance(pod: Tree) -> str:
+    """Why a Pod can't be bound now; empty when it can."""
+    name, node = pod["metadata"]["name"], get_in(pod, ("spec", "nodeName"))
+    if "deletionTimestamp" in pod["metadata"]:
+        return f"pod {name} is being deleted, cannot be assigned to a host"
+    if node:
+        return f'pod {name} is already assigned to node "{node}"'
+    if get_in(pod, ("spec", "schedulingGates")):
+        return f"pod {name} has non-empty .spec.schedulingGates"
+    return ""
+
+
+def bind_pod(pod: Tree, binding: Tree, now: str) -> None:
+    """Bind a Pod, in place."""
+    put_in(pod, ("spec", "nodeName"), binding["target"]["name"])
+    put_in(pod, ("status", "nominatedNodeName"), None)
+    for name in ("annotations", "labels"):
+        given = binding["metadata"].get(name)
+        if given:
+            put_in(pod, ("metadata", name), {**pod["metadata"].get(name, {}), **given})
+    known = [c for _, c in dicts(get_in(pod, ("status", "conditions"))) if c.get("type") != _SCHEDULED]
+    scheduled = {"type": _SCHEDULED, "status": "True", "lastTransitionTime": now}
+    put_in(pod, ("status", "conditions"), [*known, scheduled])
+
+
+ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+_LOCALHOST = "localhost/"
+_ALL_LISTS = ("initContainers", "containers", "ephemeralContainers")
+_LONGEST = 4095
+
+
+def profile_of(annotation: str) -> Tree | None:
+    """The profile that an annotation stands for; None when it is none."""
+    if annotation == "unconfined":
+        return {"type": "Unconfined"}
+    if annotation == "runtime/default":
+        return {"type": "RuntimeDefault"}
+    name = annotation.removeprefix(_LOCALHOST).strip()
+    if annotation.startswith(_LOCALHOST) and 0 < len(name) <= _LONGEST and name == annotation[len(_LOCALHOST) :]:
+        return {"type": "Localhost", "localhostProfile": name}
+    return None
+
+
+def sync_app_armor(pod: Tree) -> None:
+    """Give the containers of a new pod the profiles of their annotations, where that says more than the pod's."""
+    annotations = pod.get("metadata", {}).get("annotations") or {}
+    spec = pod.get("spec") or {}
+    if not any(name.startswith(ANNOTATION) for name in annotations):
+        return
+    if (spec.get("os") or {}).get("name") == "windows":
+        return
+    whole = (spec.get("securityContext") or {}).get("appArmorProfile")
+    for container in (container for field in _ALL_LISTS for container in spec.get(field) or ()):
+        profile = profile_of(annotations.get(ANNOTATION + container.get("name", ""), ""))
+        context = container.get("securityContext") or {}
+        if profile is not None and profile != whole and "appArmorProfile" not in context:
+            container["securityContext"] = {**context, "appArmorProfile": profile}

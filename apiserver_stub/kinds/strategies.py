@@ -3,14 +3,39 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 from apiserver_stub.kinds.certificate_request import REQUESTS, request_born, request_changed
 from apiserver_stub.kinds.pod_life import pod_born, pod_changed, pod_patience, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import service_born, service_changed
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Strategy
-from apiserver_stub.kinds.template_generation import daemon_set_born, daemon_set_changed
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
+
+_COUNT_ANNOTATION = "deprecated.daemonset.template.generation"
+_COUNT = ("metadata", "annotations", _COUNT_ANNOTATION)
+_TEMPLATE = ("spec", "template")
+
+
+def _daemon_set_born(daemon_set: Tree) -> None:
+    """It begins with one, unless a count is brought along."""
+    _put_count(daemon_set, max(_count_of(daemon_set), 1))
+
+
+def _daemon_set_changed(new: Tree, old: Tree, _part: str) -> None:
+    """It goes up with each change of the template, and nobody else may set it."""
+    changed = get_in(new, _TEMPLATE) != get_in(old, _TEMPLATE)
+    _put_count(new, max(_count_of(old), 1) + changed)
+
+
+def _count_of(daemon_set: Tree) -> int:
+    text: Any = get_in(daemon_set, _COUNT) or ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+
+
+def _put_count(daemon_set: Tree, count: int) -> None:
+    put_in(daemon_set, _COUNT, str(count))
+
 
 _FINALIZE: Mapping[str, tuple[Path, ...]] = MappingProxyType({
     "status": (("status",),), "finalize": (("spec", "finalizers"),),
@@ -92,7 +117,7 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
         generation=True, kept=_ALL_KEPT, born=_crd_born, unconditional_update=False,
     ),
-    "daemonsets.apps": Strategy(generation=True, born=daemon_set_born, changed=daemon_set_changed),
+    "daemonsets.apps": Strategy(generation=True, born=_daemon_set_born, changed=_daemon_set_changed),
     "deployments.apps": Strategy(generation=True, kept=MappingProxyType({"status": ("labels",)})),
     "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "endpoints": Strategy(creates_on_update=True),

@@ -1,12 +1,14 @@
-"""Judges an object by all rules of its kind at once; the rules themselves stand in `rules/`, a file per subject."""
+"""Validation of an object by its schema and by all rules of its kind (`rules/`, a file per subject) at once."""
 
-from apiserver_stub.kinds.error_list import ErrorList
+from typing import Any
+
+from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.rules.metadata import check_metadata
-from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.schema import Schema, Tree
+from apiserver_stub.kinds.shapes import complete, takes
 from apiserver_stub.kinds.trees import same_but
-from apiserver_stub.kinds.validate_schema import check_schema
 from controller_manager.api.errors import Cause
 
 _PLAIN = KindRules()
@@ -49,3 +51,41 @@ def _judge_change(rules: KindRules, new: Tree, old: Tree, part: str, found: Erro
     else:
         rules.body(new, None, found)
         rules.parts.get(part, rules.change)(new, old, found)
+
+
+_ABSENT = (None, "")
+_JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a template by nobody
+
+
+def check_schema(tree: Tree, node: Schema) -> list[Cause]:
+    """All missing fields and values that are not allowed."""
+    return [] if takes(complete(node), tree) else unmet(tree, node)
+
+
+def unmet(tree: Tree, node: Schema) -> list[Cause]:
+    """The closer look."""
+    found = ErrorList()
+    _object(tree, node, None, found)
+    return found.causes
+
+
+def _object(tree: Tree, node: Schema, at: FieldPath, found: ErrorList) -> None:
+    for name in node.required:
+        if tree.get(name) in _ABSENT:
+            found.required((at, name))
+    for name, value in tree.items():
+        if name in node.fields and name not in _JUDGED:
+            _value(value, node.fields[name], (at, name), found)
+
+
+def _value(value: Any, node: Schema, at: FieldPath, found: ErrorList) -> None:
+    if type(value) is list and node.items is not None:
+        for index, item in enumerate(value):
+            _value(item, node.items, (at, index), found)
+    elif type(value) is dict and node.values is not None:
+        for name, inner in value.items():
+            _value(inner, node.values, (at, key(name)), found)
+    elif type(value) is dict:
+        _object(value, node, at, found)
+    elif type(value) is str and node.enum and value not in node.enum:
+        found.unsupported(at, value, node.enum)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers import cluster, core, network, pods, storage, workloads
+from apiserver_stub.kinds.resource_info import Printer
 
 PRINTERS: Mapping[tuple[str, str], Printer] = MappingProxyType({
     **cluster.PRINTERS, **core.PRINTERS, **network.PRINTERS, **pods.PRINTERS, **storage.PRINTERS, **workloads.PRINTERS,

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.printer import Column
+from apiserver_stub.kinds.resource_info import Column
 from apiserver_stub.kinds.scale import selector_text
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from apiserver_stub.kinds.printer import Column, Printer
 from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
@@ -17,6 +16,7 @@ from apiserver_stub.kinds.printers.cells import (
     part,
     selector,
 )
+from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 
 _BINDING: tuple[Column, ...] = (NAME, ("PolicyName", "string", "", 0), ("ParamRef", "string", "", 0), AGE)

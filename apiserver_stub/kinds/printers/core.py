@@ -3,7 +3,6 @@
 from typing import Any
 
 from apiserver_stub.kinds.convert import event_to_core
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import (
     NONE,
     UNKNOWN,
@@ -15,6 +14,7 @@ from apiserver_stub.kinds.printers.cells import (
     part,
     since,
 )
+from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.platform import PLATFORM_DOMAIN
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
@@ -18,6 +17,7 @@ from apiserver_stub.kinds.printers.cells import (
     selector,
     shortened,
 )
+from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
 
 _HOSTS_SHOWN = 3

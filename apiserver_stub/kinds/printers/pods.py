@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import (
     NONE,
     Since,
@@ -17,6 +16,7 @@ from apiserver_stub.kinds.printers.cells import (
     name,
     part,
 )
+from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
 
 _GATED = "SchedulingGated"

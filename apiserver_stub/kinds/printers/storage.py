@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from apiserver_stub.kinds.printer import Column, Printer
 from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
@@ -15,6 +14,7 @@ from apiserver_stub.kinds.printers.cells import (
     name,
     part,
 )
+from apiserver_stub.kinds.resource_info import Column, Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.platform import PLATFORM_DOMAIN
 

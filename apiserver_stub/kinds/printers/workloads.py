@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from apiserver_stub.kinds.convert import autoscaler_to_v2
-from apiserver_stub.kinds.printer import Printer
 from apiserver_stub.kinds.printers.cells import (
     AGE,
     NAME,
@@ -25,6 +24,7 @@ from apiserver_stub.kinds.printers.cells import (
     since,
     yes_no,
 )
+from apiserver_stub.kinds.resource_info import Printer
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.timestamps import parse_time
 

@@ -6,7 +6,7 @@ from typing import Any
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509 import load_pem_x509_certificates
 
-from apiserver_stub.kinds import names, pkcs10
+from apiserver_stub.kinds import certificate_request, names
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
 from apiserver_stub.kinds.rules.combine import (
     Change,
@@ -61,7 +61,7 @@ def _request(spec: Any, at: FieldPath, errors: ErrorList) -> None:
     """The PEM of a request is a certificate request; it never changes, so that only new objects are looked at."""
     text = spec.get("request") or ""
     try:
-        pkcs10.read(a2b_base64(text))
+        certificate_request.read(a2b_base64(text))
     except ValueError as error:
         errors.invalid((at, "request"), text, str(error))
 

@@ -8,10 +8,45 @@ from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.resource_info import ResourceInfo, Warn
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.kinds.warnings import addresses, certificates, node_labels, pods, services
-from apiserver_stub.kinds.warnings.awaited import AWAITED
-from apiserver_stub.kinds.warnings.told import annotation, tell
+from apiserver_stub.kinds.warnings import certificates, pods, services
+from apiserver_stub.kinds.warnings.told import (
+    MOST_ADDRESSES,
+    annotation,
+    of_address,
+    of_expressions,
+    of_label,
+    of_labels,
+    of_range,
+    of_term,
+    tell,
+)
 from controller_manager.api.quantity import parse
+
+
+def _without_effect(what: str) -> Warn:
+    text = f"this server keeps the object and does not act upon it yet: {what}"
+
+    def warn(new: Tree, old: Tree | None) -> list[str]:
+        changed = old is None or new["metadata"].get("generation") != old["metadata"].get("generation")
+        return [text] if changed else []
+
+    return warn
+
+
+_WEBHOOKS = _without_effect("no webhook is called")
+_POLICIES = _without_effect("no policy is applied")
+
+AWAITED: Mapping[str, Warn] = MappingProxyType({
+    "apiextensions.k8s.io/v1/CustomResourceDefinition": _without_effect("the kind it defines is not served"),
+    "apiregistration.k8s.io/v1/APIService": _without_effect("no request is passed on to another server"),
+    "admissionregistration.k8s.io/v1/MutatingWebhookConfiguration": _WEBHOOKS,
+    "admissionregistration.k8s.io/v1/ValidatingWebhookConfiguration": _WEBHOOKS,
+    "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy": _POLICIES,
+    "admissionregistration.k8s.io/v1/MutatingAdmissionPolicyBinding": _POLICIES,
+    "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy": _POLICIES,
+    "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicyBinding": _POLICIES,
+})  # fmt: skip
+
 
 _ENFORCED = "kubernetes.io/enforce-mountable-secrets"
 _OLD_CLASS, _OLD_OPTIONS = "volume.beta.kubernetes.io/storage-class", "volume.beta.kubernetes.io/mount-options"
@@ -98,7 +133,7 @@ def _volume(new: Tree, _old: Tree | None) -> list[str]:
         told.append(tell((at, "persistentVolumeReclaimPolicy"), "Recycle is deprecated: have volumes provisioned"))
     required = (get_in(spec, ("nodeAffinity", "required", "nodeSelectorTerms"))) or ()
     for index, term in enumerate(required):
-        told += node_labels.of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
+        told += of_term(term, (place("spec.nodeAffinity.required.nodeSelectorTerms"), index))
     old_sources = ("cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd")
     return told + [tell((at, name), pods.VOLUMES[name]) for name in old_sources if name in spec]
 
@@ -115,13 +150,13 @@ def _node(new: Tree, _old: Tree | None) -> list[str]:
         told.append(tell(place("spec.configSource"), "nothing heeds it any more"))
     if spec.get("externalID"):
         told.append(tell(place("spec.externalID"), "deprecated, and nothing heeds it"))
-    for index, text in enumerate((spec.get("podCIDRs") or [])[: addresses.MOST]):
-        told += addresses.of_range(text, (place("spec.podCIDRs"), index))
+    for index, text in enumerate((spec.get("podCIDRs") or [])[:MOST_ADDRESSES]):
+        told += of_range(text, (place("spec.podCIDRs"), index))
     return told
 
 
 def _runtime_class(new: Tree, _old: Tree | None) -> list[str]:
-    return node_labels.of_labels(get_in(new, ("scheduling", "nodeSelector")), place("scheduling.nodeSelector"))
+    return of_labels(get_in(new, ("scheduling", "nodeSelector")), place("scheduling.nodeSelector"))
 
 
 def _storage_class(new: Tree, _old: Tree | None) -> list[str]:
@@ -129,13 +164,13 @@ def _storage_class(new: Tree, _old: Tree | None) -> list[str]:
     for index, term in enumerate(new.get("allowedTopologies") or ()):
         for number, expression in enumerate(term.get("matchLabelExpressions") or ()):
             at = ((place("allowedTopologies"), index), "matchLabelExpressions"), number
-            told += node_labels.of_label(expression.get("key", ""), (at, "key"))
+            told += of_label(expression.get("key", ""), (at, "key"))
     return told
 
 
 def _capacity(new: Tree, _old: Tree | None) -> list[str]:
     selector, at = new.get("nodeTopology") or {}, place("nodeTopology")
-    return node_labels.of_expressions(selector.get("matchExpressions"), at) + node_labels.of_labels(
+    return of_expressions(selector.get("matchExpressions"), at) + of_labels(
         selector.get("matchLabels"), (at, "matchLabels")
     )
 
@@ -184,9 +219,9 @@ def _network_policy(new: Tree, _old: Tree | None) -> list[str]:
 
 
 def _block(block: Any, at: Any) -> list[str]:
-    told = addresses.of_range(block.get("cidr", ""), (at, "cidr"))
-    for index, text in enumerate((block.get("except") or [])[: addresses.MOST]):
-        told += addresses.of_range(text, ((at, "except"), index))
+    told = of_range(block.get("cidr", ""), (at, "cidr"))
+    for index, text in enumerate((block.get("except") or [])[:MOST_ADDRESSES]):
+        told += of_range(text, ((at, "except"), index))
     return told
 
 
@@ -198,7 +233,7 @@ def _slice_of_devices(new: Tree, _old: Tree | None) -> list[str]:
 def _balanced(new: Tree, _old: Tree | None) -> list[str]:
     at, told = place("status.loadBalancer.ingress"), []
     for index, entry in enumerate(get_in(new, ("status", "loadBalancer", "ingress")) or ()):
-        told += addresses.of_address(entry.get("ip", ""), ((at, index), "ip"))
+        told += of_address(entry.get("ip", ""), ((at, index), "ip"))
     return told
 
 
@@ -206,7 +241,7 @@ def _pod_status(new: Tree, _old: Tree | None) -> list[str]:
     told = []
     for name in ("podIPs", "hostIPs"):
         for index, entry in enumerate(get_in(new, ("status", name)) or ()):
-            told += addresses.of_address(entry.get("ip", ""), ((place(f"status.{name}"), index), "ip"))
+            told += of_address(entry.get("ip", ""), ((place(f"status.{name}"), index), "ip"))
     return told
 
 

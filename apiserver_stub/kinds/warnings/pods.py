@@ -5,13 +5,19 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.app_armor import ANNOTATION, profile_of
 from apiserver_stub.kinds.error_list import FieldPath
+from apiserver_stub.kinds.pod_life import ANNOTATION, profile_of
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.warnings import addresses, node_labels
-from apiserver_stub.kinds.warnings.mounted_paths import of_volume
-from apiserver_stub.kinds.warnings.ports import of_ports
-from apiserver_stub.kinds.warnings.told import annotation, fractional, tell
+from apiserver_stub.kinds.warnings.overlaps import of_ports, of_volume
+from apiserver_stub.kinds.warnings.told import (
+    annotation,
+    fractional,
+    of_address,
+    of_affinity,
+    of_label,
+    of_labels,
+    tell,
+)
 
 _BYTES = ("memory", "ephemeral-storage")
 _SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"
@@ -148,14 +154,14 @@ def _of_spread(constraints: Any, at: FieldPath) -> list[str]:
     told = []
     for index, constraint in enumerate(constraints):
         here = (at, index)
-        told += node_labels.of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
+        told += of_label(constraint.get("topologyKey", ""), (here, "topologyKey"))
         if "labelSelector" not in constraint:
             told.append(tell((here, "labelSelector"), _NO_SELECTOR))
     return told
 
 
 def _of_affinity(affinity: Any, at: FieldPath) -> list[str]:
-    told = node_labels.of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
+    told = of_affinity(affinity.get("nodeAffinity") or {}, (at, "nodeAffinity"))
     required, preferred = _AFFINITY
     for field in ("podAffinity", "podAntiAffinity"):
         terms = affinity.get(field) or {}
@@ -184,7 +190,7 @@ def _of_volumes(volumes: Any, at: FieldPath) -> list[str]:
 def _of_host_aliases(aliases: Any, at: FieldPath) -> list[str]:
     told = _twice(aliases, "ip", at)
     for index, alias in enumerate(aliases):
-        told += addresses.of_address(alias.get("ip", ""), ((at, index), "ip"))
+        told += of_address(alias.get("ip", ""), ((at, index), "ip"))
     return told
 
 
@@ -207,7 +213,7 @@ def _twice(items: Any, field: str, at: FieldPath) -> list[str]:
 
 def _of_dns(config: Any, at: FieldPath) -> list[str]:
     servers = config.get("nameservers") or ()
-    return [t for i, text in enumerate(servers) for t in addresses.of_address(text, ((at, "nameservers"), i))]
+    return [t for i, text in enumerate(servers) for t in of_address(text, ((at, "nameservers"), i))]
 
 
 def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
@@ -215,7 +221,7 @@ def _of_grace(seconds: Any, at: FieldPath) -> list[str]:
 
 
 _LOOKS: Mapping[str, Callable[[Any, FieldPath], list[str]]] = MappingProxyType({
-    "nodeSelector": node_labels.of_labels,
+    "nodeSelector": of_labels,
     "affinity": _of_affinity,
     "topologySpreadConstraints": _of_spread,
     "volumes": _of_volumes,

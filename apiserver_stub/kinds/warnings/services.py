@@ -5,8 +5,7 @@ from typing import Any
 from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.service_spec import EXTERNAL, is_headless, needs_addresses
-from apiserver_stub.kinds.warnings import addresses
-from apiserver_stub.kinds.warnings.told import annotation, tell
+from apiserver_stub.kinds.warnings.told import MOST_ADDRESSES, annotation, of_address, of_range, tell
 
 _HINTS = "service.kubernetes.io/topology-aware-hints"
 _OURS = frozenset({"endpoint-controller"})
@@ -27,9 +26,9 @@ def of_service(service: Tree, _old: Tree | None) -> list[str]:
     told += _listed(spec, "externalIPs")
     if spec.get("externalIPs") and not headless and kind != EXTERNAL:
         told.append("spec.externalIPs is deprecated, and not every cluster heeds it")
-    told += addresses.of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
-    for index, text in enumerate((spec.get("loadBalancerSourceRanges") or [])[: addresses.MOST]):
-        told += addresses.of_range(text, (place("spec.loadBalancerSourceRanges"), index))
+    told += of_address(spec.get("loadBalancerIP", ""), place("spec.loadBalancerIP"))
+    for index, text in enumerate((spec.get("loadBalancerSourceRanges") or [])[:MOST_ADDRESSES]):
+        told += of_range(text, (place("spec.loadBalancerSourceRanges"), index))
     if kind == EXTERNAL and spec.get("externalIPs"):
         told.append(f"spec.externalIPs is ignored: the type of the service is {EXTERNAL}")
     if kind != EXTERNAL and spec.get("externalName"):
@@ -46,8 +45,8 @@ def _ignored(spec: Tree) -> list[str]:
 
 def _listed(spec: Tree, name: str) -> list[str]:
     at = place(f"spec.{name}")
-    found = (spec.get(name) or [])[: addresses.MOST]
-    return [text for i, value in enumerate(found) for text in addresses.of_address(value, (at, i))]
+    found = (spec.get(name) or [])[:MOST_ADDRESSES]
+    return [text for i, value in enumerate(found) for text in of_address(value, (at, i))]
 
 
 def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
@@ -59,7 +58,7 @@ def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
         for name in ("addresses", "notReadyAddresses"):
             for number, entry in enumerate(subset.get(name) or ()):
                 at = (((place("subsets"), index), name), number)
-                told += addresses.of_address(entry.get("ip", ""), (at, "ip"))
+                told += of_address(entry.get("ip", ""), (at, "ip"))
     return told
 
 
@@ -72,7 +71,7 @@ def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
         return told
     for index, endpoint in enumerate(endpoint_slice.get("endpoints") or ()):
         for number, text in enumerate(endpoint.get("addresses") or ()):
-            told += addresses.of_address(text, (((place("endpoints"), index), "addresses"), number))
+            told += of_address(text, (((place("endpoints"), index), "addresses"), number))
     return told
 
 

@@ -1,7 +1,12 @@
-"""Texts of warnings, each behind the place it is about."""
+"""Warnings that several kinds share, each behind its place: fractions of bytes, labels of nodes, addresses."""
 
+from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_interface
+from types import MappingProxyType
 from typing import Any
 
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.addresses import is_usual_address, is_usual_range
 from apiserver_stub.kinds.error_list import FieldPath, render
 from apiserver_stub.kinds.schema import Tree
 from controller_manager.api.quantity import parse
@@ -31,3 +36,109 @@ def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]
 def _is_fraction(text: str) -> bool:
     # Most amounts end in a digit or a unit that can't be a fraction.
     return text.endswith(("m", "u", "n")) and parse(text).number % 1 != 0
+
+
+_INSTEAD: Mapping[str, str] = MappingProxyType({
+    "beta.kubernetes.io/arch": 'deprecated since v1.14: use "kubernetes.io/arch"',
+    "beta.kubernetes.io/os": 'deprecated since v1.14: use "kubernetes.io/os"',
+    "failure-domain.beta.kubernetes.io/region": 'deprecated since v1.17: use "topology.kubernetes.io/region"',
+    "failure-domain.beta.kubernetes.io/zone": 'deprecated since v1.17: use "topology.kubernetes.io/zone"',
+    "beta.kubernetes.io/instance-type": 'deprecated since v1.17: use "node.kubernetes.io/instance-type"',
+    "app.kubernetes.io/created-by": "deprecated since v1.9",
+    "scheduler.alpha.kubernetes.io/preferAvoidPods": "deprecated since v1.22: use taints and tolerations",
+    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane"',
+})  # fmt: skip
+
+
+def of_label(name: str, at: FieldPath) -> list[str]:
+    """A label that has another name today."""
+    return [tell(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
+
+
+def of_labels(labels: Any, at: FieldPath) -> list[str]:
+    """The keys of a map of labels."""
+    return [text for name in labels or () if name in _INSTEAD for text in of_label(name, (at, f"[{name}]"))]
+
+
+def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
+    """The keys of the requirements of a selector."""
+    told = []
+    for index, expression in enumerate(expressions or ()):
+        told += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
+    return told
+
+
+def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
+    """A term of a node selector; only of one that is `preferred` are values looked at that no label can have."""
+    told = of_expressions(term.get("matchExpressions"), at)
+    for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
+        for number, value in enumerate(expression.get("values") or ()):
+            if why := names.label_value(value):
+                told.append(tell((((((at, "matchExpressions"), index), "values"), number)), why))
+    return told
+
+
+def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
+    """What a pod asks of the labels of its node."""
+    required, preferred = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    )
+    told = []
+    for index, term in enumerate((affinity.get(required) or {}).get("nodeSelectorTerms") or ()):
+        told += of_term(term, (((at, required), "nodeSelectorTerms"), index))
+    for index, weighted in enumerate(affinity.get(preferred) or ()):
+        told += of_term(weighted.get("preference") or {}, (((at, preferred), index), "preference"), preferred=True)
+    return told
+
+
+MOST_ADDRESSES = 200
+"""How many addresses of one list are looked at: there is no room to warn of more."""
+
+
+def of_address(text: str, at: FieldPath) -> list[str]:
+    """An address that is not in the form everybody writes it in."""
+    if is_usual_address(text):
+        return []
+    try:
+        found = ip_address(_plain(text))
+    except ValueError:
+        return []
+    usual = str(_unmapped(found))
+    if usual == text:
+        return []
+    if isinstance(found, IPv4Address) or found.ipv4_mapped:
+        return [tell(at, f'"{text}" is no standard form of an IP address: use "{usual}"')]
+    return [tell(at, f'the canonical form (RFC 5952) of the IPv6 address "{text}" is "{usual}"')]
+
+
+def of_range(text: str, at: FieldPath) -> list[str]:
+    """A range with bits behind its prefix, or one that is not in the form everybody writes it in."""
+    if is_usual_range(text):
+        return []
+    address, _, length = text.partition("/")
+    try:
+        found = ip_interface(f"{_plain(address)}/{length.lstrip('0') or '0'}")
+    except ValueError:
+        return []
+    whole, told = found.network, []
+    if found.ip != whole.network_address:
+        single = f"{found.ip}/{found.ip.max_prefixlen}"
+        told.append(tell(at, f'"{text}" could mean "{whole}" or "{single}"'))
+    if _plain(address) != address or length != str(whole.prefixlen) or _unmapped(found.ip) != found.ip:
+        told.append(tell(at, f'"{text}" is no standard form of a CIDR: use "{whole}"'))
+    if not told and text != str(whole):
+        told.append(tell(at, f'the canonical form (RFC 5952) of the IPv6 CIDR "{text}" is "{whole}"'))
+    return told
+
+
+def _plain(address: str) -> str:
+    """Without zeros in front of the numbers of an IPv4 address, and spaces around."""
+    if ":" in address:
+        return address
+    return ".".join(part.lstrip("0") or "0" for part in address.split("."))
+
+
+def _unmapped(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address

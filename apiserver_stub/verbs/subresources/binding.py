@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.call import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import decode_body
-from apiserver_stub.kinds.binding import bind_pod, check_binding, hindrance
+from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.verbs.decode import read_body
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation

@@ -8,9 +8,9 @@ import pytest
 
 from apiserver_stub.encode.table import Tabulator, check_include
 from apiserver_stub.kinds.data import load
-from apiserver_stub.kinds.printer import DEFAULT_PRINTER
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.printers.cells import duration, labels, selector, shortened
+from apiserver_stub.kinds.resource_info import DEFAULT_PRINTER
 from controller_manager.api.errors import BadRequest
 
 NOW = datetime(2026, 1, 12, 3, 4, 5, tzinfo=UTC)

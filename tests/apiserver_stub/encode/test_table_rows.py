@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.table import Tabulator
-from apiserver_stub.kinds.printer import DEFAULT_PRINTER, Printer
 from apiserver_stub.kinds.printers.cells import Since, duration
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.kinds.resource_info import ResourceInfo
+from apiserver_stub.kinds.resource_info import DEFAULT_PRINTER, Printer, ResourceInfo
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.timestamps import parse_time
 

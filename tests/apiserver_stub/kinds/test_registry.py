@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.kinds.built_in import RULES
-from apiserver_stub.kinds.fields import SELECTABLE
+from apiserver_stub.kinds.built_in import RULES, SELECTABLE
 from apiserver_stub.kinds.printers import PRINTERS
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo

@@ -10,7 +10,7 @@ import pytest
 from apiserver_stub.kinds import built_in
 from apiserver_stub.kinds.schema import Schema, Schemas
 from apiserver_stub.kinds.shapes import complete, fitting, takes
-from apiserver_stub.kinds.validate_schema import check_schema
+from apiserver_stub.kinds.validate import check_schema
 from apiserver_stub.kinds.zero_values import fill, filler
 
 ITEMS = {

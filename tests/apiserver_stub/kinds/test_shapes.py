@@ -12,7 +12,7 @@ from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.schema import Raw, Schema, Schemas
 from apiserver_stub.kinds.shapes import complete, fitting, takes
-from apiserver_stub.kinds.validate_schema import check_schema, unmet
+from apiserver_stub.kinds.validate import check_schema, unmet
 
 KINDS = built_in()
 # By type: values of its usual form, and such as come close.

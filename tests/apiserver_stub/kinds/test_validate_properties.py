@@ -11,8 +11,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import Schemas, Tree
-from apiserver_stub.kinds.validate import validate
-from apiserver_stub.kinds.validate_schema import check_schema
+from apiserver_stub.kinds.validate import check_schema, validate
 
 KINDS = built_in()
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds import built_in
-from apiserver_stub.kinds.printer import Printer
-from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, SelectableField, Subresource
+from apiserver_stub.kinds.resource_info import Printer, ResourceInfo, ScalePaths, SelectableField, Subresource
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, fitting

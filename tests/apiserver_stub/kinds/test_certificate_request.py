@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import dsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from apiserver_stub.kinds import pkcs10
+from apiserver_stub.kinds import certificate_request
 from controller_manager.testing.certificates import key_of_kind, request_pem
 
 DER = x509.load_pem_x509_csr(request_pem()).public_bytes(Encoding.DER)
@@ -104,19 +104,19 @@ REFUSED: dict[str, tuple[Callable[[], bytes], str]] = {
 
 @pytest.mark.parametrize("case", TAKEN)
 def test_a_request_that_can_be_read_is_taken(case: str) -> None:
-    assert isinstance(pkcs10.read(TAKEN[case]()), x509.CertificateSigningRequest)
+    assert isinstance(certificate_request.read(TAKEN[case]()), x509.CertificateSigningRequest)
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_no_certificate_can_be_made_of_is_refused(case: str) -> None:
     make, why = REFUSED[case]
     with pytest.raises(ValueError, match=why):
-        pkcs10.read(make())
+        certificate_request.read(make())
 
 
 @pytest.mark.parametrize("pem", [SHA1_RSA, SHA1_ECDSA])
 def test_sha1_of_old_tools_is_taken_and_judged(pem: bytes) -> None:
     der = x509.load_pem_x509_csr(pem).public_bytes(Encoding.DER)
-    assert pkcs10.read(pem).public_bytes(Encoding.DER) == der
+    assert certificate_request.read(pem).public_bytes(Encoding.DER) == der
     with pytest.raises(ValueError, match=FOREIGN):
-        pkcs10.read(armoured(der.replace(b"sha1", b"sha2")))
+        certificate_request.read(armoured(der.replace(b"sha1", b"sha2")))
