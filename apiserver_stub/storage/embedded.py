@@ -215,7 +215,7 @@ class EmbeddedStorage:
         told = kept = [record for transaction in group for record in transaction.records]
         if not self.backend.keeps_stamped:
             writes = (write for transaction in group for write in transaction.writes)
-            kept = [record._replace(data=write.data) for record, write in zip(told, writes, strict=True)]
+            kept = [_unstamped(record, write.data) for record, write in zip(told, writes, strict=True)]
         self.backend.append(kept, partial(self._settle, group, told))
 
     def _settle(
@@ -274,6 +274,11 @@ class EmbeddedStorage:
     def _expired(self, done: "asyncio.Future[int]") -> None:
         done.exception()  # somebody was faster, or it will be tried again
         self._expiring -= 1
+
+
+def _unstamped(record: Record, data: bytes) -> Record:
+    revision, resource, key, _, deleted, at, ttl, _ = record
+    return Record(revision, resource, key, data, deleted, at, ttl)
 
 
 def _name(record: Record) -> tuple[str, str]:

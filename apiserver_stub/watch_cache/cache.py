@@ -48,7 +48,9 @@ class PendingCommit:
         self.writes = writes
         self.done = done
         self.row = row
-        self.size = sum([len(write.data) for write in writes])
+        self.size = 0
+        for write in writes:
+            self.size += len(write.data)
         self.others: list[asyncio.Future[None]] = []
         self.settled = False
 
@@ -216,7 +218,7 @@ class WatchCache:
     def _submit(self, writes: Sequence[Write]) -> PendingCommit:
         """Hand in the writes; that of the last row is whose row is answered."""
         if self._ttls:
-            writes = [self._with_ttl(write) for write in writes]
+            writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
         done = self.storage.txn(writes)
         pending = PendingCommit(writes, done, asyncio.get_running_loop().create_future())
         for write in writes:
@@ -227,8 +229,7 @@ class WatchCache:
         return pending
 
     def _with_ttl(self, write: Write) -> Write:
-        ttl = self._ttls.get(write.resource)
-        return write if ttl is None or write.deleted else msgspec.structs.replace(write, ttl=ttl)
+        return write if write.deleted else msgspec.structs.replace(write, ttl=self._ttls[write.resource])
 
     def _answered(self, pending: PendingCommit, done: "asyncio.Future[int]") -> None:
         """The storage has answered; the writer goes on when what it was told of is visible here."""
