@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_network
 from typing import Any
@@ -138,8 +139,11 @@ def allocation_of(networks: Sequence[Any], ports: range) -> Callable[[WatchCache
     return rules
 
 
-@pytest.fixture
-async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
+@asynccontextmanager
+async def started_api(
+    kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]] = lambda _: ()
+) -> AsyncIterator[Api]:
+    """The verbs on a store of their own, with the namespace `default`."""
     store = WatchCache(EmbeddedStorage(MemoryBackend()), Retention(changes=200))
     await store.start()
     api = Api(store, kinds, allocation(store))
@@ -147,6 +151,12 @@ async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequen
     yield api
     api.hub.close()
     await store.close()
+
+
+@pytest.fixture
+async def api(kinds: ResourceRegistry, allocation: Callable[[WatchCache], Sequence[Rule]]) -> AsyncIterator[Api]:
+    async with started_api(kinds, allocation) as api:
+        yield api
 
 
 @pytest.fixture
