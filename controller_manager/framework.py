@@ -1,4 +1,4 @@
-"""Floor 8: all that a program of controllers imports: what `controller_manager.controller` offers, and `main`."""
+"""All that a program of controllers imports: what `controller_manager.controller` offers, and `main`."""
 
 from typing import Any
 

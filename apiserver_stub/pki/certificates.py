@@ -13,7 +13,7 @@ from controller_manager.base.files import private_folder
 from controller_manager.base.log import Logger
 from controller_manager.options import Parsed
 from controller_manager.serving.certificates import FilePair
-from controller_manager.serving.trust import CLIENTS, Trust
+from controller_manager.serving.trust import CLIENTS, Trust, read_authorities
 
 _LOOK_EVERY = 5.0  # seconds between two looks at whose certificates are believed
 _RENEW_EVERY = 60.0  # seconds between two looks at what was issued
@@ -100,20 +100,10 @@ class ServerCertificates:
     def _believe(self) -> None:
         bundle = self._authorities.clients.pair.certificate
         if given := self._options[AccessOptions].client_ca_file:
-            bundle += b"\n" + _authorities_in(Path(given))
+            bundle += b"\n" + read_authorities(Path(given), "--client-ca-file")
         self._trust.set(CLIENTS, bundle)
 
     def _server_files(self) -> tuple[Path, Path]:
         serving, network = self._options[ServingOptions], self._options[NetworkOptions]
         advertised = serving.advertise_address or reachable_address(serving.bind_address)
         return self._authorities.server_files(server_hosts(serving.bind_address, advertised, network.first_service))
-
-
-def _authorities_in(file: Path) -> bytes:
-    """The content of a bundle. Raises OSError, and ValueError if there is no certificate in it."""
-    bundle = file.read_bytes()
-    try:
-        Trust().set(CLIENTS, bundle if bundle.strip() else b"-")
-    except ValueError:
-        raise ValueError(f"--client-ca-file: {file} holds no certificates that can be read") from None
-    return bundle

@@ -4,9 +4,11 @@ import hashlib
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 
 from controller_manager.api.wire import Certificate
 from controller_manager.base.clock import wall_seconds
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.standard_library import verified_chain
 
 CLIENTS = "clients"
@@ -14,6 +16,25 @@ CLIENTS = "clients"
 PROXIES = "proxies"
 """Authorities of proxies, which say in headers for whom they speak."""
 _ROOTS = 1000  # certificates of clients whose authority is remembered
+
+
+class UnusableAuthorities(CannotStart, ValueError):
+    """A file holds no authorities that can be read; the message names the flag and the file."""
+
+
+def read_authorities(path: Path, flag: str) -> bytes:
+    """Return the certificates (PEM) in the file that `flag` names. Raises UnusableAuthorities."""
+    from cryptography import x509
+
+    try:
+        bundle = path.read_bytes()
+        if not bundle.strip():
+            raise ValueError("it is empty")
+        x509.load_pem_x509_certificates(bundle)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UnusableAuthorities(f"{flag}: {path} holds no certificates that can be read: {why}") from error
+    return bundle
 
 
 def digest(certificate: bytes) -> str:

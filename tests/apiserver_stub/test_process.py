@@ -242,7 +242,8 @@ def test_wrong_files_are_a_sentence(tmp_path: Path) -> None:
     assert refusal(*memory, *pair) == said
     assert refusal(*memory, f"--token-auth-file={junk}").startswith(f"apiserver-stub: {junk}, line 1: expected token,")
     missing = tmp_path / "missing"
-    assert refusal(*memory, f"--client-ca-file={missing}") == f"apiserver-stub: {missing}: no such file or directory\n"
+    said = f"apiserver-stub: --client-ca-file: {missing} holds no certificates that can be read: "
+    assert refusal(*memory, f"--client-ca-file={missing}") == f"{said}No such file or directory\n"
     assert "the only mode so far is AlwaysAllow" in refusal(*memory, "--authorization-mode=RBAC")
 
 

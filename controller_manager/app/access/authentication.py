@@ -9,10 +9,9 @@ from pydantic import model_validator
 
 from controller_manager.app.features import REMOTE_UID, FeatureOptions
 from controller_manager.base.log import Logger
-from controller_manager.client import ConfigError
 from controller_manager.options import Duration, Options, Parsed, StringList, flag
 from controller_manager.serving.authentication import RequestHeaderConfig
-from controller_manager.serving.trust import CLIENTS, PROXIES, Trust
+from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
 
 _LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
 
@@ -106,9 +105,9 @@ def check_uid_headers(parsed: Parsed) -> Iterator[str]:
 
 
 def believe_files(options: AuthenticationOptions, trust: Trust) -> None:
-    """Believe the authorities that the flags name files of. Raises ConfigError."""
+    """Believe the authorities that the flags name files of. Raises UnusableAuthorities."""
     for name, purpose, path in _files(options):
-        _believe(name, purpose, path, trust)
+        trust.set(purpose, read_authorities(Path(path), f"--{name}"))
 
 
 async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger) -> None:
@@ -119,8 +118,8 @@ async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger
         for name, purpose, path in files:
             problem = ""
             try:
-                _believe(name, purpose, path, trust)
-            except ConfigError as error:
+                trust.set(purpose, read_authorities(Path(path), f"--{name}"))
+            except UnusableAuthorities as error:
                 problem = str(error)
             if problem and told.get(name) != problem:
                 log.warning("authorities are kept as they were", error=problem)
@@ -133,17 +132,6 @@ def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
         yield "client-ca-file", CLIENTS, options.client_ca_file
     if options.requestheader_client_ca_file:
         yield "requestheader-client-ca-file", PROXIES, options.requestheader_client_ca_file
-
-
-def _believe(name: str, purpose: str, path: str, trust: Trust) -> None:
-    try:
-        bundle = Path(path).read_bytes()
-        if not bundle.strip():
-            raise ValueError("it is empty")
-        trust.set(purpose, bundle)
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"--{name}: {path} holds no certificates that can be read: {why}") from error
 
 
 def _stripped(values: Iterable[str]) -> tuple[str, ...]:

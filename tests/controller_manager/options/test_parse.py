@@ -333,3 +333,29 @@ def test_a_process_may_have_defaults_of_its_own():
     assert {one.name: one.default for one in flags.flags[Some]} == {"size": None, "name": "b"}
     assert flags.parse([])[Some] == Some(size=None, name="b")
     assert flags.parse(["--size=2"])[Some] == Some(size=2, name="b")
+
+
+class Common(Options):
+    port: int = flag(1, "a port", maximum=9)
+
+
+class Special(Common):
+    port: int = flag(2, "a port of its own", maximum=9)
+    name: str = flag("", "a name")
+
+
+def test_a_group_is_found_by_the_one_it_extends():
+    parsed = FlagSet(Special).parse(["--name=a"])
+    assert parsed[Common] is parsed[Special]
+    assert (parsed[Common].port, parsed[Special].name) == (2, "a")
+    both = FlagSet(Common, checks=()).parse(["--port=3"])
+    assert both[Common].port == 3
+    with pytest.raises(KeyError):
+        both[Special]
+
+
+def test_a_rule_that_asks_for_the_base_of_a_group_with_problems_says_nothing():
+    flags = FlagSet(Special, checks=(lambda parsed: [f"--port is {parsed[Common].port}"],))
+    with pytest.raises(FlagError) as caught:
+        flags.parse(["--port=10"])
+    assert caught.value.problems == ("--port: must be at most 9, got '10'",)

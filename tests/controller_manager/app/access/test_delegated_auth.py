@@ -18,6 +18,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.app.access.delegated_auth import DelegatedAuth
 from controller_manager.app.flags import flag_set
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime
 from controller_manager.client import Client, ConfigError, InProcessTransport
 from controller_manager.options import FlagError
@@ -217,7 +218,7 @@ async def test_a_file_of_no_use_is_named_at_the_start(server, tmp_path, name, co
     file = tmp_path / "ca"
     if content is not None:
         file.write_bytes(content)
-    with pytest.raises(ConfigError, match=f"--{name}: {file} holds no certificates that can be read"):
+    with pytest.raises(CannotStart, match=f"--{name}: {file} holds no certificates that can be read"):
         DelegatedAuth(flag_set(()).parse([f"--{name}={file}"]), server.network, Trust(), Runtime("test"))
 
 
