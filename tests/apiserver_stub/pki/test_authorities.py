@@ -145,12 +145,13 @@ def test_the_hosts_of_a_server() -> None:
     assert {"localhost", "127.0.0.1", "::1", "kubernetes.default.svc", "10.0.0.1", "192.0.2.7", "192.0.2.9"} <= set(
         hosts
     )
-    assert "0.0.0.0" not in server_hosts("0.0.0.0", "192.0.2.9", "10.0.0.1")
+    for everywhere in ("", "0.0.0.0", "::"):
+        assert everywhere not in server_hosts(everywhere, "192.0.2.9", "10.0.0.1")
 
 
 @pytest.mark.parametrize(
     ("bind", "url"),
-    [("0.0.0.0", URL), ("::", URL), ("192.0.2.7", "https://192.0.2.7:6443"), ("::1", "https://[::1]:6443")],
+    [("", URL), ("0.0.0.0", URL), ("::", URL), ("192.0.2.7", "https://192.0.2.7:6443"), ("::1", "https://[::1]:6443")],
 )
 def test_the_url_of_a_server(bind: str, url: str) -> None:
     assert server_url(bind, 6443) == url
