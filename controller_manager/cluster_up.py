@@ -16,8 +16,10 @@ from apiserver_stub.pki.authorities import Authorities, Identity
 from apiserver_stub.pki.certificates import MARKS
 from controller_manager.api.platform import MANAGER_USER
 from controller_manager.base.clock import monotonic
+from controller_manager.base.errors import CannotStart
 from controller_manager.base.files import private_folder
 from controller_manager.base.tasks import Tasks, all_of
+from controller_manager.component.signals import obey_signals
 from controller_manager.options import FlagSet, Options, command_line, flag
 from controller_manager.options.types import FlagType
 from controller_manager.serving.listening import listener_on
@@ -48,10 +50,6 @@ class ClusterOptions(Options):
     manager_arg: Arguments = flag((), "A further argument for every controller manager; repeatable.")
 
 
-class StartError(Exception):
-    """The cluster can't start; the message is one sentence for the person who asked."""
-
-
 @dataclass(frozen=True, slots=True)
 class Child:
     """A process of the cluster and how to tell that it is ready."""
@@ -67,7 +65,7 @@ def main() -> None:
     parsed = command_line("cluster-up", "Start a control plane on this machine.", FlagSet(ClusterOptions), sys.argv[1:])
     try:
         status = asyncio.run(Cluster(parsed[ClusterOptions], say=_print).run())
-    except StartError as error:
+    except CannotStart as error:
         sys.stderr.write(f"cluster-up: {error}\n")
         status = 1
     sys.exit(status)
@@ -92,9 +90,7 @@ class Cluster:
 
     async def run(self) -> int:
         """Start everything, wait for a signal or for what can't be done without, stop in order; the exit status."""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._stop.set)
+        obey_signals(lambda _: self._stop.set(), longest=3 * STOP_SECONDS)
         began = monotonic()
         lock = self._prepare()
         try:
@@ -114,15 +110,15 @@ class Cluster:
             private_folder(self._folder, MARKS)
             lock = _lock(self._folder)
         except OSError as error:
-            raise StartError(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
+            raise CannotStart(f"--data-dir: {self._folder} is not a writable folder: {error.strerror}") from None
         except ValueError as error:
-            raise StartError(f"--data-dir: {error}") from None
+            raise CannotStart(f"--data-dir: {error}") from None
         ports = [options.api_port, *(options.manager_port + n for n in range(options.managers))]
         for port in ports:
             if not _is_free(port):
                 name = "--api-port" if port == options.api_port else "--manager-port"
                 owner = listener_on(port) or "another program"
-                raise StartError(f"{name}: port {port} on 127.0.0.1 is in use by {owner}; stop that or choose another")
+                raise CannotStart(f"{name}: port {port} on 127.0.0.1 is in use by {owner}; stop that or choose another")
         self._say(f"certificates, kubeconfigs, store and logs in {self._folder}")
         return lock
 
@@ -137,7 +133,7 @@ class Cluster:
         try:
             self._kubeconfigs.write()
         except (OSError, ValueError) as error:
-            raise StartError(f"the kubeconfigs of the managers cannot be written: {error}") from None
+            raise CannotStart(f"the kubeconfigs of the managers cannot be written: {error}") from None
         await all_of(*(self._bring_up(manager, tls) for manager in managers))
 
     async def _bring_up(self, child: Child, tls: ssl.SSLContext) -> None:
@@ -156,12 +152,12 @@ class Cluster:
         deadline = monotonic() + START_SECONDS
         while not self._stop.is_set():
             if process.returncode is not None:
-                raise StartError(self._obituary(child, process.returncode))
+                raise CannotStart(self._obituary(child, process.returncode))
             if await _answers_ready(child.port, tls):
                 self._say(f"{child.name} is ready on https://127.0.0.1:{child.port}, log in {child.log}")
                 return
             if monotonic() > deadline:
-                raise StartError(f"{child.name} is not ready after {START_SECONDS:.0f} s; its log is {child.log}")
+                raise CannotStart(f"{child.name} is not ready after {START_SECONDS:.0f} s; its log is {child.log}")
             await asyncio.sleep(POLL_SECONDS)
 
     async def _watch_over(self) -> int:
