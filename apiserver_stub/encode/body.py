@@ -27,14 +27,14 @@ _ACCEPTED = (JSON, YAML, protobuf.MEDIA_TYPE)
 _SMALL = 4 * 1024  # bytes of other media than JSON that are never many values
 
 
-class Body(Struct, frozen=True):
+class DecodedBody(Struct, frozen=True):
     """A decoded object, and the paths of its keys that are duplicates."""
 
     tree: Tree
     duplicates: tuple[str, ...] = ()
 
 
-def decode_body(request: Request, api_version: str, kind: str, older: Container[str] = ()) -> Body:
+def decode_body(request: Request, api_version: str, kind: str, older: Container[str] = ()) -> DecodedBody:
     """Decode the object in the body; a missing `apiVersion` or `kind` is filled in, one of the `older` versions with
     the same fields is replaced.
 
@@ -59,7 +59,7 @@ def decode_options(request: Request) -> Tree:
     return tree
 
 
-def decode_document(media: str, data: bytes) -> Body:
+def decode_document(media: str, data: bytes) -> DecodedBody:
     """Decode an object of any kind: JSON, YAML or CBOR, or a configuration to apply in one of them.
 
     Raises `BadRequest` or `UnsupportedMediaType`.
@@ -70,7 +70,7 @@ def decode_document(media: str, data: bytes) -> Body:
     tree, duplicates = decode(data)
     if not isinstance(tree, dict):
         raise BadRequest("the body is not an object")
-    return Body(tree, duplicates)
+    return DecodedBody(tree, duplicates)
 
 
 def media_type(request: Request) -> str:
@@ -106,10 +106,10 @@ def unsupported(accepted: tuple[str, ...] = _ACCEPTED) -> UnsupportedMediaType:
     )
 
 
-def _decode(request: Request, api_version: str, kind: str) -> Body:
+def _decode(request: Request, api_version: str, kind: str) -> DecodedBody:
     media = media_type(request)
     if media == protobuf.MEDIA_TYPE and protobuf.knows(api_version, kind):
-        return Body(protobuf.decode(request.body, api_version, kind))
+        return DecodedBody(protobuf.decode(request.body, api_version, kind))
     if media in (APPLY_YAML, APPLY_CBOR):
         raise unsupported()
     return decode_document(media, request.body)

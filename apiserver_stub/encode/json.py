@@ -9,11 +9,10 @@ import msgspec
 import orjson
 
 from apiserver_stub.encode.list_document import ListDocument
+from apiserver_stub.kinds.error_list import FieldPath, render, shortened
 from controller_manager.api.errors import BadRequest, RequestEntityTooLarge
 
 Tree = dict[str, Any]
-# Where a value stands: the place of its parent and a key or an index; rendered only for a report.
-Where = tuple[Any, str | int] | None
 
 DEEPEST = 200
 MOST_VALUES = 100_000
@@ -23,7 +22,6 @@ takes 1.5 MiB for an object, as that of a real cluster, has no room for more tha
 MOST_DUPLICATES = 100
 """How many duplicate keys are reported."""
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"
-_LONGEST_PART = 256  # characters that a path shows of a key
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -178,29 +176,20 @@ class ObjectWithDuplicates(dict[Any, Any]):
         self.duplicates: tuple[Any, ...] = _repeated(pairs) if len(self) != len(pairs) else ()
 
 
-def path_of(where: Where) -> str:
-    """Return the path of a place as it is reported: `spec.containers[0].image`."""
-    parts: list[str] = []
-    while where is not None:
-        where, part = where
-        parts.append(f"[{part}]" if isinstance(part, int) else f".{shortened(part)}")
-    return "".join(reversed(parts)).removeprefix(".")
+def path_of(at: FieldPath) -> str:
+    """Return the path of a duplicate key as it is reported: `spec.containers[0].image`."""
+    return render(at, lambda name: f".{shortened(name)}")
 
 
-def shortened(key: str) -> str:
-    """Return as much of a key as a path shows: it could be as long as the body, and be repeated for all below it."""
-    return key if len(key) <= _LONGEST_PART else f"{key[:_LONGEST_PART]}..."
-
-
-def _walk_duplicates(value: Any, where: Where = None) -> Iterator[str]:
+def _walk_duplicates(value: Any, at: FieldPath = None) -> Iterator[str]:
     """Yield the paths of the duplicate keys in a value whose objects are `ObjectWithDuplicates`."""
     if isinstance(value, ObjectWithDuplicates):
-        yield from (path_of((where, key)) for key in value.duplicates)
+        yield from (path_of((at, key)) for key in value.duplicates)
         for key, child in value.items():
-            yield from _walk_duplicates(child, (where, key))
+            yield from _walk_duplicates(child, (at, key))
     elif isinstance(value, list):
         for index, child in enumerate(value):
-            yield from _walk_duplicates(child, (where, index))
+            yield from _walk_duplicates(child, (at, index))
 
 
 def _duplicates(data: bytes, found: Any) -> tuple[str, ...]:

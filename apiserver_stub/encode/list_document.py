@@ -1,5 +1,6 @@
 """A collection that is to be written: a document that is mostly one long array."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,9 @@ from apiserver_stub.watch_cache.row import Row
 
 Show = Callable[[Row, bytes], bytes]
 _INSIDE = slice(1, None)
+
+CHUNK = 512 * 1024
+"""Bytes of a list after which a chunk is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +47,14 @@ class ListDocument:
 def type_prefix(api_version: str, kind: str) -> bytes:
     """Return how objects of a type begin in the store."""
     return b'{"apiVersion":"%b","kind":"%b",' % (api_version.encode(), kind.encode())
+
+
+def chunk_bounds(ends: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the first object and the one behind the last of each chunk of a list; `ends` are the sizes of the objects
+    up to and with each.
+    """
+    start = reached = 0
+    while start < len(ends):
+        end = bisect_left(ends, reached + CHUNK, start) + 1
+        yield start, end
+        start, reached = end, ends[min(end, len(ends)) - 1]

@@ -1,7 +1,6 @@
 """Content negotiation: answers in the representation that the caller asked for."""
 
 import asyncio
-from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate, islice
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
-from apiserver_stub.encode.list_document import ListDocument
+from apiserver_stub.encode.list_document import CHUNK, ListDocument, chunk_bounds
 from apiserver_stub.encode.representations import CachedRows, RepresentationCache
 from apiserver_stub.encode.serializers import CBOR, JSON, MEDIA, PRETTY, Serializer
 from apiserver_stub.encode.table import check_include
@@ -23,7 +22,6 @@ from controller_manager.api.wire import Request, Response
 WARNING = "warning"
 """The header of warnings, one line for each."""
 
-_CHUNK = 512 * 1024  # bytes
 _LARGE = 16 * 1024  # bytes of an object beyond which it counts for several
 _COMMA: tuple[bytes, ...] = (b"",)  # joined before the others, it is a comma
 _INTERACTIVE = ("curl", "Wget", "Mozilla/5.0")  # user agents that show people what they get
@@ -183,7 +181,7 @@ async def _paced(serializer: Serializer, content: ListDocument, yield_every: int
         content.cached.keep()
         parts += taken
         size += sum(map(len, taken))
-        if size >= _CHUNK:
+        if size >= CHUNK:
             yield b"".join(parts)
             parts, size = [], 0
         await asyncio.sleep(0)
@@ -196,7 +194,7 @@ def _take(pieces: Iterator[bytes], limit: int) -> list[bytes]:
     for piece in islice(pieces, limit):
         taken.append(piece)
         size += len(piece)
-        if size >= _CHUNK:
+        if size >= CHUNK:
             break
     return taken
 
@@ -209,7 +207,7 @@ def _stored_list_body(content: ListDocument) -> bytes | AsyncIterator[bytes]:
     head = json.encode(content.head)[:-1] + b',"items":['
     if not ends:
         return head + b"]}\n"
-    if ends[-1] <= _CHUNK:
+    if ends[-1] <= CHUNK:
         return b"".join((head, b"{", b",{".join(content.bare(0, len(ends))), b"]}\n"))
     return _chunks(head + b"{", content, ends)
 
@@ -219,13 +217,10 @@ async def _chunks(head: bytes, content: ListDocument, ends: Sequence[int]) -> As
     and with each.
     """
     yield head
-    start = 0
     before: tuple[bytes, ...] = ()
-    while start < len(ends):
-        reached = ends[start - 1] if start else 0
-        end = bisect_left(ends, reached + _CHUNK, start) + 1
+    for start, end in chunk_bounds(ends):
         yield b",{".join((*before, *content.bare(start, end)))
-        start, before = end, _COMMA
+        before = _COMMA
     yield b"]}\n"
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import yaml
 
-from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, Where, count_keys, path_of
+from apiserver_stub.encode.json import DEEPEST, MOST_DUPLICATES, MOST_VALUES, TooDeepError, count_keys, path_of
+from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.trees import deep_copy
 
 Tree = dict[str, Any]
@@ -60,7 +61,7 @@ class _Reader:
         self._count = 0
         self.duplicates: list[str] = []
 
-    def value(self, event: Any, where: Where, depth: int) -> Any:
+    def value(self, event: Any, at: FieldPath, depth: int) -> Any:
         """Return the value that begins with an event."""
         before = self._count
         self._add(1)
@@ -74,7 +75,7 @@ class _Reader:
                 raise TooDeepError(f"nested more than {DEEPEST} levels deep")
             _check_tag(event.tag, _OF_OTHERS)
             inside = self._object if kind is yaml.MappingStartEvent else self._array
-            found = inside(where, depth + 1)
+            found = inside(at, depth + 1)
         if event.anchor is not None:
             self._anchors[event.anchor] = found, self._count - before
         return found
@@ -93,28 +94,28 @@ class _Reader:
         count_keys(known, DEEPEST - depth)
         return deep_copy(known)
 
-    def _array(self, where: Where, depth: int) -> list[Any]:
+    def _array(self, at: FieldPath, depth: int) -> list[Any]:
         found: list[Any] = []
         while type(event := next(self._events)) is not yaml.SequenceEndEvent:
-            found.append(self.value(event, (where, len(found)), depth))
+            found.append(self.value(event, (at, len(found)), depth))
         return found
 
-    def _object(self, where: Where, depth: int) -> Tree:
+    def _object(self, at: FieldPath, depth: int) -> Tree:
         """Return an object; its own keys win over those of merged objects, of which the first in a list wins."""
         found: Tree = {}
         merged: Tree = {}
         while type(event := next(self._events)) is not yaml.MappingEndEvent:
             if type(event) is yaml.ScalarEvent and event.value == _MERGE and event.implicit[0]:
-                merged.update(self._merged(where, depth))
+                merged.update(self._merged(at, depth))
                 continue
-            key = _key(self.value(event, where, depth))
+            key = _key(self.value(event, at, depth))
             if key in found:
-                self._note(where, key)
-            found[key] = self.value(next(self._events), (where, key), depth)
+                self._note(at, key)
+            found[key] = self.value(next(self._events), (at, key), depth)
         return {**merged, **found} if merged else found
 
-    def _merged(self, where: Where, depth: int) -> Tree:
-        found = self.value(next(self._events), where, depth)
+    def _merged(self, at: FieldPath, depth: int) -> Tree:
+        found = self.value(next(self._events), at, depth)
         merged: Tree = {}
         for one in reversed(found) if isinstance(found, list) else (found,):
             if not isinstance(one, dict):
@@ -122,8 +123,8 @@ class _Reader:
             merged.update(one)
         return merged
 
-    def _note(self, where: Where, key: str) -> None:
-        if len(self.duplicates) < MOST_DUPLICATES and (path := path_of((where, key))) not in self.duplicates:
+    def _note(self, at: FieldPath, key: str) -> None:
+        if len(self.duplicates) < MOST_DUPLICATES and (path := path_of((at, key))) not in self.duplicates:
             self.duplicates.append(path)
 
 

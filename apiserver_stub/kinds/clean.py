@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from apiserver_stub.kinds.error_list import FieldPath, render, shortened
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.shapes import Shape, fitting, takes
@@ -32,10 +33,6 @@ _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict,
 
 MOST_TOLD = 200
 """How many unknown fields, and how many wrong values, a report names."""
-_LONGEST_PART = 256  # characters that a path shows of a key, which could be as long as the whole object
-
-# Where we are: the path of the parent and a field name or an index; rendered only for a report.
-_Where = tuple[Any, str | int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +90,7 @@ class _Sweep:
         self.unknown: list[str] = []
         self.wrong: list[str] = []
 
-    def value(self, value: Any, node: Schema, where: _Where, depth: int) -> Any:
+    def value(self, value: Any, node: Schema, where: FieldPath, depth: int) -> Any:
         """The value to keep, None for a time that is none; what can't be kept is reported."""
         if type(value) in _INNER and self._is_right(fitting(node), value):
             return value
@@ -113,11 +110,11 @@ class _Sweep:
                 self._complain(where, error)
         return value
 
-    def _complain(self, where: _Where, why: object) -> None:
+    def _complain(self, where: FieldPath, why: object) -> None:
         if len(self.wrong) < MOST_TOLD:
-            self.wrong.append(f"{render(where)}: {why}")
+            self.wrong.append(f"{render(where, _step)}: {why}")
 
-    def object(self, tree: Tree, node: Schema, where: _Where, depth: int) -> None:
+    def object(self, tree: Tree, node: Schema, where: FieldPath, depth: int) -> None:
         """Keep of an object what fits."""
         fields = node.fields
         gone: list[str] = []
@@ -127,7 +124,7 @@ class _Sweep:
                 if not node.preserve:
                     gone.append(name)
                     if len(self.unknown) < MOST_TOLD:
-                        self.unknown.append(render((where, name)))
+                        self.unknown.append(render((where, name), _step))
             elif type(value) is field.exact and (value or not field.omits):
                 continue
             else:
@@ -139,7 +136,7 @@ class _Sweep:
         for name in gone:
             del tree[name]
 
-    def _map(self, tree: Tree, map_node: Schema, where: _Where, depth: int) -> None:
+    def _map(self, tree: Tree, map_node: Schema, where: FieldPath, depth: int) -> None:
         node = map_node.values or ANYTHING
         for name, value in tree.items():
             if value is None:
@@ -147,7 +144,7 @@ class _Sweep:
             elif type(value) is not node.exact:
                 tree[name] = self.value(value, node, (where, name), depth)
 
-    def _array(self, items: list[Any], node: Schema, where: _Where, depth: int) -> None:
+    def _array(self, items: list[Any], node: Schema, where: FieldPath, depth: int) -> None:
         item = node.items
         if item is None:
             return
@@ -164,15 +161,9 @@ def empty(node: Schema) -> Any:
     return container() if container else _EMPTY.get(node.type)
 
 
-def render(where: _Where) -> str:
-    """A path as messages show it: `spec.containers[0].image`, `metadata.labels[app.kubernetes.io/name]`."""
-    parts: list[str] = []
-    while where is not None:
-        where, part = where
-        part = f"{part[:_LONGEST_PART]}..." if isinstance(part, str) and len(part) > _LONGEST_PART else part
-        plain = isinstance(part, str) and "." not in part and "/" not in part
-        parts.append(f".{part}" if plain else f"[{part}]")
-    return "".join(reversed(parts)).removeprefix(".")
+def _step(name: str) -> str:
+    """Return a name as paths in reports show it: `metadata.labels[app.kubernetes.io/name]`."""
+    return f"[{shortened(name)}]" if "." in shortened(name) or "/" in shortened(name) else f".{shortened(name)}"
 
 
 def _expected(word: str, value: Any) -> _WrongError:

@@ -1,6 +1,6 @@
 """What validation finds, collected as causes in the terse forms clients know; a path becomes text only here."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ IMMUTABLE = "field is immutable"
 MOST = 1000
 """How many problems of one object are collected; beyond, nobody could tell them apart."""
 _LONGEST = 300
+_LONGEST_NAME = 256  # characters
 
 # Where a value stands: the place around it, and a field name, an index, or a map's key in brackets.
 FieldPath = tuple[Any, str | int] | None
@@ -80,12 +81,23 @@ def key(name: str) -> str:
     return f"[{name}]" if len(name) <= _LONGEST else f"[{name[:_LONGEST]}...]"
 
 
-def render(at: FieldPath) -> str:
-    """A place as messages show it: `spec.containers[0].image`, `data[app.conf]`."""
+def shortened(name: str) -> str:
+    """Return as much of a name as a path shows: a key may be as long as the object, and is repeated for all
+    below it.
+    """
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}..."
+
+
+def _step(name: str) -> str:
+    return name if name.startswith("[") else f".{name}"
+
+
+def render(at: FieldPath, step: Callable[[str], str] = _step) -> str:
+    """Return a path as messages show it: `spec.containers[0].image`, `data[app.conf]`; `step` shows a name in it."""
     parts: list[str] = []
     while at is not None:
         at, part = at
-        parts.append(f"[{part}]" if isinstance(part, int) else part if part.startswith("[") else f".{part}")
+        parts.append(f"[{part}]" if isinstance(part, int) else step(part))
     return "".join(reversed(parts)).removeprefix(".")
 
 

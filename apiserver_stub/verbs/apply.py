@@ -4,7 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 from apiserver_stub.call import APIRequest, Reply, Tree
-from apiserver_stub.encode.body import APPLY_YAML, JSON, Body, decode_document, media_type
+from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
 from apiserver_stub.patch.managed_fields import APPLY
@@ -64,7 +64,7 @@ class Application:
         return Edited(tree, self._warnings)
 
 
-def read_document(request: APIRequest, api_version: str, kind: str) -> Body:
+def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:
     """The configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
     body = _decode(request)
     tree = body.tree
@@ -82,7 +82,7 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> Body:
     return body
 
 
-def _decode(request: APIRequest) -> Body:
+def _decode(request: APIRequest) -> DecodedBody:
     """The document in the body; most clients send JSON, which is read faster as such."""
     media, data = media_type(request.http), request.http.body
     if media == APPLY_YAML and data[:1] == b"{":

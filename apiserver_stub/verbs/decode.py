@@ -5,7 +5,7 @@ from functools import partial
 from types import MappingProxyType
 
 from apiserver_stub.call import APIRequest, Tree
-from apiserver_stub.encode.body import Body, decode_body, run_of
+from apiserver_stub.encode.body import DecodedBody, decode_body, run_of
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.schema import Schema
@@ -46,7 +46,7 @@ async def read_body(scope: RequestScope, request: APIRequest, *, named: bool = T
     return body.tree, warnings
 
 
-def _fitted(request: APIRequest, subresource: Subresource) -> tuple[Body, Warnings]:
+def _fitted(request: APIRequest, subresource: Subresource) -> tuple[DecodedBody, Warnings]:
     version = f"{subresource.group}/{subresource.version}" if subresource.group else subresource.version
     body = decode_body(request.http, version, subresource.kind, _OLDER.get(subresource.kind, ()))
     return body, fit(request, body, subresource.schema, subresource.kind)
@@ -62,7 +62,7 @@ def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
 
 
 def fit(
-    request: APIRequest, body: Body, node: Schema, kind: str, refuse: Callable[[str], ApiError] = BadRequest
+    request: APIRequest, body: DecodedBody, node: Schema, kind: str, refuse: Callable[[str], ApiError] = BadRequest
 ) -> Warnings:
     """Fit the tree to `node` in place; what became of unknown and repeated fields is told to the caller. Raises what
     `refuse` makes of a reason.
@@ -88,7 +88,7 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
     return (f"metadata.ownerReferences has duplicate entries, of which one is kept; their uids: {', '.join(repeated)}",)
 
 
-def check(request: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
+def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
     """As `fit`, but the tree stays as it is, with its nulls, and unknown fields are refused whatever the caller asks
     for: nobody could own them. Raises `BadRequest`.
     """
@@ -99,7 +99,9 @@ def check(request: APIRequest, body: Body, node: Schema, kind: str) -> Warnings:
     return _judge(request, body, report, kind, BadRequest)
 
 
-def _judge(request: APIRequest, body: Body, report: Report, kind: str, refuse: Callable[[str], ApiError]) -> Warnings:
+def _judge(
+    request: APIRequest, body: DecodedBody, report: Report, kind: str, refuse: Callable[[str], ApiError]
+) -> Warnings:
     level = field_validation(request.query)
     if report.wrong:
         version = str(body.tree.get("apiVersion", request.kind.api_version)).rpartition("/")[2]

@@ -11,7 +11,7 @@ from apiserver_stub.encode.body import (
     MERGE_PATCH,
     PATCHES,
     STRATEGIC_MERGE_PATCH,
-    Body,
+    DecodedBody,
     media_type,
     unsupported,
 )
@@ -91,7 +91,7 @@ def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
     metadata = tree["metadata"]
     check_name(request, metadata)
     keep_uid(request, metadata, live["metadata"])
-    return Edited(tree, fit(request, Body(tree, document.duplicates), kind.schema, kind.kind, unfit))
+    return Edited(tree, fit(request, DecodedBody(tree, document.duplicates), kind.schema, kind.kind, unfit))
 
 
 def unfit(why: str) -> Invalid:

@@ -10,7 +10,6 @@ it as, and a list its items, so that both are joined from bytes that were made b
 - a row of the store, encoded once for all readers: `rows.RowEncoder`
 """
 
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import accumulate
@@ -18,6 +17,7 @@ from itertools import accumulate
 import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
+from apiserver_stub.encode.list_document import chunk_bounds
 from apiserver_stub.encode.protobuf.reader import Budget, MessageReaders
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
@@ -38,7 +38,6 @@ __all__ = ["MEDIA_TYPE", "collection", "decode", "envelope", "frame", "knows", "
 
 _EVENT_TYPE = scalar(1, "string")
 _EVENT_OBJECT = sized(2, sized(1, bytes))  # free JSON elsewhere, here a body
-_CHUNK = 512 * 1024
 
 
 def decode(body: bytes, api_version: str, kind: str) -> Tree:
@@ -69,12 +68,8 @@ def collection(api_version: str, list_kind: str, metadata: Tree, raws: Sequence[
     about = sized(1, writers()["meta.v1.ListMeta"].message)(metadata)
     size = len(about) + (ends[-1] if ends else 0)
     yield b"%b%b%b" % (begin(api_version, list_kind), head(RAW, size), about)
-    start = 0
-    while start < len(raws):
-        reached = ends[start - 1] if start else 0
-        end = bisect_left(ends, reached + _CHUNK, start) + 1
+    for start, end in chunk_bounds(ends):
         yield b"".join(raws[start:end])
-        start = end
     yield SILENT
 
 

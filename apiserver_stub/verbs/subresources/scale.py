@@ -7,7 +7,7 @@ import orjson
 from msgspec.structs import replace
 
 from apiserver_stub.call import APIRequest, Item, Reply, Tree
-from apiserver_stub.encode.body import Body, decode_body
+from apiserver_stub.encode.body import DecodedBody, decode_body
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, Subresource
 from apiserver_stub.kinds.scale import from_scale, to_scale
@@ -81,7 +81,7 @@ class _Scaling:
         tree = load()
         scale = patch.apply(to_scale(tree, self._request.kind), self._subresource.schema)
         patch.check(scale, self._api_version, self._subresource.kind)
-        return self._laid_over(tree, Body(scale, patch.duplicates), unfit)
+        return self._laid_over(tree, DecodedBody(scale, patch.duplicates), unfit)
 
     def application(self, scope: RequestScope) -> Application:
         """The configuration of the object that sets what the applied scale says."""
@@ -97,7 +97,7 @@ class _Scaling:
             put_in(config, (request.kind.scale or ScalePaths()).spec, replicas)
         return Application(scope, request, config, warnings)
 
-    def _laid_over(self, tree: Tree, body: Body, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
+    def _laid_over(self, tree: Tree, body: DecodedBody, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
         """The object with the replicas of the scale, presuming the version and uid the scale names."""
         scale, request = body.tree, self._request
         warnings = fit(request, body, self._subresource.schema, self._subresource.kind, refuse)
