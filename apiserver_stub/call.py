@@ -12,7 +12,7 @@ from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.wire import Request
-from controller_manager.serving.authentication import User as User  # under this name too
+from controller_manager.serving.authentication import User
 
 Tree = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cryptography.x509.oid import NameOID
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.call import Tree, User
+from apiserver_stub.call import Tree
 from apiserver_stub.kinds.certificate_request import dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING
@@ -15,6 +15,7 @@ from controller_manager.api.errors import forbidden
 from controller_manager.api.platform import ADMIN_GROUP, NODE_PREFIX, NODES_GROUP
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import utc_now
+from controller_manager.serving.authentication import User
 
 # Whether a user may do something (approve, sign) for the signer of that name.
 Allows = Callable[[User, str, str], Awaitable[bool]]

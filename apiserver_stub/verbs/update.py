@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Reply, Tree, User
+from apiserver_stub.call import APIRequest, Reply, Tree
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields
@@ -12,6 +12,7 @@ from apiserver_stub.verbs.preconditions import check_name, refuse_uid
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.write import write
 from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User
 
 
 async def update(scope: RequestScope, request: APIRequest) -> Reply:

@@ -1,8 +1,10 @@
 """The order of the chain: what each stage sees, how a refusal stops it, and how a request is followed to its end."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.request_info import RequestInfo
-from apiserver_stub.server import Filters, Handlers, Server
+from apiserver_stub.server import Filters, Handlers, Server, on_behalf
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.telemetry import Telemetry
@@ -382,3 +384,18 @@ async def test_a_long_list_is_complete_when_it_was_taken(stages: Stages) -> None
         await read_all(response.body)
     assert [event.stage for event in stages.events] == ["RequestReceived", "ResponseComplete"]
     assert stages.streams() == {}, "it has an end of its own"
+
+
+async def test_frames_tell_on_whose_behalf_they_run(stages: Stages) -> None:
+    told: list[str] = []
+
+    async def page(request: Request, info: RequestInfo) -> Response:
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            told.append(on_behalf(frame))
+            frame = frame.f_back
+        return Response(200, {}, b"")
+
+    stages.page = page  # type: ignore[method-assign]
+    await stages.server().handle(get("/metrics"))
+    assert [one for one in told if one] == ["GET '/metrics' of 'ada'"]

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from apiserver_stub.admission import Admission, Attributes
-from apiserver_stub.call import User
 from apiserver_stub.kinds.registry import built_in
+from controller_manager.serving.authentication import User
 
 READY, REACH = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"
 KINDS = {kind.storage: kind for kind in built_in().all()}

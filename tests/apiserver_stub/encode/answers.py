@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from apiserver_stub.call import APIRequest, User
+from apiserver_stub.call import APIRequest
 from apiserver_stub.encode import protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
@@ -14,6 +14,7 @@ from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from controller_manager.api.wire import Request
+from controller_manager.serving.authentication import User
 
 OF_META = "g=meta.k8s.io;v=v1"
 

@@ -13,7 +13,7 @@ from apiserver_stub.admission import ALL, Admission, Rule
 from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.call import APIRequest, User
+from apiserver_stub.call import APIRequest
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS
@@ -27,6 +27,7 @@ from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.history import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request, Response
+from controller_manager.serving.authentication import User
 
 Tree = dict[str, Any]
 
