@@ -24,14 +24,13 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from apiserver_stub.kinds.registry import built_in
-from apiserver_stub.openapi.definitions import built_in as definitions
+from apiserver_stub.openapi.definitions import name_of
 from apiserver_stub.openapi.operation import root_of
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.serving.http import parse_target
 
 EXAMPLES, SEED = int(os.environ.get("EXAMPLES", "0")), int(os.environ.get("SEED", "7"))
 KINDS = {(kind.api_version, kind.kind): kind for kind in built_in().all()}
-DEFINITIONS = definitions()
 ROOTS = sorted({root_of(kind.group, kind.version) for kind in KINDS.values()})
 MANIFESTS = Path(__file__).parent.parent / "manifests"
 ADMIN = Certificate("admin", ("system:masters",))
@@ -99,8 +98,7 @@ def test_what_is_stored_is_as_described(api: Any) -> None:
         root = root_of(kind.group, kind.version)
         description = json.loads(api.ask("GET", f"/openapi/v3/{root}")[1])
         for item in json.loads(api.ask("GET", f"/{root}/{kind.plural}")[1])["items"]:
-            name = DEFINITIONS.name(kind.group, kind.version, kind.kind)
-            schema = {"$ref": f"#/components/schemas/{name}", "components": description["components"]}
+            schema = {"$ref": f"#/components/schemas/{name_of(kind)}", "components": description["components"]}
             OAS30Validator(schema, format_checker=oas30_format_checker).validate(item)
             checked.add(kind.kind)
     assert len(checked) > 25
