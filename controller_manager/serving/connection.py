@@ -57,9 +57,10 @@ class ServerConnection(web.RequestHandler):
 
     __slots__ = (
         *("_arrived", "_backlog", "_body", "_body_bytes", "_limiter", "_head_bytes", "_head_limit", "_head_timer"),
-        *("_drain", "_heads", "_held", "_is_plain", "_is_serving", "_may_offer", "_roots", "_seam", "_stopped"),
-        *("answering", "certificate", "may_switch"),
+        *("_drain", "_heads", "_held", "_is_plain", "_may_offer", "_roots", "_seam", "_stopped"),
+        *("answering", "certificate", "is_serving", "may_switch"),
     )
+    is_serving: bool  # a request, whose answer is being made
     answering: bool  # from the first byte of an answer to its last
     may_switch: bool  # to another protocol, behind the request that is being served
     certificate: Certificate | None
@@ -94,7 +95,7 @@ class ServerConnection(web.RequestHandler):
         self._held: bytearray | None = None  # what came behind an offer
         self._drain: asyncio.Future[None] | None = None
         self.may_switch = False
-        self._is_serving = False
+        self.is_serving = False
         self._stopped = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -190,7 +191,7 @@ class ServerConnection(web.RequestHandler):
 
     def begin(self, incoming: web.BaseRequest) -> None:
         """Serve a request, whose head is complete, from now on."""
-        self._is_serving = True
+        self.is_serving = True
         if self._head_timer is not None or self._head_bytes:
             self._head_complete()
         self._body, self._body_bytes = incoming.content, 0
@@ -212,11 +213,6 @@ class ServerConnection(web.RequestHandler):
     def holds_more(self) -> bool:
         """Whether the client has sent something behind an offer."""
         return bool(self._held)
-
-    def end(self) -> None:
-        """Serve the request no longer."""
-        self._is_serving = False
-        self._limiter.wait_for(self)
 
     def switch(self, head: bytes) -> "ClientStream":
         """Answer with `head` and leave HTTP: what is held, and what else comes, is the stream's until it gives back.
@@ -294,7 +290,7 @@ class ServerConnection(web.RequestHandler):
             self._head_timer = None
 
     def _head_overdue(self) -> None:
-        if self._is_serving:  # it came too early; the answer before it is still being made
+        if self.is_serving:  # it came too early; the answer before it is still being made
             self._await_head()
         else:
             self.force_close()

@@ -180,7 +180,8 @@ class HTTPServer:
         finally:
             if body is not None:
                 body.release()
-            connection.end()
+            connection.is_serving = False
+            self._limiter.wait_for(connection)
 
     async def _answer(self, request: Request) -> Response:
         try:
@@ -290,9 +291,7 @@ def _has_body(incoming: web.BaseRequest) -> bool:
 
 def _may_stay(incoming: web.BaseRequest) -> bool:
     """Whether the connection may serve another request."""
-    return incoming.keep_alive and incoming.version >= HttpVersion11 and not _leaves_http(incoming)
-
-
-def _leaves_http(incoming: web.BaseRequest) -> bool:
-    """Whether the client offers to go on in another protocol; what it sends behind that is no request to be trusted."""
-    return incoming.method == "CONNECT" or "upgrade" in incoming.headers
+    if not incoming.keep_alive or incoming.version < HttpVersion11:
+        return False
+    # What a client sends behind an offer to leave HTTP is no request to be trusted.
+    return incoming.method != "CONNECT" and "upgrade" not in incoming.headers

@@ -3,6 +3,7 @@ watches, and whatever a proxy carries, through aiohttp.
 """
 
 import asyncio
+import re
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -27,6 +28,7 @@ from controller_manager.transport.transport import (
 _MOST_WORDS = 500  # characters of a reason
 _FAILURES = (aiohttp.ClientError, OSError, TimeoutError)
 _PORTS = {"https": 443, "http": 80}
+_PLAIN = re.compile(r"[A-Za-z0-9_.~/:-]*")  # what is not escaped in a path
 _IDEMPOTENT = ("GET", "PUT", "DELETE")
 
 
@@ -51,6 +53,7 @@ class EndpointTransport:
         if shared is None:
             self._connections.context((b"", b""))
         self._connections.join()
+        self._last: tuple[Credential, Origin] | None = None
         self._closed = False
 
     async def send(self, request: Request, credential: Credential = NO_CREDENTIAL) -> Response:
@@ -108,8 +111,10 @@ class EndpointTransport:
         return TransportError(f"{self._named(request)}: {_reason(error)}")
 
     def _origin(self, credential: Credential) -> Origin:
-        tls = self._connections.context((credential.certificate, credential.key)) if self._secure else None
-        return Origin(*self._address, tls, self._endpoint.tls_server_name or None)
+        if self._last is None or self._last[0] is not credential:
+            tls = self._connections.context((credential.certificate, credential.key)) if self._secure else None
+            self._last = credential, Origin(*self._address, tls, self._endpoint.tls_server_name or None)
+        return self._last[1]
 
     def _written(self, request: Request, credential: Credential) -> bytes:
         """The request as it is sent (RFC 9112)."""
@@ -139,7 +144,8 @@ class EndpointTransport:
 def _target(request: Request) -> str:
     """Path and query, escaped."""
     query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
-    return quote(request.path, safe="/:") + query
+    path = request.path if _PLAIN.fullmatch(request.path) else quote(request.path, safe="/:")
+    return path + query
 
 
 class _Chunks:
