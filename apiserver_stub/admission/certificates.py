@@ -104,7 +104,7 @@ class _Subject(NamedTuple):
 
 
 def _subject(spec: Tree) -> _Subject:
-    """What a request (PEM in base64) is for, of several common names the last."""
+    """Return the subject of a request (PEM in base64); of several common names the last."""
     found = read(a2b_base64(spec.get("request") or "")).subject.get_attributes_for_oid
     names, organizations = found(NameOID.COMMON_NAME), found(NameOID.ORGANIZATION_NAME)
     return _Subject(str(names[-1].value) if names else "", frozenset(str(one.value) for one in organizations))

@@ -1,4 +1,4 @@
-"""Admission: what it is shown of a write (`Attributes`), and the plugins that are asked, in three phases.
+"""Admission: requests as it sees them (`Attributes`), and the plugins that are asked, in three phases.
 
 | phase      | when                                        | what its plugins do                                     |
 |------------|---------------------------------------------|---------------------------------------------------------|
@@ -71,7 +71,7 @@ class Rule(NamedTuple):
     subresources: tuple[str, ...] = ("",)
 
     def covers(self, resource: str, subresource: str, operation: Operation) -> bool:
-        """Whether the plugin is asked about this."""
+        """Return whether the plugin is asked about this."""
         return (
             operation in self.operations
             and (self.resources == (ALL,) or resource in self.resources)

@@ -1,4 +1,4 @@
-"""What the LimitRanges of a namespace make of its pods and claims: defaults of containers, then bounds.
+"""Defaults and bounds that the LimitRanges of a namespace give its pods and claims.
 
 The usual plug-in LimitRanger; `fill` and `exceeded` are pure.
 """

@@ -45,7 +45,7 @@ def default_of(classes: Iterable[PriorityClass]) -> PriorityClass | None:
 
 
 def prioritized(spec: Tree, of: PriorityClass) -> Tree:
-    """What a pod of that class says of its priority. Raises `ValueError` if `spec` says otherwise."""
+    """Return the priority fields of a pod of that class. Raises `ValueError` if `spec` says otherwise."""
     given: dict[str, Any] = {"priority": of.value}
     if of.preemption_policy is not None:
         given["preemptionPolicy"] = of.preemption_policy

@@ -1,4 +1,4 @@
-"""What objects count for in resource quotas, and which quotas are meant for them; pure.
+"""The usage of resource quotas by objects, and the scopes of quotas; pure.
 
 | objects                  | count for                                                                    |
 |--------------------------|------------------------------------------------------------------------------|
@@ -36,7 +36,7 @@ _UNDER_NAMES = frozenset({"cpu", "memory"})  # that every container must say whe
 
 
 def usage(kind: ResourceInfo, tree: Tree) -> Usage:
-    """What an object counts for."""
+    """Return what an object counts for."""
     counted = {f"count/{kind.name}": _ONE}
     measure = _MEASURES.get(kind.name)
     if measure is not None:
@@ -45,7 +45,7 @@ def usage(kind: ResourceInfo, tree: Tree) -> Usage:
 
 
 def is_counted(kind: ResourceInfo, name: str) -> bool:
-    """Whether objects of a kind count for a resource of a quota."""
+    """Return whether objects of a kind count for a resource of a quota."""
     if name == f"count/{kind.name}":
         return True
     match kind.name:
@@ -59,8 +59,8 @@ def is_counted(kind: ResourceInfo, name: str) -> bool:
 
 
 def unsaid(kind: ResourceInfo, tree: Tree, names: Sequence[str]) -> list[str]:
-    """Which of these resources the containers of a pod do not say, as `cpu for: a,b`; a pod that says what it needs
-    as a whole need not.
+    """Return those of the resources that the containers of a pod do not say, as `cpu for: a,b`; a pod that says what
+    it needs as a whole need not.
     """
     spec = tree.get("spec") or {}
     if kind.name != "pods" or get_in(spec, ("resources", "requests")) or get_in(spec, ("resources", "limits")):
@@ -77,7 +77,7 @@ def unsaid(kind: ResourceInfo, tree: Tree, names: Sequence[str]) -> list[str]:
 
 
 def in_scope(kind: ResourceInfo, tree: Tree, spec: Tree) -> bool:
-    """Whether an object is in all the scopes of a quota with that spec."""
+    """Return whether an object is in all the scopes of a quota with that spec."""
     scopes: list[Tree] = [{"scopeName": name, "operator": "Exists"} for name in spec.get("scopes") or ()]
     scopes += get_in(spec, ("scopeSelector", "matchExpressions")) or ()
     return all(_is_in(kind, tree, scope) for scope in scopes)
@@ -104,7 +104,7 @@ def _is_in(kind: ResourceInfo, tree: Tree, scope: Tree) -> bool:
 
 
 def is_terminating(pod: Tree) -> bool:
-    """Whether a pod ends by itself."""
+    """Return whether a pod ends by itself."""
     return get_in(pod, ("spec", "activeDeadlineSeconds")) is not None
 
 
@@ -158,7 +158,7 @@ def _pod(pod: Tree) -> Usage:
 
 
 def _amounts(spec: Tree, field: str) -> Usage:
-    """What a pod asks for or is limited to, with what it takes to run it."""
+    """Return what a pod asks for or is limited to, with what it takes to run it."""
     said: dict[str, Any] = {**total(spec, field), **(get_in(spec, ("resources", field)) or {})}
     found = {name: parse(text) for name, text in said.items()}
     for name, text in (spec.get("overhead") or {}).items():

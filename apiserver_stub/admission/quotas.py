@@ -55,7 +55,7 @@ class ResourceQuotas:
 
 
 def _concerns(attributes: Attributes) -> bool:
-    """Whether quotas have a say in a write at all."""
+    """Return whether quotas have a say in a write at all."""
     kind, old = attributes.kind, attributes.old_object
     if not attributes.namespace or kind.name in _NOT_COUNTED or kind.storage in _NOT_COUNTED:
         return False
@@ -72,7 +72,7 @@ def _charge(attributes: Attributes, quota: Tree) -> Tree:
 
 
 def charged(quota: Tree, attributes: Attributes) -> Mapping[str, str] | None:
-    """What is used of a quota once the write is made; None if that does not change. Raises `Forbidden`."""
+    """Return what is used of a quota once the write is made; None if that does not change. Raises `Forbidden`."""
     kind, tree = attributes.kind, attributes.tree
     hard = get_in(quota, ("status", "hard")) or {}
     names = [name for name in hard if is_counted(kind, name)]
@@ -95,7 +95,7 @@ def charged(quota: Tree, attributes: Attributes) -> Mapping[str, str] | None:
 
 
 def _added(quota: Tree, attributes: Attributes) -> Usage:
-    """What the write counts for beyond what its object did before."""
+    """Return what the write counts for beyond what its object did before."""
     kind, old = attributes.kind, attributes.old_object
     new = usage(kind, attributes.tree)
     counted = old is not None and in_scope(kind, old, quota.get("spec") or {})

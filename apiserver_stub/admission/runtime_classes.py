@@ -1,4 +1,4 @@
-"""What the runtime class of a new pod adds to it: the usual plug-in RuntimeClass; `with_class` is pure.
+"""Additions of the runtime class to a new pod: the usual plug-in RuntimeClass; `with_class` is pure.
 
 | the pod                          | is given                                                                  |
 |----------------------------------|---------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""What can be done with resources, one verb a file; kinds are rows of data here, and none is named."""
+"""The verbs, one a file, and the one function by which they write; kinds are rows of data here, and none is named."""
 
 from apiserver_stub.verbs.answer import Verbs
 from apiserver_stub.verbs.scope import Features, Limits, RequestScope

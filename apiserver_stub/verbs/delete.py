@@ -107,7 +107,7 @@ def _removal_unread(request: APIRequest) -> Mutation:
 
 
 def _warnings(request: APIRequest, options: DeleteOptions) -> tuple[str, ...]:
-    """What a caller may not expect who says nothing of dependents."""
+    """Return the warning of what a caller may not expect who says nothing of dependents."""
     if options.policy is not None or request.kind.strategy.dependents != "Orphan":
         return ()
     kept = (

@@ -1,4 +1,4 @@
-"""How to delete (API concepts, Delete options), and what that makes of an object: marked, due earlier, or gone.
+"""Delete options (API concepts), and the state of an object that is deleted with them: marked, due earlier, or gone.
 
 | object                   | request            | becomes                                                             |
 |--------------------------|--------------------|---------------------------------------------------------------------|
@@ -47,7 +47,7 @@ _Seconds = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class Preconditions(Model):
-    """What must hold of the object."""
+    """The uid and version that the object must have."""
 
     uid: str | None = None
     resource_version: str | None = None

@@ -62,13 +62,13 @@ def put_managed_fields(tree: Tree, entries: Entries) -> None:
 
 
 def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManager:
-    """Who makes the request: the field manager it names, or its program."""
+    """Return the manager of a request: the one it names, or its program."""
     manager = request.query.get("fieldManager", "") or _program(request.http.headers.get("user-agent", ""))
     return FieldManager(manager or _UNKNOWN, operation, request.kind.api_version, request.subresource_name)
 
 
 def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
-    """What of an object is written through a subresource, or through none if its name is empty."""
+    """Return the part of an object that is written through a subresource, or through none if its name is empty."""
     paths = strategy.parts.get(subresource)
     if paths is None:
         found = dict(tree)

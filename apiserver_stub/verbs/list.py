@@ -48,7 +48,7 @@ class Reading(NamedTuple):
     began: int
 
     def token(self, page: ListPage) -> str:
-        """What to go on with behind this piece; empty if it is the last."""
+        """Return the token to go on with behind this piece; empty if it is the last."""
         return write_token(ContinueToken(self.snapshot.revision, page.rows[-1].key, self.began)) if page.more else ""
 
 

@@ -15,7 +15,7 @@ _VERSION = 2
 
 
 class VersionMatch(Enum):
-    """What the caller is promised of the state it sees."""
+    """The promise that a caller gets of the state it sees."""
 
     LATEST = "most recent"
     ANY = "any"
@@ -35,7 +35,7 @@ class ListSemantics:
 
 
 def list_semantics(query: Query) -> ListSemantics:
-    """What the parameters of a list ask for; raises `BadRequest` or `Invalid` for what means nothing."""
+    """Return the semantics that the parameters of a list ask for. Raises `BadRequest` or `Invalid` for nonsense."""
     number(query, "timeoutSeconds")  # how long a watch lasts; others must be able to say it
     check_list(query)
     version, match, token = (query.get(name, "") for name in ("resourceVersion", "resourceVersionMatch", "continue"))
@@ -59,7 +59,7 @@ def _unversioned(version: str) -> VersionMatch:
 
 
 class ContinueToken(NamedTuple):
-    """Where a list that is read in pieces goes on: at which revision (0: the newest), and after which key; `began` is
+    """The place at which a list that is read in pieces goes on: a revision (0: the newest) and a key; `began` is
     when the first piece was read, in seconds since the epoch.
     """
 

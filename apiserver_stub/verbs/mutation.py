@@ -40,7 +40,7 @@ def nothing(_new: Tree, _old: Tree | None) -> bool:
 
 
 class Mutation(Struct, frozen=True):
-    """What is done with an object.
+    """A change of an object.
 
     `operation` is what admission is asked about, None if it has been already or need not be. `edit` makes the wanted
     state; it may be asked again, and so changes nothing but trees it was given. `prepare(new, old)` makes it one that

@@ -1,4 +1,4 @@
-"""What a caller presumes of the object it names: its name, namespace, uid, version; each raises the refusal."""
+"""Preconditions of changes: name, namespace, uid and version. Checks raise the refusal, the rest makes one."""
 
 from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.kinds.error_list import IMMUTABLE
@@ -41,7 +41,7 @@ def check_version(request: APIRequest, metadata: Tree, current: Tree) -> None:
 
 
 def check_new(metadata: Tree) -> None:
-    """What is to be created has no version yet."""
+    """An object to create has no version yet."""
     if metadata.pop("resourceVersion", "") not in ("", "0"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
 

@@ -56,12 +56,12 @@ def as_revision(text: str, name: str) -> int:
 
 
 def is_dry_run(query: Query) -> bool:
-    """Whether nothing may be written: `?dryRun` alone and `All` say so."""
+    """Return whether nothing may be written: `?dryRun` alone and `All` say so."""
     return "dryRun" in query
 
 
 def request_timeout(query: Query) -> float:
-    """How long the answer may take, in seconds; 0 when absent. Programs know the refusal by its first words."""
+    """Return the seconds the answer may take; 0 when absent. Programs know the refusal by its first words."""
     text = query.get("timeout")
     if not text:
         return 0.0
@@ -72,12 +72,12 @@ def request_timeout(query: Query) -> float:
 
 
 def field_validation(query: Query) -> FieldValidation:
-    """What becomes of unknown and repeated fields."""
+    """Return the level that says what becomes of unknown and repeated fields."""
     return FIELD_VALIDATION.get(query.get("fieldValidation", ""), "Warn")
 
 
 def is_apply(request: APIRequest) -> bool:
-    """Whether the body of a patch is a configuration to apply."""
+    """Return whether the body of a patch is a configuration to apply."""
     return media_type(request.http) in _APPLY
 
 

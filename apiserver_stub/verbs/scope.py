@@ -1,4 +1,4 @@
-"""What every verb works with, and the bounds it keeps."""
+"""The environment of every verb: store, kinds, admission, limits and features."""
 
 import asyncio
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from controller_manager.api.wire import Request
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long a read waits for a revision (seconds), how long a watch lasts that does not say (between `watch` and
+    """Bounds: the seconds a read waits for a revision, those a watch lasts that does not say (between `watch` and
     twice that) or at most, how often a write begins again after losing a race or drawing a name that is taken, and
     how many objects of a collection are deleted at the same time.
     """
@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What may be asked: lists as the beginning of a watch, and the removal of objects that cannot be read."""
+    """Abilities that can be turned off: lists as the beginning of a watch, the removal of objects that are unreadable."""
 
     streaming_lists: bool = True
     unsafe_deletion: bool = False
@@ -41,7 +41,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class RequestScope:
-    """Where objects are, who hears of changes, which kinds there are, who admits; what is too much, and what is on."""
+    """The environment of every verb; `offload` runs steps on large objects, `followers` act on writes by resource."""
 
     store: WatchCache
     hub: Hub
@@ -52,7 +52,7 @@ class RequestScope:
     offload: Offload = field(default_factory=Offload)
 
     def run_of(self, request: Request, data: bytes = b"") -> Run:
-        """How to perform the steps of a write, which may be of a large request, or on a large object (JSON)."""
+        """Return the runner of a write's steps: in the thread for a large request, or a large object (JSON)."""
         return run_of(self.offload, request, data)
 
     async def wait_until_fresh(self, revision: int | None) -> None:

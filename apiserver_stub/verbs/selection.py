@@ -1,4 +1,4 @@
-"""Which rows a request means: its namespace and its label and field selectors."""
+"""The selection of rows by namespace, name, labels and fields."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ _NAME, _NAMESPACE = "metadata.name", "metadata.namespace"
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What both selectors match in `namespace` (empty for all), or of the one object called `name` there.
+    """The rows that both selectors match in `namespace` (empty for all), or the one called `name` there.
 
     `fields` holds what `name` does not say already, with the paths of stored objects.
     """
@@ -27,16 +27,16 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether the scope alone decides."""
+        """Return whether the namespace alone decides."""
         return not self.name and self.labels.empty and self.fields.empty
 
     @property
     def conditions(self) -> int:
-        """How many conditions are asked of a row, itself included."""
+        """The number of conditions that are asked of a row, itself included."""
         return 1 + len(self.labels.requirements) + len(self.fields.terms)
 
     def has(self, row: Row) -> bool:
-        """Whether a row of the scope is meant; one that cannot be read may be."""
+        """Return whether a row is selected; one that cannot be read may be."""
         if self.name and row.name != self.name:
             return False
         try:
@@ -67,7 +67,7 @@ class _StoredFields(FieldSelector):
 
 
 def select(request: APIRequest) -> Selection:
-    """What the path, `labelSelector` and `fieldSelector` say. Raises `BadRequest`."""
+    """Return the selection of the path, `labelSelector` and `fieldSelector`. Raises `BadRequest`."""
     of_labels, of_fields = request.query.get("labelSelector", ""), request.query.get("fieldSelector", "")
     if _conditions(_SETS.sub("", of_labels)) + _conditions(of_fields) > _MOST_CONDITIONS:
         raise BadRequest(

@@ -29,7 +29,7 @@ _LARGEST = 4 * 1024 * 1024  # bytes of an object at rest: a body at its limit, a
 
 
 def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
-    """The key of an object in the store."""
+    """Return the key of an object in the store."""
     return f"{namespace}/{name}" if kind.namespaced else name
 
 
@@ -94,12 +94,12 @@ class _Named(Model):
 
 
 def created() -> Item:
-    """What a create answers that makes no object to show."""
+    """Return the answer to a create that makes no object to show."""
     return Item(Status(status="Success", code=201).encode())
 
 
 def success(request: APIRequest, data: bytes = b"{}", token: str = "") -> Item:
-    """What a delete answers when there is no object to show: which one it was, or where a collection goes on. It has
+    """Return the answer to a delete without an object to show: which one it was, or where a collection goes on. It has
     no code.
     """
     kind = request.kind

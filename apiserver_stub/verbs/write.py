@@ -78,11 +78,11 @@ class _Draft:
 
 
 async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
-    """Carry a mutation out. Raises `Conflict` when others were faster again and again, and what the steps refuse; then
+    """Carry out a mutation. Raises `Conflict` when others were faster again and again, and what the steps refuse; then
     nothing was written. What is refused may be so by what another server has changed since: it is tried once more if
     this one had not heard of all changes.
     """
-    refusal: ApiError = stale(request)
+    refusal: ApiError | None = None
     fresh = False
     for _ in range(scope.limits.attempts):
         try:
@@ -95,7 +95,7 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
             if fresh or not await _was_behind(scope):
                 raise
             fresh = True
-    raise refusal
+    raise refusal or stale(request)
 
 
 async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:

@@ -48,12 +48,12 @@ async def evict(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 class _Again(Exception):
-    """What was judged by is no longer so."""
+    """The state that was judged by has changed."""
 
 
 def _judge(scope: RequestScope, request: APIRequest, options: DeleteOptions) -> tuple[Price, DeleteOptions]:
-    """What the eviction costs now, and the options to delete with: they hold to the state that was judged when its
-    price is that of this state alone, unless the caller holds to a state anyway.
+    """Return the price of the eviction now, and the options to delete with: they hold to the state that was judged when
+    its price is that of this state alone, unless the caller holds to a state anyway.
     """
     kind, budgets = request.kind, _budgets(scope)
     row = scope.store.get(kind.storage, key_of(kind, request.namespace, request.name))

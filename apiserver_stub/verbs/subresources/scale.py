@@ -63,7 +63,7 @@ def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
 
 
 class _Scaling:
-    """What the body of a request says about the scale of its object."""
+    """The body of a request about the scale of an object."""
 
     def __init__(self, request: APIRequest) -> None:
         assert request.subresource is not None

@@ -76,7 +76,7 @@ class TokenRequests:
         return Reply(Item(encode(in_order(told))), 201, (*warnings, *shortened))
 
     def _granted(self, spec: TokenSpec) -> tuple[TokenSpec, tuple[str, ...]]:
-        """What is granted of what was asked for, and what the caller is warned of."""
+        """Return what is granted of what was asked for, and the warnings."""
         asked, longest = spec.expiration_seconds, self._terms.longest
         spec = replace(spec, audiences=spec.audiences or self._terms.audiences)
         if not longest or asked <= longest:
