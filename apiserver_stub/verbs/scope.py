@@ -33,7 +33,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Abilities that can be turned off: lists as the beginning of a watch, the removal of objects that are unreadable."""
+    """Abilities that can be turned off: lists as the beginning of a watch, the removal of unreadable objects."""
 
     streaming_lists: bool = True
     unsafe_deletion: bool = False
