@@ -64,7 +64,9 @@ async def hints(cluster: Cluster) -> list[str]:
 
 
 async def events(cluster: Cluster) -> list[tuple[str, str]]:
-    found = (await cluster.client.list(EVENTS, "default")).items
+    """The reason and reporter of each event, in the order in which they were written; their names are random."""
+    listed = (await cluster.client.list(EVENTS, "default")).items
+    found = sorted(listed, key=lambda event: int(event.metadata.resource_version))
     return [(event.reason, event.reporting_component) for event in found]
 
 
