@@ -16,7 +16,6 @@ from apiserver_stub.kinds.resource_info import (
     DEFAULT_PRINTER,
     Convert,
     ResourceInfo,
-    ScalePaths,
     SelectableField,
     Subresource,
 )
@@ -42,6 +41,7 @@ from apiserver_stub.kinds.rules import (
     workloads,
 )
 from apiserver_stub.kinds.rules.combine import KindRules
+from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Schemas, Tree
 from apiserver_stub.kinds.strategies import strategy_of
 from apiserver_stub.kinds.strategy import nothing

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.kinds.rules.combine import KindRules
+from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import ANYTHING, Schema, Tree
 from apiserver_stub.kinds.strategy import Strategy, nothing
 
@@ -58,15 +59,6 @@ class Subresource:
     schema: Schema = ANYTHING
     definition: str = ""
     printer: Printer = DEFAULT_PRINTER
-
-
-@dataclass(frozen=True, slots=True)
-class ScalePaths:
-    """Where the `scale` subresource finds its numbers; the selector may be an object, a map or a string."""
-
-    spec: tuple[str, ...] = ("spec", "replicas")
-    status: tuple[str, ...] = ("status", "replicas")
-    selector: tuple[str, ...] = ("spec", "selector")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,25 @@
 """The `scale` subresource: a view of any kind that says where its replica counts and selector are."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 
 _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def to_scale(tree: Tree, kind: ResourceInfo) -> Tree:
-    """The Scale (autoscaling/v1) of an object of a kind that has one."""
-    paths = kind.scale or ScalePaths()
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the `scale` subresource finds its numbers; the selector may be an object, a map or a string."""
+
+    spec: tuple[str, ...] = ("spec", "replicas")
+    status: tuple[str, ...] = ("status", "replicas")
+    selector: tuple[str, ...] = ("spec", "selector")
+
+
+def to_scale(tree: Tree, paths: ScalePaths) -> Tree:
+    """Return the Scale (autoscaling/v1) of an object whose numbers are at `paths`."""
     status: Tree = {"replicas": get_in(tree, paths.status) or 0}
     selector = selector_text(get_in(tree, paths.selector))
     if selector:
@@ -25,9 +33,8 @@ def to_scale(tree: Tree, kind: ResourceInfo) -> Tree:
     }
 
 
-def from_scale(tree: Tree, scale: Tree, kind: ResourceInfo) -> Tree:
-    """A copy of the object with the replica count that the Scale asks for."""
-    paths = kind.scale or ScalePaths()
+def from_scale(tree: Tree, scale: Tree, paths: ScalePaths) -> Tree:
+    """Return a copy of the object with the replica count that the Scale asks for."""
     scaled = dict(tree)
     put_in(scaled, paths.spec, get_in(scale, ("spec", "replicas")) or 0)
     return scaled

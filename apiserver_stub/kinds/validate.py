@@ -24,7 +24,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") ->
     """
     found = ErrorList()
     rules = kind.rules
-    check_metadata(kind, rules.name, new, old, found)
+    check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
         rules.body(new, None, found)
         rules.born(new, None, found)

@@ -5,7 +5,6 @@ from typing import Any
 
 from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, place
-from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.rules.combine import Form, Rule, at_least, both, each, form, one_of, record, shorter
 from apiserver_stub.kinds.rules.formats import prefixed
 from apiserver_stub.kinds.schema import Tree
@@ -118,7 +117,7 @@ _ANY: Rule = record({
 })  # fmt: skip
 
 
-def check_metadata(kind: ResourceInfo, rule: Form, new: Tree, old: Tree | None, errors: ErrorList) -> None:
+def check_metadata(rule: Form, new: Tree, old: Tree | None, errors: ErrorList, *, namespaced: bool) -> None:
     """Report all errors of an object's metadata; `rule` is the form of its name."""
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
@@ -126,7 +125,7 @@ def check_metadata(kind: ResourceInfo, rule: Form, new: Tree, old: Tree | None, 
         return
     _ANY(metadata, _AT, errors)
     if old is None:
-        _name(kind.namespaced, rule, metadata, errors)
+        _name(namespaced, rule, metadata, errors)
     else:
         _unchanged(metadata, old.get("metadata", {}), errors)
 

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from apiserver_stub.call import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import DecodedBody, decode_body
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.kinds.resource_info import ResourceInfo, ScalePaths, Subresource
-from apiserver_stub.kinds.scale import from_scale, to_scale
+from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource
+from apiserver_stub.kinds.scale import ScalePaths, from_scale, to_scale
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.verbs.apply import Application, read_document
 from apiserver_stub.verbs.decode import check, fit
@@ -51,7 +51,8 @@ async def _change(
     scope: RequestScope, request: APIRequest, edit: Edit, manage_fields: ManageFields | None = None
 ) -> Reply:
     kind = request.kind
-    view = View(lambda tree: to_scale(tree, kind), lambda tree, scale: from_scale(tree, scale, kind))
+    paths = _paths(kind)
+    view = View(lambda tree: to_scale(tree, paths), lambda tree, scale: from_scale(tree, scale, paths))
     outcome = await write(scope, request, change(scope, request, edit, manage_fields, view=view))
     return _as_scale(kind, outcome.reply())
 
@@ -59,7 +60,7 @@ async def _change(
 def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
     """The answer that shows an object, with its scale instead."""
     assert isinstance(reply.body, Item)
-    return replace(reply, body=Item(encode(in_order(to_scale(orjson.loads(reply.body.data), kind)))))
+    return replace(reply, body=Item(encode(in_order(to_scale(orjson.loads(reply.body.data), _paths(kind))))))
 
 
 class _Scaling:
@@ -79,7 +80,7 @@ class _Scaling:
     def patch(self, patch: Patch, load: Load) -> Edited:
         """The object with its scale patched."""
         tree = load()
-        scale = patch.apply(to_scale(tree, self._request.kind), self._subresource.schema)
+        scale = patch.apply(to_scale(tree, _paths(self._request.kind)), self._subresource.schema)
         patch.check(scale, self._api_version, self._subresource.kind)
         return self._laid_over(tree, DecodedBody(scale, patch.duplicates), unfit)
 
@@ -94,7 +95,7 @@ class _Scaling:
         config: Tree = {"apiVersion": request.kind.api_version, "kind": request.kind.kind, "metadata": presumed}
         replicas = get_in(scale, ("spec", "replicas"))
         if replicas is not None:
-            put_in(config, (request.kind.scale or ScalePaths()).spec, replicas)
+            put_in(config, _paths(request.kind).spec, replicas)
         return Application(scope, request, config, warnings)
 
     def _laid_over(self, tree: Tree, body: DecodedBody, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
@@ -105,7 +106,7 @@ class _Scaling:
         check_name(request, metadata)
         check_namespace(request, metadata)
         self._check(scale)
-        scaled = from_scale(tree, scale, request.kind)
+        scaled = from_scale(tree, scale, _paths(request.kind))
         presumed = {name: metadata[name] for name in ("resourceVersion", "uid") if name in metadata}
         scaled["metadata"] = {**scaled["metadata"], **presumed}
         return Edited(scaled, warnings)
@@ -116,3 +117,7 @@ class _Scaling:
             message = f"Invalid value: {replicas}: must be greater than or equal to 0"
             cause = Cause(reason="FieldValueInvalid", message=message, field="spec.replicas")
             raise invalid(self._subresource.group, self._subresource.kind, self._request.name, [cause])
+
+
+def _paths(kind: ResourceInfo) -> ScalePaths:
+    return kind.scale or ScalePaths()

@@ -7,7 +7,7 @@ import pytest
 from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.kinds.scale import from_scale, selector_text, to_scale
+from apiserver_stub.kinds.scale import ScalePaths, from_scale, selector_text, to_scale
 from apiserver_stub.kinds.schema import Tree
 
 KINDS = built_in()
@@ -291,7 +291,7 @@ def test_scale_is_a_view_that_can_be_written() -> None:
         "spec": {"replicas": 3, "selector": {"matchLabels": {"x": "y"}}},
         "status": {"replicas": 2},
     }
-    scale = to_scale(deployment, kind)
+    scale = to_scale(deployment, kind.scale or ScalePaths())
     assert scale == {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
@@ -300,10 +300,10 @@ def test_scale_is_a_view_that_can_be_written() -> None:
         "status": {"replicas": 2, "selector": "x=y"},
     }
     scale["spec"]["replicas"] = 7
-    scaled = from_scale(deployment, scale, kind)
+    scaled = from_scale(deployment, scale, kind.scale or ScalePaths())
     assert scaled["spec"]["replicas"] == 7
     assert deployment["spec"]["replicas"] == 3
-    assert from_scale(deployment, to_scale(deployment, kind), kind) == deployment
+    assert from_scale(deployment, to_scale(deployment, kind.scale or ScalePaths()), ScalePaths()) == deployment
 
 
 def test_who_may_create_by_update_or_update_blindly() -> None:

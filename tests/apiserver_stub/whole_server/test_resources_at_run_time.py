@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from apiserver_stub.kinds import built_in
-from apiserver_stub.kinds.resource_info import Printer, ResourceInfo, ScalePaths, SelectableField, Subresource
+from apiserver_stub.kinds.resource_info import Printer, ResourceInfo, SelectableField, Subresource
 from apiserver_stub.kinds.rules.combine import KindRules
+from apiserver_stub.kinds.scale import ScalePaths
 from apiserver_stub.kinds.schema import Schema, Tree
 from apiserver_stub.kinds.shapes import complete, fitting
 from apiserver_stub.kinds.strategy import STATUS, Strategy
