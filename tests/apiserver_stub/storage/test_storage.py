@@ -448,7 +448,7 @@ def test_whatever_is_asked_it_agrees_with_a_list_of_what_was_written(kind: str) 
         run_state_machine_as_test(  # type: ignore[no-untyped-call]
             Model,
             settings=settings(
-                max_examples=100 if kind == "memory" else 30,
+                max_examples=50 if kind == "memory" else 20,
                 stateful_step_count=30,
                 deadline=None,
                 suppress_health_check=list(HealthCheck),
