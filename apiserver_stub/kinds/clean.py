@@ -163,7 +163,8 @@ def empty(node: Schema) -> Any:
 
 def _step(name: str) -> str:
     """Return a name as paths in reports show it: `metadata.labels[app.kubernetes.io/name]`."""
-    return f"[{shortened(name)}]" if "." in shortened(name) or "/" in shortened(name) else f".{shortened(name)}"
+    short = shortened(name)
+    return f"[{short}]" if "." in short or "/" in short else f".{short}"
 
 
 def _expected(word: str, value: Any) -> _WrongError:

@@ -18,7 +18,7 @@ import orjson
 
 from apiserver_stub.encode.json import MOST_VALUES, Tree, check_depth, check_size
 from apiserver_stub.encode.list_document import chunk_bounds
-from apiserver_stub.encode.protobuf.reader import Budget, MessageReaders
+from apiserver_stub.encode.protobuf.reader import FieldBudget, MessageReaders
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.protobuf import (
     MAGIC,
@@ -82,7 +82,7 @@ def frame(event_type: str, object_: bytes) -> bytes:
 
 
 def _open(data: bytes, api_version: str, kind: str) -> Tree:
-    budget = Budget()
+    budget = FieldBudget()
     envelope = _messages()["runtime.Unknown"].read(data, budget)
     if "contentEncoding" in envelope or envelope.get("contentType", MEDIA_TYPE) != MEDIA_TYPE:
         raise ValueError("what is in the envelope is encoded in yet another way")

@@ -16,7 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _KEY, _VALUE = 1 << 3 | BYTES, 2 << 3 | BYTES
 
 
-class Budget:
+class FieldBudget:
     """The bounds of one body: how many fields may still come, and how deep in its messages the reader is."""
 
     __slots__ = ("depth", "fields")
@@ -32,9 +32,9 @@ class Budget:
             raise RequestEntityTooLarge(f"the object has more than {MOST_VALUES} fields")
 
 
-Read = Callable[[Any, Budget], Any]
+Read = Callable[[Any, FieldBudget], Any]
 """Returns the JSON value of what was on the wire."""
-_Put = Callable[[Tree, Any, Budget], None]
+_Put = Callable[[Tree, Any, FieldBudget], None]
 """Puts a field into an object."""
 
 
@@ -62,13 +62,13 @@ class MessageReader:
         self._messages = messages
         self.convert = _CONVERTERS.get(name)
 
-    def read(self, data: bytes, budget: Budget) -> Any:
+    def read(self, data: bytes, budget: FieldBudget) -> Any:
         """Return the JSON value of a message. Raises as `fill`."""
         tree: Tree = {}
         self.fill(tree, data, budget)
         return self.convert(tree) if self.convert else tree
 
-    def fill(self, tree: Tree, data: bytes, budget: Budget) -> None:
+    def fill(self, tree: Tree, data: bytes, budget: FieldBudget) -> None:
         """Put the fields of a message into an object; unknown fields are skipped.
 
         Raises `ValueError`, or `RequestEntityTooLarge` when there are more than room is for.
@@ -111,7 +111,7 @@ class MessageReader:
 
 
 def _plain(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         found = read(value, budget)
         if found:
             tree[name] = found
@@ -120,7 +120,7 @@ def _plain(name: str, read: Read) -> _Put:
 
 
 def _explicit(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         found = read(value, budget)
         if found is not None:
             tree[name] = found
@@ -129,14 +129,14 @@ def _explicit(name: str, read: Read) -> _Put:
 
 
 def _list(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         tree.setdefault(name, []).append(read(value, budget))
 
     return put
 
 
 def _packed(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         budget.take(len(value))
         tree.setdefault(name, []).extend(read(number, budget) for number in varints(value))
 
@@ -144,7 +144,7 @@ def _packed(name: str, read: Read) -> _Put:
 
 
 def _map(name: str, read: Read) -> _Put:
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         entry: dict[int, Any] = dict(fields(value))
         tree.setdefault(name, {})[entry.get(_KEY, b"").decode()] = read(entry.get(_VALUE, b""), budget)
 
@@ -154,7 +154,7 @@ def _map(name: str, read: Read) -> _Put:
 def _object(name: str, message: MessageReader) -> _Put:
     """Return what reads an embedded message: repeated ones are merged; one without a name is inlined."""
 
-    def put(tree: Tree, value: Any, budget: Budget) -> None:
+    def put(tree: Tree, value: Any, budget: FieldBudget) -> None:
         message.fill(tree.setdefault(name, {}) if name else tree, value, budget)
 
     return put
