@@ -6,7 +6,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from apiserver_stub.call import RequestContext
+from apiserver_stub.api_request import RequestContext
 from apiserver_stub.request_info import RequestInfo
 from controller_manager.api.wire import Request
 from controller_manager.base.clock import wall_seconds

@@ -307,7 +307,7 @@ def _authenticator(certificates: ClientCertificates, tokens: TokenAuthenticatorC
 
 
 def _key_folder(options: Parsed) -> Path | None:
-    """Where the server keeps a key of its own; what is in memory only has no use for tokens that outlive it."""
+    """Return where the server keeps a key of its own; what is in memory only has no use for tokens that outlive it."""
     storage = options[StorageOptions]
     if storage.storage_backend == "memory":
         return None
@@ -325,7 +325,7 @@ def _host(serving: ServingOptions) -> str:
 
 
 def _address(serving: ServingOptions) -> str:
-    """Where clients reach the server; empty when the port is chosen only when it starts."""
+    """Return where clients reach the server; empty when the port is chosen only when it starts."""
     host = _host(serving)
     return f"{f'[{host}]' if ':' in host else host}:{serving.secure_port}" if serving.secure_port else ""
 

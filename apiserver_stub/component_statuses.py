@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from apiserver_stub.call import APIRequest, Handler, Item, Items, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Handler, Item, Items, Reply, Tree
 from apiserver_stub.encode.json import encode
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.selection import select

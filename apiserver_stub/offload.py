@@ -36,7 +36,7 @@ async def at_once(step: Callable[[], T]) -> T:
 
 
 def is_large(data: bytes) -> bool:
-    """Whether JSON has so many values, or bytes, that work on it belongs into the thread; by a rough count."""
+    """Return whether JSON has so many values, or bytes, that work on it belongs into the thread; by a rough count."""
     if len(data) <= _SMALL:
         return False
     return len(data) > _LONG or data.count(b",") + data.count(b"[") + data.count(b"{") > _MANY

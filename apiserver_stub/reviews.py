@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import msgspec
 
-from apiserver_stub.call import APIRequest, Handler, Item, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Handler, Item, Reply, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.trees import put_in
 from controller_manager.api.errors import BadRequest

@@ -10,8 +10,8 @@ from functools import partial
 from types import FrameType
 from typing import Protocol
 
+from apiserver_stub.api_request import APIRequest, Handler, RequestContext
 from apiserver_stub.audit import HEADER, AuditIds, Auditor, Stage
-from apiserver_stub.call import APIRequest, Handler, RequestContext
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.request_info import RequestInfo, check_path, last_values, methods, resolve

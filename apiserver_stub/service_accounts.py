@@ -24,7 +24,7 @@ class ServiceAccounts:
 
     @property
     def audiences(self) -> tuple[str, ...]:
-        """What this server is called by tokens meant for it."""
+        """Return what this server is called by tokens meant for it."""
         return self._options.api_audiences or self._options.service_account_issuer
 
     @cached_property
@@ -38,14 +38,14 @@ class ServiceAccounts:
         return tuple({key.name: key for key in (self._key.verifying, *given)}.values())
 
     def tokens(self, get: Get) -> ServiceAccountTokens:
-        """Who knows the tokens; `get` reads the store."""
+        """Return who knows the tokens; `get` reads the store."""
         options = self._options
         return ServiceAccountTokens(
             options.service_account_issuer, self.keys, get if options.service_account_lookup else None
         )
 
     def requests(self) -> TokenRequests:
-        """Who issues tokens."""
+        """Return who issues tokens."""
         options = self._options
         terms = Terms(
             options.service_account_issuer[0],

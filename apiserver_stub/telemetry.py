@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from apiserver_stub.call import RequestContext
+from apiserver_stub.api_request import RequestContext
 from controller_manager.api.wire import Request
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
@@ -78,11 +78,11 @@ class Telemetry(Collector):
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """What is known without counting, without its samples."""
+        """Return what is known without counting, without its samples."""
         return Shown(_UNDER_WAY), Shown(_LONG_RUNNING)
 
     def collect(self) -> Iterable[Metric]:
-        """What is under way; called by the registry."""
+        """Yield what is under way; called by the registry."""
         yield Shown(_UNDER_WAY, [((kind,), float(count)) for kind, count in self._under_way.items()])
         yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
 

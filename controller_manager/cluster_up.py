@@ -227,7 +227,7 @@ class Cluster:
         return Child(name, command, port, self._folder / f"{name}.log")
 
     def _obituary(self, child: Child, status: int) -> str:
-        """How a child ended, with what it logged last in this run."""
+        """Return how a child ended, with what it logged last in this run."""
         how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
         with child.log.open("rb") as log:
             log.seek(self._logged[child.name])
@@ -311,7 +311,7 @@ def _is_free(port: int) -> bool:
 
 
 async def _answers_ready(port: int, tls: ssl.SSLContext) -> bool:
-    """Whether GET /readyz answers 200, asked without an HTTP library: start-up time is counted in milliseconds."""
+    """Return whether GET /readyz answers 200; asked without an HTTP library, since the start counts milliseconds."""
     try:
         async with asyncio.timeout(5):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)

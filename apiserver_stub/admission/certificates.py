@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cryptography.x509.oid import NameOID
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.certificate_request import dated, read
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.certificates import API_CLIENT, NODE_CLIENT, NODE_SERVING

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.storage.interface import Write
 from controller_manager.serving.authentication import User

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
 
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.error_list import shown
 from apiserver_stub.kinds.service_spec import is_headless, needs_addresses
 from controller_manager.api.errors import Cause

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.pod_resources import total
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.model import Model, ObjectMeta

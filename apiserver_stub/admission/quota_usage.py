@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.pod_life import quality_of_service
 from apiserver_stub.kinds.pod_resources import total
 from apiserver_stub.kinds.resource_info import ResourceInfo

@@ -19,7 +19,7 @@ import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.quota_usage import Usage, in_scope, is_counted, is_terminating, unsaid, usage
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import NotFound, forbidden

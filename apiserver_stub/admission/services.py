@@ -11,7 +11,7 @@ from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.families import choose, family, wrong
 from apiserver_stub.admission.ranges import addresses, ports
 from apiserver_stub.admission.service_ranges import ServiceRanges
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.service_spec import (
     is_headless,
     may_have_node_ports,
@@ -161,7 +161,7 @@ class ServiceAllocation:
 
 
 def _needed_ports(spec: Tree, wanted: Sequence[Tree]) -> int:
-    """How many node ports a Service has in the end; more than the range has is nothing that waiting would help."""
+    """Return how many node ports a Service has in the end; if the range has fewer, no waiting helps."""
     given = {port["port"]: port["nodePort"] for port in wanted if port.get("nodePort")}
     drawn = {port["port"] for port in wanted} - set(given) if needs_node_ports(spec) else set()
     return len(set(given.values())) + len(drawn) + needs_health_port(spec)

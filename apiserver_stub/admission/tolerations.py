@@ -1,7 +1,7 @@
 """Every pod tolerates for a while that its node is not ready or out of reach, unless it says how long itself."""
 
 from apiserver_stub.admission.chain import Attributes
-from apiserver_stub.call import Tree
+from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.trees import get_in, put_in
 from controller_manager.api.platform import PLATFORM_DOMAIN
 

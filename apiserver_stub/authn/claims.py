@@ -74,7 +74,7 @@ def user_of(claims: Claims) -> User:
 
 
 def needs(subject: Subject) -> tuple[Existing, ...]:
-    """What must exist: the account and what the token is bound to; the node of a bound pod is only told."""
+    """Return what must exist: the account and what the token is bound to; the node of a bound pod is only told."""
     named = (
         ("serviceaccounts", subject.namespace, subject.account),
         ("secrets", subject.namespace, subject.secret),
@@ -89,7 +89,7 @@ def needs(subject: Subject) -> tuple[Existing, ...]:
 
 
 def untimely(claims: Claims, now: float) -> str:
-    """Why the claims do not hold at this moment; empty if they do."""
+    """Return why the claims do not hold at this moment; empty if they do."""
     if now - LEEWAY > claims.expires:
         return "the service account token has expired"
     if now + LEEWAY < max(claims.not_before, claims.issued):

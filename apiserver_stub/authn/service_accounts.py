@@ -108,7 +108,7 @@ class ServiceAccountTokens:
 
 
 def _peek(token: str) -> tuple[_Header, _Issued]:
-    """What a JWT says of its key and its issuer, not verified; nothing of what is no JWT."""
+    """Return what a JWT says of its key and its issuer, not verified; nothing of what is no JWT."""
     parts = token.split(".") if token.isascii() and len(token) <= LONGEST_TOKEN else ()
     if len(parts) != 3:
         return _Header(), _Issued()

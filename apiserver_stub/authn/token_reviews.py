@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.authn.tokens import FindToken, TokenRefused
-from apiserver_stub.call import APIRequest, Tree
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest
 from controller_manager.api.model import Model

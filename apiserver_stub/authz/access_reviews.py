@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.trees import get_in
 from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
@@ -99,7 +99,7 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
 
 
 def _problems(request: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
-    """What is wrong with a question about access; one in a namespace is about the resources in it."""
+    """Yield what is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None and other is not None:
         yield _wrong("spec.nonResourceAttributes", "cannot be specified in combination with resourceAttributes")

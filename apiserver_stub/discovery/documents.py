@@ -117,5 +117,5 @@ def _names(kind: ResourceInfo) -> dict[str, Any]:
 
 
 def _storage_hash(kind: ResourceInfo) -> str:
-    """What tells clients the kind that objects are stored as: equal as long as it is."""
+    """Return what tells clients the kind that objects are stored as: equal as long as it is."""
     return b64encode(hashlib.sha256("/".join(kind.storage_version).encode()).digest()[:8]).decode()

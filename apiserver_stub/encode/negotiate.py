@@ -7,7 +7,7 @@ from itertools import accumulate, islice
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import body, gzip, json
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation, representations
 from apiserver_stub.encode.list_document import CHUNK, ListDocument, chunk_bounds

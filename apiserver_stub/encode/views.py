@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from apiserver_stub.call import APIRequest, Item, Items
+from apiserver_stub.api_request import APIRequest, Item, Items
 from apiserver_stub.encode.accept import PARTIAL, TABLE, Representation
 from apiserver_stub.encode.json import type_of
 from apiserver_stub.encode.list_document import ListDocument, Show, type_prefix

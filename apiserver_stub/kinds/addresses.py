@@ -12,7 +12,7 @@ class Range(NamedTuple):
     bits: int
 
     def lies_within(self, other: "Range") -> bool:
-        """Whether it is a part of another range, and not all of it."""
+        """Return whether it is a part of another range, and not all of it."""
         if self.bits != other.bits or self.length <= other.length:
             return False
         return (self.first ^ other.first) >> (other.bits - other.length) == 0
@@ -31,13 +31,13 @@ def range_of(text: str) -> Range | None:
 
 
 def is_usual_address(text: str) -> bool:
-    """Whether a text is an address in the one form that is recommended (RFC 5952); some are not recognized."""
+    """Return whether a text is an address in the one form that is recommended (RFC 5952); some are not recognized."""
     packed = None if ":" in text and "." in text else _packed(text)
     return packed is not None and text == inet_ntop(AF_INET6 if ":" in text else AF_INET, packed)
 
 
 def is_usual_range(text: str) -> bool:
-    """Whether a text is a range with an address in that form."""
+    """Return whether a text is a range with an address in that form."""
     address, _, length = text.partition("/")
     return is_usual_address(address) and range_of(text) is not None and length == str(int(length))
 

@@ -70,7 +70,7 @@ def _first_block(pem: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _content(body: bytes) -> bytes | None:
-    """What a block holds, after its headers; None if that is no base64."""
+    """Return what a block holds, after its headers; None if that is no base64."""
     headers_end = body.find(b"\n", body.rfind(b":")) if b":" in body else -1
     try:
         return a2b_base64(body[headers_end + 1 :].translate(None, _BLANK), strict_mode=True)

@@ -156,7 +156,7 @@ class _Sweep:
 
 
 def empty(node: Schema) -> Any:
-    """What a null means among the elements of a map or an array; None where a null is a value like any other."""
+    """Return what a null means among the elements of a map or an array; None where a null is a value like any other."""
     container = _CONTAINERS.get(node.type)
     return container() if container else _EMPTY.get(node.type)
 

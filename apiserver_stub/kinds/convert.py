@@ -23,7 +23,7 @@ Places = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
 def _places(what: str, kind: str) -> Places:
-    """Where a target is told (`target`), or what was measured (`current`)."""
+    """Return where a target is told (`target`), or what was measured (`current`)."""
     utilization, average, value = (f"{what}AverageUtilization", f"{what}AverageValue", f"{what}Value")
     named = {"metricName": ("metric", "name")}
     resource = {"name": ("name",), utilization: (kind, "averageUtilization"), average: (kind, "averageValue")}

@@ -44,7 +44,7 @@ def _grace(spec: Tree) -> None:
 
 
 def _data_source_ref(spec: Tree) -> Tree | None:
-    """What a claim is filled from has two fields; the older one can't name another namespace."""
+    """Return what a claim is filled from has two fields; the older one can't name another namespace."""
     return dict(spec["dataSource"]) if "dataSource" in spec else None
 
 

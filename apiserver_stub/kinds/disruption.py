@@ -40,8 +40,8 @@ _FREE, _FREE_AS_IT_IS = Price(), Price(as_it_is=True)
 
 
 def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
-    """What the eviction of a Pod costs, given the budgets of its namespace. Raises `InternalError` when several are
-    meant for it.
+    """Return what the eviction of a Pod costs, given the budgets of its namespace. Raises `InternalError` when several
+    are meant for it.
     """
     phase = get_in(pod, ("status", "phase"))
     if phase in _ENDED or "deletionTimestamp" in pod["metadata"]:

@@ -27,7 +27,7 @@ class ErrorList:
 
     @property
     def full(self) -> bool:
-        """Whether no more are collected, so that nobody has to look on."""
+        """Return whether no more are collected, so that nobody has to look on."""
         return len(self.causes) >= MOST
 
     def required(self, at: FieldPath, why: str = "") -> None:

@@ -18,7 +18,7 @@ Form = Callable[[str], re.Match[str] | None]
 
 
 def _remembering(form: str) -> Form:
-    """Whether a short text has a form: names and labels are the same in many objects."""
+    """Return whether a short text has a form: names and labels are the same in many objects."""
     return lru_cache(maxsize=4096)(re.compile(form, re.ASCII).fullmatch)
 
 

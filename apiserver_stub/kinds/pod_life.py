@@ -41,7 +41,7 @@ def quality_of_service(spec: Tree) -> str:
 
 
 def _amount(resources: Tree, side: str, name: str) -> Any:
-    """What is asked for; None is nothing."""
+    """Return what is asked for; None is nothing."""
     text = (resources.get(side) or {}).get(name)
     return text if text and text != "0" else None
 
@@ -125,7 +125,7 @@ def check_binding(binding: Tree) -> Iterator[Cause]:
 
 
 def hindrance(pod: Tree) -> str:
-    """Why a Pod can't be bound now; empty when it can."""
+    """Return why a Pod can't be bound now; empty when it can."""
     name, node = pod["metadata"]["name"], get_in(pod, ("spec", "nodeName"))
     if "deletionTimestamp" in pod["metadata"]:
         return f"pod {name} is being deleted, cannot be assigned to a host"

@@ -12,29 +12,29 @@ _BALANCED = "LoadBalancer"
 
 
 def needs_addresses(spec: Tree) -> bool:
-    """Whether it has cluster IPs, be it the one that says it has none."""
+    """Return whether it has cluster IPs, be it the one that says it has none."""
     return spec.get("type") != EXTERNAL
 
 
 def is_headless(spec: Tree) -> bool:
-    """Whether it wants no cluster IP."""
+    """Return whether it wants no cluster IP."""
     return HEADLESS in (spec.get("clusterIP"), *(spec.get("clusterIPs") or ())[:1])
 
 
 def may_have_node_ports(spec: Tree) -> bool:
-    """Whether its ports may be open on every node."""
+    """Return whether its ports may be open on every node."""
     return spec.get("type") in ("NodePort", _BALANCED)
 
 
 def needs_node_ports(spec: Tree) -> bool:
-    """Whether each of its ports has to be open on every node."""
+    """Return whether each of its ports has to be open on every node."""
     return may_have_node_ports(spec) and (
         spec.get("type") != _BALANCED or spec.get("allocateLoadBalancerNodePorts") is not False
     )
 
 
 def needs_health_port(spec: Tree) -> bool:
-    """Whether load balancers ask each node on a port if it has endpoints of its own."""
+    """Return whether load balancers ask each node on a port if it has endpoints of its own."""
     return spec.get("type") == _BALANCED and spec.get("externalTrafficPolicy") == "Local"
 
 
@@ -43,7 +43,7 @@ def _is_balanced(spec: Tree) -> bool:
 
 
 def is_exposed(spec: Tree) -> bool:
-    """Whether it can be reached from outside the cluster."""
+    """Return whether it can be reached from outside the cluster."""
     return may_have_node_ports(spec) or bool(spec.get("externalIPs"))
 
 

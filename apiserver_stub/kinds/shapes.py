@@ -59,7 +59,7 @@ _MILLI: Shape = Annotated[str, Meta(pattern=rf"\A(0|{_COUNT}[mkMGTPE]?|{_BINARY}
 
 
 def takes(shape: Shape, value: Any) -> bool:
-    """Whether a value is of a shape, which makes it right; when it is not, it may be wrong."""
+    """Return whether a value is of a shape, which makes it right; when it is not, it may be wrong."""
     try:
         msgspec.convert(value, shape, dec_hook=_only_yes)
     except msgspec.ValidationError:

@@ -74,11 +74,11 @@ class Strategy:
 
     @property
     def graceful(self) -> bool:
-        """Whether objects are given time to end."""
+        """Return whether objects are given time to end."""
         return self.patience is not _immediately
 
     def serves(self, part: str) -> bool:
-        """Whether a subresource is a part of the object itself, read and written as the object is."""
+        """Return whether a subresource is a part of the object itself, read and written as the object is."""
         return part in self.parts or part in self.shared
 
     def prepare_create(self, new: Tree) -> None:
@@ -129,7 +129,7 @@ class Strategy:
             tree["metadata"]["generation"] = count + 1
 
     def still_held(self, tree: Tree) -> bool:
-        """Whether finalizers forbid the removal."""
+        """Return whether finalizers forbid the removal."""
         return bool(tree["metadata"].get("finalizers") or (self.finalizers and get_in(tree, self.finalizers)))
 
     def _own_metadata(self, new: Tree, old: Tree) -> None:

@@ -76,7 +76,7 @@ def read_spec(tree: Tree) -> TokenSpec:
 
 
 def problems(spec: TokenSpec) -> list[Cause]:
-    """What is wrong with what is asked for."""
+    """Return what is wrong with what is asked for."""
     seconds = spec.expiration_seconds
     if seconds < SHORTEST:
         return [_wrong_life(seconds, "may not specify a duration less than 10 minutes")]
@@ -86,7 +86,7 @@ def problems(spec: TokenSpec) -> list[Cause]:
 
 
 def bindable(ref: BoundTo) -> Bindable:
-    """What is to be known of the kind of a bound object. Raises `BadRequest` for one tokens cannot be bound to."""
+    """Return the facts of the kind of a bound object. Raises `BadRequest` for one tokens cannot be bound to."""
     found = None if ref.group else _BINDABLE.get(ref.kind)
     if found is None:
         raise BadRequest(f"cannot bind token to object of type {ref.type}")

@@ -61,7 +61,7 @@ class Document:
 
     @cached_property
     def tag(self) -> str:
-        """What changes whenever the document does."""
+        """Return what changes whenever the document does."""
         return _tag(self.json)
 
     async def answer(self, request: Request, run: Run) -> Response:

@@ -29,11 +29,11 @@ class Media:
 
     @property
     def refused(self) -> list[str]:
-        """What a refusal may be."""
+        """Return what a refusal may be."""
         return [JSON, YAML, PROTOBUF, *_if(self.cbor, CBOR)]
 
     def consumed(self, operation: Operation) -> list[str]:
-        """What a body may be."""
+        """Return what a body may be."""
         if not operation.body:
             return []
         if operation.body == PATCH:
@@ -41,7 +41,7 @@ class Media:
         return self._whole(operation)
 
     def produced(self, operation: Operation) -> list[str]:
-        """What an answer may be."""
+        """Return what an answer may be."""
         if operation.answer == TEXT:
             return ["*/*"] if operation.action == "connect" else ["text/plain"]
         if operation.about is None:

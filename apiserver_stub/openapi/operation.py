@@ -49,7 +49,7 @@ class Operation:
 
     @property
     def extensions(self) -> dict[str, Any]:
-        """What is told of it beyond OpenAPI; nothing for a page."""
+        """Return what is told of it beyond OpenAPI; nothing for a page."""
         if self.about is None:
             return {}
         about = dict(zip(("group", "version", "kind"), self.about, strict=True))

@@ -111,8 +111,9 @@ def _described(raw: Raw) -> Schema:
 
 
 def _default(definitions: Definitions, raw: Raw, *, there: bool) -> Schema:
-    """What an absent value stands for: what the facts say, or of what is always there the empty value, as far as it
-    is an allowed one."""
+    """Return what an absent value stands for: what the facts say, or of what is always there the empty value, as far as
+    it is an allowed one.
+    """
     if "default" in raw:
         return {"default": raw["default"]}
     if not there or "enum" in raw:

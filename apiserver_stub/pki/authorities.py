@@ -52,7 +52,7 @@ class Authority:
         return self.pair != before
 
     def issued(self, certificate: x509.Certificate) -> bool:
-        """Whether a certificate is signed by this authority as it is now."""
+        """Return whether a certificate is signed by this authority as it is now."""
         try:
             certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(self.pair.certificate))
         except (ValueError, TypeError, InvalidSignature):
@@ -155,7 +155,7 @@ class Authorities:
         return certificate is not None and self.clients.issued(certificate) and self._lasts(certificate)
 
     def _lasts(self, certificate: x509.Certificate) -> bool:
-        """Whether more than a third of its time is left."""
+        """Return whether more than a third of its time is left."""
         return certificate.not_valid_after_utc - utc_now() > self._enough
 
 

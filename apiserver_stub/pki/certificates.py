@@ -61,7 +61,9 @@ class ServerCertificates:
         return url
 
     def published(self) -> Mapping[str, str]:
-        """What servers that leave it to this one who their callers are need to know, as one ConfigMap tells them."""
+        """Return what servers that leave it to this one who their callers are need to know, as one ConfigMap tells
+        them.
+        """
         proxies = self._authorities.front_proxy.pair.certificate
         return {
             "client-ca-file": self._trust.authorities.decode(),

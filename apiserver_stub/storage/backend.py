@@ -23,11 +23,11 @@ class Backend(Protocol):
 
     @property
     def trouble(self) -> str:
-        """What is wrong with the log, although it can be written; empty if nothing."""
+        """Return what is wrong with the log, although it can be written; empty if nothing."""
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """How many checkpoints succeeded, and how many failed."""
+        """Return how many checkpoints succeeded, and how many failed."""
 
     async def open(self) -> int:
         """Make ready; returns the revision up to which the log was compacted. Raises `Unusable`."""

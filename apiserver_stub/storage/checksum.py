@@ -35,7 +35,7 @@ def checksum(record: Record) -> int:
 
 
 def damage(record: Record, expected: int) -> Damage:
-    """What became of a record since its checksum was made; of one that was read its columns may be anything."""
+    """Return what became of a record since its checksum was made; of one that was read its columns may be anything."""
     try:
         value = expected >> _HALF
         if _of_the_rest(record, value) != expected & _LOW:

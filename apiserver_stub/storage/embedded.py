@@ -64,12 +64,12 @@ class EmbeddedStorage:
 
     @property
     def trouble(self) -> str:
-        """Why the last group could not be written, or what else is wrong with the log; empty if all is well."""
+        """Return why the last group could not be written, or what else is wrong with the log; empty if all is well."""
         return self._failure or self.backend.trouble
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """How many checkpoints succeeded, and how many failed."""
+        """Return how many checkpoints succeeded, and how many failed."""
         return self.backend.checkpoint_counts
 
     def now(self) -> float:

@@ -36,7 +36,7 @@ class Observed:
 
 
 def losses(seen: Observed) -> list[str]:
-    """What of the acknowledged writes is lost or cannot be vouched for, in words; nothing if all is there.
+    """Return what of the acknowledged writes is lost or cannot be vouched for, in words; nothing if all is there.
 
     | witness | database | lost |
     |--|--|--|
@@ -58,7 +58,7 @@ def losses(seen: Observed) -> list[str]:
 
 
 def _beside(seen: Observed) -> list[str]:
-    """What is wrong with the files as such; then nothing more can be said."""
+    """Return what is wrong with the files as such; then nothing more can be said."""
     said = seen.said
     if not seen.exists and said is not None and said.revision:
         return [f"the database is missing, and with it everything up to revision {said.revision}"]
@@ -100,7 +100,7 @@ def _middle(seen: Observed) -> list[str]:
 
 
 def in_doubt(seen: Observed) -> bool:
-    """Whether the last moments before the machine itself went down may be unknown: what the witness said then may not
-    have reached the disk.
+    """Return whether the last moments before the machine itself went down may be unknown: what the witness said then
+    may not have reached the disk.
     """
     return seen.said is not None and not seen.said.closed and seen.said.boot != seen.boot

@@ -63,15 +63,15 @@ class Storage(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why writes fail, or what else is wrong; empty if all is well."""
+        """Return why writes fail, or what else is wrong; empty if all is well."""
 
     @property
     def failures(self) -> Mapping[str, int]:
-        """How many transactions failed, by what is known of them: `refused`, or `unknown`."""
+        """Return how many transactions failed, by what is known of them: `refused`, or `unknown`."""
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """How many checkpoints succeeded, and how many failed, where there are any."""
+        """Return how many checkpoints succeeded, and how many failed, where there are any."""
 
     async def open(self) -> None:
         """Make ready for one more user. Raises `Unusable` with a sentence if that cannot be."""

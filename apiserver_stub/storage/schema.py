@@ -68,8 +68,8 @@ def reader(path: Path) -> sqlite3.Connection:
 
 
 def is_store(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the database is a store's, False if it is empty. Raises `Unusable` if something else, or a later version
-    of this program, has written it.
+    """Return whether the database is a store's, False if it is empty. Raises `Unusable` if something else, or a later
+    version of this program, has written it.
     """
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     empty = not connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
@@ -108,7 +108,7 @@ def bring_up(connection: sqlite3.Connection, store: str) -> None:
 
 
 def records_query(connection: sqlite3.Connection, condition: str = "") -> str:
-    """How to ask for records in the order of their revisions, each with its checksum at the end."""
+    """Return how to ask for records in the order of their revisions, each with its checksum at the end."""
     ttl = "ttl" if version(connection) >= SCHEMA else "0.0"
     columns = f"revision, resource, key, CAST(data AS BLOB), deleted, at, {ttl}, checksum"
     return f"SELECT {columns} FROM log {condition} ORDER BY revision"  # noqa: S608 - all written here
@@ -121,7 +121,7 @@ def add_lifetimes(connection: sqlite3.Connection) -> None:
 
 
 def read_state(connection: sqlite3.Connection) -> State | None:
-    """What the store says of itself, None if that is damaged."""
+    """Return what the store says of itself, None if that is damaged."""
     row = connection.execute("SELECT CAST(data AS BLOB), checksum FROM state WHERE one = 1").fetchone()
     if row is None or crc32(row[0] or b"") != row[1]:
         return None

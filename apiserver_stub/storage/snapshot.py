@@ -115,7 +115,7 @@ def _audit(path: Path, said: Acknowledged | None, tell: Tell, named: Path) -> tu
 
 
 def _losses(audit: Audit) -> list[str]:
-    """What is wrong with a file that has no witness; a snapshot knows what it should hold."""
+    """Return what is wrong with a file that has no witness; a snapshot knows what it should hold."""
     if not audit.seen.exists:
         return ["it holds no store"]
     if audit.state is None:

@@ -72,12 +72,12 @@ class SqliteBackend:
 
     @property
     def trouble(self) -> str:
-        """Why the write-ahead log cannot be folded into the file; empty if it can."""
+        """Return why the write-ahead log cannot be folded into the file; empty if it can."""
         return self.checkpoints.trouble
 
     @property
     def checkpoint_counts(self) -> tuple[int, int]:
-        """How many succeeded, and how many failed."""
+        """Return how many succeeded, and how many failed."""
         return self.checkpoints.succeeded, self.checkpoints.failed
 
     async def open(self) -> int:
@@ -190,7 +190,7 @@ class SqliteBackend:
     # From here on everything runs on the writer thread.
 
     def _explained(self, work: Callable[[], T]) -> T:
-        """What `work` returns, or one sentence about what is wrong with the file."""
+        """Return what `work` returns, or one sentence about what is wrong with the file."""
         try:
             return work()
         except sqlite3.OperationalError as error:

@@ -54,7 +54,7 @@ class Witness:
             raise Unusable(f"the store {store} is in use by another process")
 
     def read(self) -> tuple[Acknowledged | None, bool]:
-        """What it says, None if nothing; and whether there is something that cannot be read."""
+        """Return what it says, None if nothing; and whether there is something that cannot be read."""
         return parse(os.pread(self._file, 2 * _COPY, 0))
 
     def note(self, said: Acknowledged) -> None:
@@ -73,12 +73,12 @@ class Witness:
 
 
 def witness_path(store: Path) -> Path:
-    """Where the witness of a store is, by the path of its database."""
+    """Return where the witness of a store is, by the path of its database."""
     return store.with_name(f"{store.name}-witness")
 
 
 def parse(content: bytes) -> tuple[Acknowledged | None, bool]:
-    """What a witness says, None if nothing; and whether there is something that cannot be read."""
+    """Return what a witness says, None if nothing; and whether there is something that cannot be read."""
     copies = [one for at in (0, _COPY) if (one := _parse(content[at : at + _COPY])) is not None]
     newest = max(copies, key=lambda one: (one.epoch, one.revision), default=None)
     return newest, newest is None and bool(content)

@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Handler, Reply
+from apiserver_stub.api_request import APIRequest, Handler, Reply
 from apiserver_stub.kinds.warnings import deprecated_kind
 from apiserver_stub.request_info import not_allowed
 from apiserver_stub.verbs.create import create

@@ -3,7 +3,7 @@
 from contextlib import suppress
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch

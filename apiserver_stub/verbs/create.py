@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.zero_values import fill_field
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_new_fields, now

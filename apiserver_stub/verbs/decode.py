@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import DecodedBody, decode_body, run_of
 from apiserver_stub.kinds.clean import Report, clean_tree, sweep
 from apiserver_stub.kinds.resource_info import Subresource

@@ -6,7 +6,7 @@ from functools import partial
 from msgspec.structs import replace
 
 from apiserver_stub.admission import Operation
-from apiserver_stub.call import APIRequest, Item, Items, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Tree
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
 from apiserver_stub.verbs.list import ListPage, Reading, read_page
 from apiserver_stub.verbs.list_semantics import list_semantics

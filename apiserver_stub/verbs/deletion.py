@@ -20,7 +20,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import decode_options
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in

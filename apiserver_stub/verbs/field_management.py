@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Item, Reply
+from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.verbs.preconditions import object_not_found
 from apiserver_stub.verbs.query import revision
 from apiserver_stub.verbs.scope import RequestScope

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-from apiserver_stub.call import APIRequest, Items, Reply
+from apiserver_stub.api_request import APIRequest, Items, Reply
 from apiserver_stub.storage.errors import TooOld
 from apiserver_stub.verbs.list_semantics import (
     ContinueToken,

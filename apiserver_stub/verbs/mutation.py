@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from apiserver_stub.admission import Operation
-from apiserver_stub.call import Item, Reply, Tree
+from apiserver_stub.api_request import Item, Reply, Tree
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.watch_cache.row import Row
 

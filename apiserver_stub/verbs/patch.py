@@ -5,7 +5,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import (
     JSON_PATCH,
     MERGE_PATCH,

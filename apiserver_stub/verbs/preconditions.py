@@ -1,6 +1,6 @@
 """Preconditions of changes: name, namespace, uid and version. Checks raise the refusal, the rest makes one."""
 
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.error_list import IMMUTABLE
 from apiserver_stub.watch_cache.row import CorruptRow, Row
 from controller_manager.api import errors

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Literal
 
-from apiserver_stub.call import APIRequest
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode.body import APPLY_CBOR, APPLY_YAML, media_type
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.request_info import is_on

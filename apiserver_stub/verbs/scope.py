@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from apiserver_stub.admission.chain import Admission, Attributes, Operation
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run

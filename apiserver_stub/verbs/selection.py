@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from apiserver_stub.call import APIRequest
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.kinds.resource_info import ResourceInfo, SelectableField
 from apiserver_stub.watch_cache.row import Corrupt, Row
 from controller_manager.api.errors import BadRequest

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import msgspec
 import orjson
 
-from apiserver_stub.call import APIRequest, Item, Tree
+from apiserver_stub.api_request import APIRequest, Item, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Offload, at_once

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import read_object
 from apiserver_stub.verbs.field_management import manage_changed_fields, manage_new_fields

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
-from apiserver_stub.call import APIRequest, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.verbs.query import check_watch, flag, number, revision
 from apiserver_stub.verbs.scope import Limits, RequestScope

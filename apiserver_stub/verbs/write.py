@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from apiserver_stub.admission import Admission, Attributes
 from apiserver_stub.admission.namespaces import namespace_row
-from apiserver_stub.call import APIRequest, Tree
+from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate

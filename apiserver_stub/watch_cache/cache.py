@@ -55,7 +55,7 @@ class PendingCommit:
         self.settled = False
 
     def made(self, row: Row) -> bool:
-        """Whether this is known to have made that row, its last."""
+        """Return whether this is known to have made that row, its last."""
         last, done = self.writes[-1], self.done
         if not done.done() or done.exception() is not None or done.result() != row.revision:
             return False
@@ -138,7 +138,7 @@ class WatchCache:
         return self._collection(resource).snapshot_at(revision, self.revision)
 
     def count(self, resource: str) -> int:
-        """How many rows of a resource there are."""
+        """Return how many rows of a resource there are."""
         found = self._collections.get(resource)
         return 0 if found is None else len(found)
 
@@ -151,7 +151,7 @@ class WatchCache:
         return self._clock.now()
 
     def is_pending(self, resource: str, key: str) -> bool:
-        """Whether a write of the row by this server is submitted and not yet settled."""
+        """Return whether a write of the row by this server is submitted and not yet settled."""
         return (resource, key) in self._pending
 
     async def reached(self, revision: int) -> None:

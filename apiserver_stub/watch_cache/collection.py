@@ -32,7 +32,7 @@ class Snapshot:
         return self._rows.items(after, prefix)
 
     def count(self, after: str = "", prefix: str = "") -> int:
-        """How many rows `items` yields, without visiting them."""
+        """Return how many rows `items` yields, without visiting them."""
         return self._rows.count(after, prefix)
 
 

@@ -41,7 +41,7 @@ class CompactionPlan:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing will be due later."""
+        """Return whether nothing will be due later."""
         return not self._marks
 
     def note(self, changes: Sequence[Change]) -> None:

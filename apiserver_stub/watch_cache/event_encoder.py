@@ -41,7 +41,7 @@ class EventEncoder:
 
     @property
     def frames_only(self) -> bool:
-        """Whether an event takes no work but to copy the bytes of its object."""
+        """Return whether an event takes no work but to copy the bytes of its object."""
         return self.convert is None and self.row is None and self.frame is encode
 
     def event(self, kind: str, data: bytes) -> bytes:

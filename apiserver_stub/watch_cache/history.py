@@ -80,7 +80,9 @@ class Window:
 
 
 def oldest_first(windows: Iterable[Window], excess: int) -> Iterator[tuple[Window, int]]:
-    """Which of all the windows must forget how many changes, so that the oldest `excess` bytes of objects go; pure."""
+    """Yield which of all the windows must forget how many changes, so that the oldest `excess` bytes of objects go;
+    pure.
+    """
     merged = merge(*(_sizes(window) for window in windows if window.size))
     counts: dict[int, tuple[Window, int]] = {}
     for _, number, size, window in merged:

@@ -25,7 +25,7 @@ class WatchOptions:
 
     @property
     def everything(self) -> bool:
-        """Whether no object of the resource is left out."""
+        """Return whether no object of the resource is left out."""
         return not (self.namespace or self.name) and self.labels.empty and self.fields.empty
 
 
@@ -41,7 +41,7 @@ class Filter:
         self._fields = None if options.fields.empty else options.fields
 
     def selects(self, row: Row) -> bool:
-        """Whether the row is wanted, its namespace included."""
+        """Return whether the row is wanted, its namespace included."""
         return self._in_scope(row) and self._matches(row)
 
     def event(self, change: Change) -> str:

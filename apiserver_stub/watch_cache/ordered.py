@@ -59,7 +59,7 @@ class View(Generic[V]):
         yield from self._chunks[last].values[:stop]
 
     def count(self, after: str = "", prefix: str = "") -> int:
-        """How many values `items` yields, without visiting them."""
+        """Return how many values `items` yields, without visiting them."""
         if not after and not prefix:
             return self._size
         first, start = self._start(after, prefix)

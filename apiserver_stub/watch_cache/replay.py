@@ -79,7 +79,9 @@ class Replay:
 
 
 def _behind_corruption(changes: list[Change]) -> int:
-    """How many changes there are up to the last that tells of a corrupt row; watchers can be told those behind it."""
+    """Return how many changes there are up to the last that tells of a corrupt row; watchers can be told those behind
+    it.
+    """
     start = 0
     for at, change in enumerate(changes, 1):
         if isinstance(change.row, CorruptRow) or isinstance(change.before, CorruptRow):

@@ -33,7 +33,7 @@ class Row(msgspec.Struct, gc=False, eq=False):
 
     @property
     def size(self) -> int:
-        """How many bytes there are to look into."""
+        """Return how many bytes there are to look into."""
         return len(self.data)
 
     @property
@@ -111,7 +111,7 @@ def row_of(record: Record) -> Row:
 
 
 def decode_error_of(data: bytes) -> str:
-    """Why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
+    """Return why the bytes are no object of the API; empty if they are one. Takes a microsecond or two."""
     try:
         _SOUND.decode(data)
         if not data.isascii():

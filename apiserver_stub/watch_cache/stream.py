@@ -38,7 +38,7 @@ class Stream(AsyncIterator[bytes]):
 
     @property
     def target(self) -> Target:
-        """What is watched."""
+        """Return what is watched."""
         return self._watcher.target
 
     def __aiter__(self) -> Self:

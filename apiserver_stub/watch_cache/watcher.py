@@ -32,7 +32,7 @@ class Target:
         self.represent = represent
 
     def next(self) -> EventEncoder:
-        """How the next event of the stream is told."""
+        """Return how the next event of the stream is told."""
         represent = self.represent
         self.represent = represent.rest or represent
         return represent
@@ -74,12 +74,12 @@ class Watcher:
 
     @property
     def target(self) -> Target:
-        """What is watched."""
+        """Return what is watched."""
         return self._target
 
     @property
     def idle(self) -> bool:
-        """Whether nothing can be sent before another change or `deadline`."""
+        """Return whether nothing can be sent before another change or `deadline`."""
         through = self._initial is None and self._position == self._history.end and self.work is None
         return through and not self._refusal and not self.ended
 
@@ -99,14 +99,14 @@ class Watcher:
         return self._target.represent.failure(refusal)
 
     def worked(self, line: bytes) -> bytes:
-        """What to send once `work` is done."""
+        """Return what to send once `work` is done."""
         self.work = None
         self._keep(line)
         self._target.represent.keep()
         return b"" if self.ended else line
 
     def take(self, now: float) -> bytes:
-        """What to send at loop time `now`."""
+        """Return what to send at loop time `now`."""
         if self.ended:
             return b""
         if self._refusal is not None:
@@ -186,7 +186,7 @@ class Watcher:
         return line
 
     def _leaves(self, change: Change, kind: str) -> bool:
-        """Whether a change is left to the caller to encode."""
+        """Return whether a change is left to the caller to encode."""
         represent = self._target.represent
         if not is_large(change.row.data) or self._events.find_event(change.row, kind, represent.name) is not None:
             return False
@@ -196,7 +196,7 @@ class Watcher:
         return True
 
     def _due(self, now: float) -> bytes:
-        """What the clock asks for: a bookmark, the end, or the end after a bookmark."""
+        """Return what the clock asks for: a bookmark, the end, or the end after a bookmark."""
         ending = now >= self.ends_at
         complete = self._initial is None
         if ending:

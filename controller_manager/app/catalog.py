@@ -90,7 +90,7 @@ def not_built(specs: Sequence[AnySpec], wanted: Sequence[str]) -> list[str]:
 
 
 def notes(specs: Sequence[AnySpec], known: Sequence[Known] = KNOWN) -> Mapping[str, str]:
-    """What `--help` says about controllers, by heading."""
+    """Return what `--help` says about controllers, by heading."""
     built = {spec.name: spec.default_on for spec in specs}
     texts = {
         "Controllers that are on by default": [name for name, is_on in built.items() if is_on],

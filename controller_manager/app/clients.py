@@ -88,7 +88,7 @@ class Clients:
         )
 
     def acts_as_accounts(self) -> bool:
-        """Whether controllers write as service accounts of their own."""
+        """Return whether controllers write as service accounts of their own."""
         return self._options.use_service_account_credentials
 
     async def close(self) -> None:

@@ -37,11 +37,11 @@ class LeaderGroup:
         self._stop = asyncio.Event()
 
     def may_write(self) -> bool:
-        """Whether these controllers may change anything right now."""
+        """Return whether these controllers may change anything right now."""
         return self.leading.is_set() if self._elector is None else self._elector.leads()
 
     def overdue(self) -> bool:
-        """Whether the controllers run although the lead is over: what the elector is about to end, or can't."""
+        """Return whether the controllers run although the lead is over: what the elector is about to end, or can't."""
         return self.leading.is_set() and not self.may_write()
 
     async def run(self) -> None:
@@ -56,7 +56,7 @@ class LeaderGroup:
         self._stop.set()
 
     def state(self) -> LockState:
-        """Who leads, as far as it is known here."""
+        """Return who leads, as far as it is known here."""
         names = tuple(controller.spec.name for controller in self.controllers)
         if self._elector is None:
             return LockState("", "", "", self.may_write(), names)

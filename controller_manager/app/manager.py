@@ -101,11 +101,11 @@ class Manager:
         self._site = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def may_write(self) -> bool:
-        """Whether any of the controllers may change anything right now."""
+        """Return whether any of the controllers may change anything right now."""
         return any(team.may_write() for team in self._teams)
 
     def busy_with(self) -> tuple[str, ...]:
-        """What is to be done right now: informers to fill, keys to work on. What is due later does not count."""
+        """Return what is to be done right now: informers to fill, keys to work on. What is due later does not count."""
         filling = [f"listing {one.selection}" for one in self._informers.filling]
         loops = [work for controller in self._controllers if (work := controller.state().work) is not None]
         working = [f"{loop.name} with {key.key}" for loop in loops for key in loop.running]
@@ -189,7 +189,7 @@ class Manager:
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
     async def _part_of(self, team: LeaderGroup) -> str:
-        """How the lead was lost; empty if it ended because somebody asked for that."""
+        """Return how the lead was lost; empty if it ended because somebody asked for that."""
         if team is not self._teams[0]:
             await self._teams[0].leading.wait()
         try:
@@ -224,7 +224,7 @@ class Manager:
         )
 
     def _events_of(self, account: str) -> EventWriter:
-        """Who writes the events of controllers that act as a service account."""
+        """Return who writes the events of controllers that act as a service account."""
         if not self._clients.acts_as_accounts():
             return self._events
         if account not in self._account_events:

@@ -88,7 +88,7 @@ _DEFAULT = Migration(
 
 
 def divide(parsed: Parsed, specs: Sequence[AnySpec], runtime: Runtime) -> Parts:
-    """Who runs which controller, as the flags say. Raises ConfigError with a sentence that names file and field."""
+    """Return who runs which controller, by the flags. Raises ConfigError with a sentence that names file and field."""
     options, election = parsed[MigrationOptions], parsed[ElectionOptions]
     if not options.enable_leader_migration:
         return Parts([("", specs)])

@@ -19,8 +19,8 @@ EVENTS = (PolicyRule(("",), ("events",), ("create", "patch", "update")),)
 
 
 def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
-    """What these controllers, the `SPECS` of a module, may do, as values of the chart: what informers read, and for
-    each controller the rules for all else and the service account it may act as.
+    """Return what these controllers, the `SPECS` of a module, may do, as values of the chart: what informers read, and
+    for each controller the rules for all else and the service account it may act as.
     """
     every = tuple(specs)
     controllers = [{"name": one.name, "account": one.account, "rules": list(map(_rule, one.rbac))} for one in every]
@@ -30,7 +30,7 @@ def chart_values(specs: Iterable[catalog.AnySpec], module: str = "") -> str:
 
 
 def reads(specs: Sequence[catalog.AnySpec]) -> list[PolicyRule]:
-    """What the informers of these controllers list and watch: by group, or whatever there is."""
+    """Return what the informers of these controllers list and watch: by group, or whatever there is."""
     everything = PolicyRule(("*",), ("*",), ("get", "list", "watch"))
     if any(set(rule.groups) == {"*"} and "watch" in rule.verbs for spec in specs for rule in spec.rbac):
         return [everything]

@@ -23,7 +23,9 @@ class LockState:
 
 
 def standing_by(locks: Iterable[LockState]) -> str:
-    """Whom this process waits for under which lease, in words; empty where it leads, or nobody has been seen yet."""
+    """Return whom this process waits for under which lease, in words; empty where it leads, or nobody has been seen
+    yet.
+    """
     waits = [f"{lock.holder}, which holds the lease {lock.lease}" for lock in locks if lock.holder and not lock.leads]
     return f"standing by for {'; for '.join(waits)}" if waits else ""
 

@@ -80,7 +80,7 @@ class RangeOptions(Options):
 
 
 def _ranges_fit(parsed: Parsed) -> Iterator[str]:
-    """What the flags say about the ranges of nodes fits together."""
+    """Yield what the flags say about the ranges of nodes fits together."""
     options = parsed[RangeOptions]
     networks = _ranges(options.cluster_cidr)
     general, *single = options.node_cidr_mask_size, options.node_cidr_mask_size_ipv4, options.node_cidr_mask_size_ipv6

@@ -39,7 +39,7 @@ class Verdict:
 
     @property
     def needs_a_look(self) -> bool:
-        """Whether somebody should look."""
+        """Return whether somebody should look."""
         return self.severity <= Severity.STRUGGLING
 
 

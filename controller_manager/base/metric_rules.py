@@ -22,7 +22,7 @@ class Rules:
     allowed: Mapping[str, Allowed] = field(default_factory=dict)
 
     def hides(self, stability: Stability, deprecated: str) -> bool:
-        """Whether a family of that stability, deprecated since that version, is hidden."""
+        """Return whether a family of that stability, deprecated since that version, is hidden."""
         if self.show_hidden or not deprecated:
             return False
         (major, minor), (now_major, now_minor) = _parts(deprecated), _parts(self.version)

@@ -125,10 +125,10 @@ class Series(Collector, Generic[V]):
 
     @abstractmethod
     def _nothing(self) -> V:
-        """What there is before anything was counted, which a family without labels shows."""
+        """Return what there is before anything was counted, which a family without labels shows."""
 
     def _room(self, labels: Labels) -> Labels:
-        """Where a new series goes."""
+        """Return where a new series goes."""
         return labels if len(self._kept) < self._most else (UNEXPECTED,) * len(labels)
 
 

@@ -40,7 +40,7 @@ def read_yaml(text: bytes | str, *, unique_keys: bool = False) -> Any:
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """How many nodes there are at and below one; endless for one that holds itself."""
+    """Return how many nodes there are at and below one; endless for one that holds itself."""
     if id(node) not in known:
         known[id(node)] = math.inf
         known[id(node)] = 1 + sum(_size(child, known) for child in _children(node))
@@ -69,6 +69,6 @@ def _where(mark: yaml.Mark | None, problem: str) -> str:
 
 
 def _unquoted(problem: str) -> str:
-    """What is wrong, up to where the text is quoted."""
+    """Return what is wrong, up to where the text is quoted."""
     end = min((at for quote in _QUOTE if (at := problem.find(quote)) >= 0), default=len(problem))
     return problem[:end].removeprefix("but ").rstrip(" ,:").removesuffix(", but found")

@@ -21,7 +21,7 @@ Stack = tuple[Frame, ...]
 
 
 def place_of(frame: FrameType) -> Frame:
-    """Where a frame is now."""
+    """Return where a frame is now."""
     code = frame.f_code
     return Frame(code.co_qualname, code.co_filename, frame.f_lineno or code.co_firstlineno, code.co_firstlineno)
 

@@ -118,6 +118,8 @@ async def first_of(*work: Coroutine[Any, Any, T]) -> T:
 
 
 def is_being_cancelled() -> bool:
-    """Whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its work."""
+    """Return whether somebody asked the running task to stop: a `CancelledError` without that is but a failure of its
+    work.
+    """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

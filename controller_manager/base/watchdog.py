@@ -56,8 +56,8 @@ class Hold:
     ran: int
 
     def shares(self) -> list[tuple[Look, int]]:
-        """How long the loop was held by what each look has seen: until the next one; the first since the timer was
-        due.
+        """Return how long the loop was held by what each look has seen: until the next one; the first since the timer
+        was due.
         """
         looks = [look for look in self.looks if self.due < look.time < self.ran]
         times = [self.due, *(look.time for look in looks[1:]), self.ran]

@@ -99,7 +99,9 @@ class Client:
 
     @property
     def authorities(self) -> bytes:
-        """Whose certificates (PEM) the server is believed by; empty if those of the system, or if none are shown."""
+        """Return whose certificates (PEM) the server is believed by; empty if those of the system, or if none are
+        shown.
+        """
         return self._transport.authorities
 
     async def close(self) -> None:

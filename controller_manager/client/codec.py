@@ -238,7 +238,7 @@ class Codec(Generic[T]):
 
 
 def _identified(data: bytes) -> PartialObject:
-    """Which object that is, of one that does not fit its type; fields that can't be read are empty."""
+    """Return which object that is, of one that does not fit its type; fields that can't be read are empty."""
     try:
         tree = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError):
@@ -266,7 +266,7 @@ def _without_record(body: bytes, start: int, end: int, record: msgspec.Raw) -> b
 
 
 def deletion(resource: Resource[Any], key: Key, body: bytes) -> Write:
-    """What the answer to a deletion says of the object; maybe nothing."""
+    """Return what the answer to a deletion says of the object; maybe nothing."""
     try:
         found = _DELETED.decode(body)
     except msgspec.DecodeError:
@@ -286,7 +286,7 @@ class Lines:
 
     @property
     def unfinished(self) -> bool:
-        """Whether a line has begun and not ended."""
+        """Return whether a line has begun and not ended."""
         return self._size > 0
 
     def feed(self, chunk: bytes) -> list[bytes]:

@@ -55,9 +55,9 @@ class Credentials:
             return await self._renew()
 
     async def send(self, request: Request, exchange: Exchange) -> Response:
-        """What `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a renewed
-        one. After a refusal by TLS the next request has a renewed one: this one may have been acted upon. Raises
-        `TransportError` when there are no credentials to be had.
+        """Return what `exchange` brings back as the holder of the credential; after a 401 it tries once more, with a
+        renewed one. After a refusal by TLS the next request has a renewed one: this one may have been acted upon.
+        Raises `TransportError` when there are no credentials to be had.
         """
         try:
             credential = await self.current()
@@ -108,7 +108,7 @@ class Credentials:
 
 
 def _is_of_tls(error: BaseException | None) -> bool:
-    """Whether TLS is behind an error, whatever library it went through."""
+    """Return whether TLS is behind an error, whatever library it went through."""
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__
     return error is not None

@@ -42,7 +42,7 @@ class Discovery:
         return tuple(self.failures)
 
     def may_lack(self, resource: Resource[Any]) -> bool:
-        """Whether that resource may be served though it is not here, since what would tell could not be read."""
+        """Return whether that resource may be served though it is not here, since what would tell could not be read."""
         root = "/apis" if resource.group else "/api"
         return not {root, resource.api_version, _named(resource.group, "*")}.isdisjoint(self.failures)
 
@@ -184,7 +184,9 @@ def _named(group: str, version: str) -> str:
 
 
 def _unread(path: str, data: msgspec.Raw) -> str:
-    """What to call a group that can't be decoded: all of `path` if not even its name can be, since it may be any."""
+    """Return what to call a group that can't be decoded: all of `path` if not even its name can be, since it may be
+    any.
+    """
     try:
         found = _NAME.decode(data)
     except _UNDECODABLE:

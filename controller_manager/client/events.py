@@ -56,13 +56,13 @@ class Occurrence:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """Who speaks about which object."""
+        """Return who speaks about which object."""
         it = self.regarding
         return (self.component, it.api_version, it.kind, it.namespace, it.name, it.uid)
 
     @property
     def same(self) -> tuple[str, ...]:
-        """What two occurrences share that are one event."""
+        """Return what two occurrences share that are one event."""
         return (*self.source, self.regarding.field_path, self.type, self.reason, self.note, self.action)
 
 
@@ -91,7 +91,9 @@ class Correlator:
         self._buckets: _Latest[tuple[str, ...], TokenBucket] = _Latest(_REMEMBERED, _BURST / _REFILL)
 
     def admit(self, it: Occurrence) -> Record | None:
-        """What to write for one more occurrence (a `count` of 1 is a new event); None when the source says too much."""
+        """Return what to write for one more occurrence (a `count` of 1 is a new event); None when the source says too
+        much.
+        """
         bucket = self._buckets.get(it.source) or TokenBucket(_REFILL, _BURST)
         self._buckets.put(it.source, bucket, it.at)
         if not bucket.try_take(it.at):
@@ -153,7 +155,7 @@ class EventWriter:
         self._outcomes = Counters(_EVENTS, registry)
 
     def recorder(self, component: str) -> "Recorder":
-        """What one component records its events with."""
+        """Return what one component records its events with."""
         return Recorder(self, component)
 
     def through(self, client: Client) -> "EventWriter":

@@ -17,7 +17,7 @@ _PLUGIN_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8
 
 
 def from_flags(path: str, master: str = "", *, environ: Mapping[str, str] = os.environ) -> ClientConfig:
-    """What `--clusterconfig` and `--master` say; the pod's own service account when both are empty."""
+    """Return what `--clusterconfig` and `--master` say; the pod's own service account when both are empty."""
     if path:
         return load(path, master=master)
     return ClientConfig(server=_server(master, "--master", secure=False)) if master else in_cluster(environ)

@@ -97,7 +97,7 @@ class Found(Generic[T]):
     field: str
 
     def error(self, field: str, problem: str) -> ConfigError:
-        """What is wrong with one field of the entry."""
+        """Return what is wrong with one field of the entry."""
         return ConfigError(f"{self.file}: {self.field}.{field} {problem}")
 
 

@@ -90,7 +90,7 @@ class Profiling:
 
     @property
     def record(self) -> Callable[[Hold], None] | None:
-        """What the watchdog tells of what holds the loop; None unless that is asked for."""
+        """Return what the watchdog tells of what holds the loop; None unless that is asked for."""
         return self._contention.record if self._options.profiling and self._options.contention_profiling else None
 
     def routes(self) -> Mapping[str, Handler]:

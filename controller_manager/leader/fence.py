@@ -20,12 +20,12 @@ class FencedTransport:
 
     @property
     def host(self) -> str:
-        """Whom it talks to."""
+        """Return whom it talks to."""
         return self._transport.host
 
     @property
     def authorities(self) -> bytes:
-        """Whose certificates it believes the server by."""
+        """Return whose certificates it believes the server by."""
         return self._transport.authorities
 
     async def send(self, request: Request) -> Response:

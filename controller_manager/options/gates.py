@@ -26,12 +26,15 @@ class Gate:
 
 
 def gates_at(history: Iterable[Gate], version: Version) -> list[Gate]:
-    """What each feature was at a version; without those that did not exist yet. `history` is in order of versions."""
+    """Return what each feature was at a version; without those that did not exist yet. `history` is in order of
+    versions.
+    """
     return list({gate.name: gate for gate in history if gate.since <= version}.values())
 
 
 def resolve_gates(known: Iterable[Gate], said: Mapping[str, str]) -> dict[str, bool]:
-    """Which of the known features are on, as `said` has it (`--feature-gates`); a single gate outranks its stage.
+    """Return which of the known features are on, as `said` has it (`--feature-gates`); a single gate outranks its
+    stage.
 
     Raises `ValueError` with a sentence for a gate nobody knows, a value that is no truth value, or a feature that
     can no longer be switched.

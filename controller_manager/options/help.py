@@ -34,7 +34,7 @@ def inert_flags(flags: FlagSet) -> dict[str, list[Flag]]:
 
 
 def bounds(flag: Flag) -> list[str]:
-    """What limits the value of a flag, in words."""
+    """Return what limits the value of a flag, in words."""
     said = flag.declared
     found = [f"one of {', '.join(said.choices)}"] if said.choices else []
     limits = (("at least", said.minimum), ("at most", said.maximum))
@@ -42,7 +42,7 @@ def bounds(flag: Flag) -> list[str]:
 
 
 def _meaning(flag: Flag) -> str:
-    """What a flag does, as a sentence, with what limits it, its other names and its default."""
+    """Return what a flag does, as a sentence, with what limits it, its other names and its default."""
     said = flag.declared
     notes = bounds(flag)
     notes += [f"also --{', --'.join(said.aliases)}"] if said.aliases else []

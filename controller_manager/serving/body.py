@@ -108,7 +108,7 @@ class Body:
 
     @property
     def arrived(self) -> bool:
-        """Whether nothing of it is left on the wire."""
+        """Return whether nothing of it is left on the wire."""
         return self._incoming.content.is_eof()
 
     async def read(self, caller: str) -> bytes:
@@ -162,5 +162,5 @@ class Body:
 
 
 def _waits_for_leave(incoming: web.BaseRequest) -> bool:
-    """Whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
+    """Return whether the client sends its body only when told to (RFC 9110, section 10.1.1)."""
     return incoming.headers.get("expect", "").lower() == "100-continue" and incoming.version >= HttpVersion11

@@ -211,7 +211,7 @@ class ServerConnection(web.RequestHandler):
 
     @property
     def holds_more(self) -> bool:
-        """Whether the client has sent something behind an offer."""
+        """Return whether the client has sent something behind an offer."""
         return bool(self._held)
 
     def switch(self, head: bytes) -> "ClientStream":
@@ -350,7 +350,7 @@ class ClientStream(SocketStream):
 
 
 def _is_offer(incoming: web.BaseRequest) -> bool:
-    """Whether a client offers another protocol (RFC 9110, section 7.8) where that is possible: behind no body."""
+    """Return whether a client offers another protocol (RFC 9110, section 7.8) where it may: behind no body."""
     if incoming.version < HttpVersion11 or incoming.method == "HEAD" or incoming.body_exists:
         return False
     return "upgrade" in incoming.headers

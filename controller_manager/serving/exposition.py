@@ -43,7 +43,7 @@ def chosen(accept: str) -> Form:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether an `Accept-Encoding` header allows gzip."""
+    """Return whether an `Accept-Encoding` header allows gzip."""
     weights = _weights(accept_encoding)
     return weights.get("gzip", weights.get("*", 0.0)) > 0.0
 
@@ -114,7 +114,7 @@ def _number(value: float) -> str:
 
 
 def _weights(header: str) -> Mapping[str, float]:
-    """How dear each value of a header is to a caller (RFC 9110, section 12.4.2)."""
+    """Return how dear each value of a header is to a caller (RFC 9110, section 12.4.2)."""
     found: dict[str, float] = {}
     for part in header[:_LONGEST_HEADER].lower().split(","):
         value, *parameters = (one.strip() for one in part.split(";"))

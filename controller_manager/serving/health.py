@@ -49,7 +49,7 @@ class _Named:
     note: Note = str
 
     def is_called(self, name: str) -> bool:
-        """Whether somebody may mean this check."""
+        """Return whether somebody may mean this check."""
         return name == self.name or name in self.also
 
 

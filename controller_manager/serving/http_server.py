@@ -100,7 +100,7 @@ class HTTPServer:
 
     @property
     def connections(self) -> int:
-        """How many clients are connected, unfinished handshakes and streams of other protocols included."""
+        """Return how many clients are connected, unfinished handshakes and streams of other protocols included."""
         return len(self._limiter)
 
     async def start(self) -> None:
@@ -271,7 +271,7 @@ class HTTPServer:
 
 
 def _files_for_clients() -> float:
-    """How many connections a site may have so that the process has files left for what else it does."""
+    """Return how many connections a site may have so that the process has files left for what else it does."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4
 
@@ -290,7 +290,7 @@ def _has_body(incoming: web.BaseRequest) -> bool:
 
 
 def _may_stay(incoming: web.BaseRequest) -> bool:
-    """Whether the connection may serve another request."""
+    """Return whether the connection may serve another request."""
     if not incoming.keep_alive or incoming.version < HttpVersion11:
         return False
     # What a client sends behind an offer to leave HTTP is no request to be trusted.

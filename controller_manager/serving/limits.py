@@ -22,7 +22,7 @@ class ConnectionLimiter:
 
     @property
     def is_full(self) -> bool:
-        """Whether somebody must go before another comes."""
+        """Return whether somebody must go before another comes."""
         return len(self) >= self.limit
 
     def __len__(self) -> int:

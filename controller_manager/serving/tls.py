@@ -132,7 +132,7 @@ def issue(
 
 
 def context_of(pair: KeyPair, client_authorities: bytes = b"", policy: Policy = DEFAULT_POLICY) -> ssl.SSLContext:
-    """How a server shows `pair`. Client certificates are optional, and verified against the authorities (PEM).
+    """Return how a server shows `pair`. Client certificates are optional, and verified against the authorities (PEM).
 
     A certificate that cannot be verified ends the handshake: Python offers no way to go on and find out afterwards.
     Sessions are not resumed by tickets, since a resumed one no longer tells which authority was behind the client.

@@ -38,7 +38,7 @@ def read_authorities(path: Path, flag: str) -> bytes:
 
 
 def digest(certificate: bytes) -> str:
-    """How a certificate (DER) is known: its SHA-256 in hexadecimal."""
+    """Return how a certificate (DER) is known: its SHA-256 in hexadecimal."""
     return hashlib.sha256(certificate).hexdigest()
 
 
@@ -77,7 +77,7 @@ class Trust:
         return b"\n".join(bundle for bundle in self._bundles.values() if bundle)
 
     def believes(self, purpose: str, certificate: Certificate) -> bool:
-        """Whether a certificate that TLS has verified is good for `purpose` now."""
+        """Return whether a certificate that TLS has verified is good for `purpose` now."""
         return certificate.root in self._roots.get(purpose, ()) and wall_seconds() < certificate.expires
 
 

@@ -85,11 +85,11 @@ class Replica:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it ended by itself."""
+        """Return whether it ended by itself."""
         return self._task.done()
 
     def busy_with(self) -> tuple[str, ...]:
-        """What it has yet to do right now; nothing once it has ended."""
+        """Return what it has yet to do right now; nothing once it has ended."""
         return () if self.has_ended else self.manager.busy_with()
 
     async def ended(self) -> Ending:
@@ -98,11 +98,11 @@ class Replica:
         return await self._task
 
     def _is_wrong(self, one: Failing) -> bool:
-        """Whether the controller is to blame: where watches were disturbed, it may not know better for a while."""
+        """Return whether the controller is to blame: where watches were disturbed, it may not know better yet."""
         return one.defect and not (one.stubborn and self.network.disturbed)
 
     def complaints(self) -> list[str]:
-        """What no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
+        """Return what no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
         if not self._strict:
             return []
         name, found = self._task.get_name(), list(self.permits.refused)
@@ -265,7 +265,7 @@ class Cluster:
         return [complaint for replica in self._replicas for complaint in replica.complaints()]
 
     def _reach(self, obtain: Obtain | None) -> Transport:
-        """How a manager reaches the server: by its certificate, or with the credentials of somebody else."""
+        """Return how a manager reaches the server: by its certificate, or with the credentials of somebody else."""
         return self.transport(None if obtain else MANAGER, obtain)
 
     async def _handle(self, request: Request) -> Response:

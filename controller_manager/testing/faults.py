@@ -154,7 +154,7 @@ def _draw(faults: type[F], rate: float) -> F | None:
 
 
 def _refusal(request: Request) -> Response:
-    """What a healthy server, too, may say to a request now and then."""
+    """Return what a healthy server, too, may say to a request now and then."""
     possible: list[ApiError] = [error("by chance") for error in (InternalError, ServiceUnavailable, TooManyRequests)]
     if is_watch(request) or any(name == "continue" for name, _ in request.query):
         possible.append(Expired("by chance"))

@@ -132,7 +132,7 @@ class Workload:
         await self._cluster.client.create(DEPLOYMENTS, _object("apps/v1", "Deployment", self.key, spec=spec))
 
     async def replicas(self) -> int:
-        """How many pods it should have."""
+        """Return how many pods it should have."""
         scale = await self._cluster.client.get(_SCALES, self.key, subresource="scale")
         return scale.spec.replicas
 

@@ -89,17 +89,17 @@ class PermittedTransport:
 
 
 def allows(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Whether a rule allows a request, as RBAC understands rules."""
+    """Return whether a rule allows a request, as RBAC understands rules."""
     return covers(rule, info) and is_for_name(rule, info)
 
 
 def is_for_name(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Whether a rule is for the name that a request is for."""
+    """Return whether a rule is for the name that a request is for."""
     return not rule.names or info.name in rule.names
 
 
 def covers(rule: PolicyRule, info: RequestInfo) -> bool:
-    """Whether a rule is for the verb and the resource of a request, whatever the name."""
+    """Return whether a rule is for the verb and the resource of a request, whatever the name."""
     resource = f"{info.resource}/{info.subresource}" if info.subresource else info.resource
     names = {"*", resource, *([f"*/{info.subresource}"] if info.subresource else [])}
     return (

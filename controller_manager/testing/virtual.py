@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def random_state(self) -> Any:
-        """How far its randomness has got: what comes next depends on nothing else."""
+        """Return how far its randomness has got: what comes next depends on nothing else."""
         return self._source.getstate()
 
     @random_state.setter

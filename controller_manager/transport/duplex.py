@@ -103,7 +103,7 @@ class _Stream:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the other side has closed the stream or is gone."""
+        """Return whether the other side has closed the stream or is gone."""
         return self._inbox.has_ended
 
     def when_ended(self, tell: Callable[[], None]) -> None:
@@ -182,7 +182,7 @@ class SocketStream(_Stream, asyncio.Protocol):
 
     @property
     def is_lost(self) -> bool:
-        """Whether the connection is gone."""
+        """Return whether the connection is gone."""
         return self._lost.done()
 
     def when_lost(self, tell: Callable[[], None]) -> None:

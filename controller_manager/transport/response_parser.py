@@ -61,7 +61,7 @@ class ResponseParser:
 
     @property
     def rest(self) -> bytes:
-        """What came behind an answer that changed the protocol."""
+        """Return what came behind an answer that changed the protocol."""
         return bytes(self._data)
 
     def end(self) -> Response:
@@ -137,7 +137,7 @@ class ResponseParser:
             del data[: stop + 2]
 
     def _read_trailer(self, at: int) -> Response | None:
-        """What follows the last chunk: fields that nobody reads, and an empty line."""
+        """Return what follows the last chunk: fields that nobody reads, and an empty line."""
         end = self._data.find(_BLANK, at)
         stop = end + len(_BLANK) if end >= 0 else len(self._data)
         _bound(stop - at, _LONGEST_HEAD, "what follows the answer")

@@ -71,11 +71,13 @@ class Transport(Protocol):
 
     @property
     def host(self) -> str:
-        """Whom it talks to, for metrics."""
+        """Return whom it talks to, for metrics."""
 
     @property
     def authorities(self) -> bytes:
-        """Whose certificates (PEM) it believes the server by; empty if those of the system, or if none are shown."""
+        """Return whose certificates (PEM) it believes the server by; empty if those of the system, or if none are
+        shown.
+        """
 
     async def send(self, request: Request) -> Response:
         """The answer; the body of a watch is a stream. Raises `TransportError`."""

@@ -178,7 +178,7 @@ class NodeHealth:
             zone.rest(now)
 
     def turns(self) -> Iterator[tuple[str, float]]:
-        """Whose turn it is in each zone, and from when."""
+        """Return whose turn it is in each zone, and from when."""
         turns = (zone.next_turn() for zone in self.zones.values())
         return (turn for turn in turns if turn is not None)
 

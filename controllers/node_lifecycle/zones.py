@@ -113,7 +113,7 @@ class Zone:
         self._waiting.pop(name, None)
 
     def next_turn(self) -> tuple[str, float] | None:
-        """Whose turn comes next, and when; None when it is nobody's."""
+        """Return whose turn comes next, and when; None when it is nobody's."""
         if self._evicting or not self._waiting or self.rate <= 0:
             return None
         return next(iter(self._waiting)), self._last + 1 / self.rate

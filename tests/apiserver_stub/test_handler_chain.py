@@ -11,8 +11,8 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from apiserver_stub.api_request import APIRequest, Item, Reply, Stream
 from apiserver_stub.audit import AuditEvent, Auditor, Stage
-from apiserver_stub.call import APIRequest, Item, Reply, Stream
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in

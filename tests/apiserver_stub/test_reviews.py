@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from apiserver_stub.api_request import APIRequest, Item
 from apiserver_stub.authn.token_reviews import authentication_reviews
 from apiserver_stub.authn.tokens import Recognized, TokenRefused
 from apiserver_stub.authz.access_reviews import AccessReviews
-from apiserver_stub.call import APIRequest, Item
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload
 from apiserver_stub.reviews import Reviews

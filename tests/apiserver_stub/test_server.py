@@ -11,8 +11,8 @@ import msgspec
 import pytest
 import structlog
 
+from apiserver_stub.api_request import APIRequest, Reply
 from apiserver_stub.build import ApiServer, build
-from apiserver_stub.call import APIRequest, Reply
 from apiserver_stub.flags import FLAGS
 from apiserver_stub.server import Handlers
 from controller_manager.api.wire import Certificate, Request, Response

@@ -31,7 +31,7 @@ def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, w
 
 
 def message_name(definition: str) -> str:
-    """What the message of a definition is called here: group, version and kind."""
+    """Return what the message of a definition is called here: group, version and kind."""
     return _PREFIX.sub("", definition, count=1)
 
 
@@ -49,7 +49,7 @@ class _Table:
         self._outer = {inner: outer for outer, (_, inner) in wire["embedded"].items()}
 
     def has(self, name: str) -> bool:
-        """Whether a message is described."""
+        """Return whether a message is described."""
         return name in self._definitions
 
     def message(self, name: str) -> Raw:

@@ -53,12 +53,12 @@ def name(tree: Tree) -> str:
 
 
 def age(tree: Tree) -> Since | str:
-    """How long ago the object was created."""
+    """Return how long ago the object was created."""
     return since(part(tree, "metadata").get("creationTimestamp"))
 
 
 def since(moment: str | None) -> Since | str:
-    """How long ago a time was, if there was one."""
+    """Return how long ago a time was, if there was one."""
     return Since(moment) if moment else UNKNOWN
 
 
@@ -122,7 +122,7 @@ def condition(tree: Tree, type_: str) -> str:
 
 
 def deleting(tree: Tree) -> bool:
-    """Whether the object is being deleted."""
+    """Return whether the object is being deleted."""
     return "deletionTimestamp" in part(tree, "metadata")
 
 

@@ -147,7 +147,7 @@ def _ended(terminated: Tree) -> str:
 
 
 def _stated(status: Tree) -> str:
-    """What the status itself says."""
+    """Return what the status itself says."""
     gated = any(c.get("type") == "PodScheduled" and c.get("reason") == _GATED for c in status.get("conditions", ()))
     return _GATED if gated else str(status.get("reason") or status.get("phase", ""))
 

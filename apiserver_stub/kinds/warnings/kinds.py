@@ -55,7 +55,7 @@ _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 
 def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[str]:
-    """What to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
+    """Return what to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
     found = kind.warnings.get(part)
     return found(new, old) if found is not None else []
 

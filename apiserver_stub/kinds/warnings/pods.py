@@ -79,7 +79,7 @@ def of_template(template: Any, at: FieldPath) -> list[str]:
 
 
 def claim_spec(spec: Any, at: FieldPath) -> list[str]:
-    """What a claim asks for."""
+    """Return what a claim asks for."""
     resources = (spec or {}).get("resources") or {}
     return [
         text

@@ -79,7 +79,7 @@ def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
 
 
 def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
-    """What a pod asks of the labels of its node."""
+    """Return what a pod asks of the labels of its node."""
     required, preferred = (
         "requiredDuringSchedulingIgnoredDuringExecution",
         "preferredDuringSchedulingIgnoredDuringExecution",

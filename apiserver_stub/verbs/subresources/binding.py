@@ -4,7 +4,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import decode_body
 from apiserver_stub.kinds.pod_life import bind_pod, check_binding, hindrance
 from apiserver_stub.kinds.trees import get_in

@@ -4,7 +4,7 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.kinds.disruption import BUDGETS, Price, charge, price
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.verbs.decode import read_body

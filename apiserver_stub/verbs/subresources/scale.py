@@ -6,7 +6,7 @@ from functools import partial
 import orjson
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Item, Reply, Tree
+from apiserver_stub.api_request import APIRequest, Item, Reply, Tree
 from apiserver_stub.encode.body import DecodedBody, decode_body
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import ResourceInfo, Subresource

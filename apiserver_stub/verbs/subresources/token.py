@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from msgspec.structs import replace
 
+from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.authn.claims import Claims, Reference, Subject, username
-from apiserver_stub.call import APIRequest, Item, Reply
 from apiserver_stub.encode.json import encode, in_order
 from apiserver_stub.kinds.resource_info import Subresource
 from apiserver_stub.kinds.token_request import (
@@ -100,7 +100,7 @@ class TokenRequests:
 
 
 def _bind(scope: RequestScope, request: APIRequest, ref: BoundTo | None, uid: str) -> Subject:
-    """Whose token it is to be and what it is bound to."""
+    """Return whose token it is to be and what it is bound to."""
     subject = Subject(namespace=request.namespace, account=Reference(request.name, uid))
     if ref is None:
         return subject

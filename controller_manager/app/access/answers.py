@@ -42,7 +42,7 @@ class Answers(Generic[V]):
         self._asked: dict[bytes, asyncio.Future[V]] = {}
 
     def knows(self, question: bytes) -> bool:
-        """Whether `get` would return at once."""
+        """Return whether `get` would return at once."""
         return self._remembered.find(question, monotonic()) is not None
 
     async def get(self, question: bytes, ask: Callable[[], Awaitable[tuple[V, float]]]) -> V:

@@ -96,7 +96,7 @@ class AuthenticationOptions(Options):
 
 
 def check_uid_headers(parsed: Parsed) -> Iterator[str]:
-    """What is wrong with the headers of uids, which came later than the others."""
+    """Yield what is wrong with the headers of uids, which came later than the others."""
     headers = parsed[AuthenticationOptions].requestheader_uid_headers
     if headers and not parsed[FeatureOptions].enabled(REMOTE_UID):
         yield f"--requestheader-uid-headers needs --feature-gates={REMOTE_UID}=true"

@@ -50,7 +50,7 @@ class Found:
 
 
 def read_published(data: Mapping[str, str]) -> Found:
-    """What the ConfigMap says. Raises ValueError with a sentence that names the key."""
+    """Return what the ConfigMap says. Raises ValueError with a sentence that names the key."""
     lists = {field: _names(data, key) for field, key in REQUEST_HEADER_NAMES.items()}
     clients, proxies = _authorities(data, "client-ca-file"), _authorities(data, "requestheader-client-ca-file")
     return Found(clients, proxies, RequestHeaderConfig(**lists))

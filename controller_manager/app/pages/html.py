@@ -64,7 +64,7 @@ def headers(script: str = "") -> Mapping[str, str]:
 
 
 def wants_html(request: Request) -> bool:
-    """Whether a browser asks."""
+    """Return whether a browser asks."""
     return "text/html" in request.headers.get("accept", "")
 
 

@@ -24,7 +24,7 @@ class Levels:
         self._of_file: dict[str, int] = {}
 
     def shows(self, level: int, file: str) -> bool:
-        """Whether lines of this level are written when they come from `file`."""
+        """Return whether lines of this level are written when they come from `file`."""
         return level <= self.verbosity or (bool(self._patterns) and level <= self._level_of(file))
 
     def _level_of(self, file: str) -> int:
@@ -76,5 +76,5 @@ class Logger(BoundLoggerBase):
         self._proxy_to_logger("critical", event, **fields)
 
     def shows(self, v: int) -> bool:
-        """Whether the calling file may say things of level `v`: for what is costly to put into words."""
+        """Return whether the calling file may say things of level `v`: for what is costly to put into words."""
         return self.levels.shows(v, sys._getframe(1).f_code.co_filename)

@@ -30,11 +30,11 @@ class Contention:
             self._delays.add(look.stack, labels, int(place == 0), nanoseconds)
 
     def profile(self) -> Profile:
-        """What was recorded so far."""
+        """Return what was recorded so far."""
         return Profile(_UNITS, tuple(self._delays.samples()), self._comments)
 
     def __len__(self) -> int:
-        """How often the loop was held."""
+        """Return how often the loop was held."""
         return self._delays.total(0)
 
 

@@ -74,7 +74,7 @@ class _Meter:
                 self._note(running_stack(frame), labels_of({"thread": names.get(ident, "")}), nanoseconds)
 
     def _take(self, ident: int) -> int:
-        """What a thread has spent since it was last seen, if it is worth being noted."""
+        """Return what a thread has spent since it was last seen, if it is worth being noted."""
         now, before = clock.thread_nanoseconds(ident), self._spent[ident]
         spent = now - before if now >= before else now  # else a new thread got the ident of one that has ended
         if spent < _LEAST:
@@ -88,7 +88,7 @@ class _Meter:
 
 
 async def cpu_profile(seconds: float, describe: Describe) -> Profile:
-    """What computes during the next seconds. Raises as `ticking`."""
+    """Return what computes during the next seconds. Raises as `ticking`."""
     ticks = Tally(len(_UNITS), _MOST_STACKS)
     with ticking(describe, lambda stack, labels, nanoseconds: ticks.add(stack, labels, 1, nanoseconds)):
         await asyncio.sleep(seconds)

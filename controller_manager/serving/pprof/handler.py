@@ -44,7 +44,7 @@ class Ask:
 
 
 def parse_ask(request: Request, seconds: int = 0) -> Ask:
-    """What a request asks for, for so many seconds unless it says how many.
+    """Return what a request asks for, for so many seconds unless it says how many.
 
     Raises BadRequest with one sentence; parameters nobody knows are ignored, as elsewhere.
     """
@@ -187,7 +187,7 @@ async def _memory(main: str, ask: Ask) -> Profile:
 
 
 async def _look(look: Callable[[], Profile], ask: Ask) -> Profile:
-    """What is there now; with seconds, what changes during them."""
+    """Return what is there now; with seconds, what changes during them."""
     before = look()
     if not ask.seconds:
         return before

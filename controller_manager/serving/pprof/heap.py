@@ -103,7 +103,7 @@ def _referents(objects: Sequence[Any]) -> list[Any]:
 
 
 async def heap_profile(main: str) -> Profile:
-    """What is held now: by stack where the process was started with tracemalloc on, by type otherwise."""
+    """Return what is held now: by stack where the process was started with tracemalloc on, by type otherwise."""
     if tracemalloc.is_tracing():
         return await asyncio.to_thread(lambda: _by_stack(tracemalloc.take_snapshot(), main))
     census = await take_census()
@@ -115,7 +115,7 @@ async def heap_profile(main: str) -> Profile:
 
 
 async def allocation_profile(seconds: float, main: str) -> Profile:
-    """What is allocated during the next seconds and still held then, by stack; slows the process down meanwhile."""
+    """Return what is allocated in the next seconds and held at their end, by stack; slows the process down."""
     if tracemalloc.is_tracing():
         before = await heap_profile(main)
         await asyncio.sleep(seconds)
@@ -175,7 +175,7 @@ def _functions(module: str) -> tuple[Frame, ...]:
 
 
 def _functions_in(code: CodeType | None) -> Iterator[Frame]:
-    """What has no name is left out: a line alone does not tell it from the function around it."""
+    """Yield what has no name is left out: a line alone does not tell it from the function around it."""
     for inner in code.co_consts if code is not None else ():
         if isinstance(inner, CodeType):
             if not inner.co_name.startswith("<"):

@@ -65,7 +65,7 @@ class Profile:
     duration: float = 0.0
 
     def since(self, before: "Profile") -> "Profile":
-        """What has been added since an earlier look of the same kind; what became less is negative."""
+        """Return what has been added since an earlier look of the same kind; what became less is negative."""
         sums = Tally(len(self.units))
         for sample in self.samples:
             sums.add(sample.stack, sample.labels, *sample.values)

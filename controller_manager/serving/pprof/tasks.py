@@ -44,7 +44,7 @@ def task_states() -> Iterator[TaskState]:
 
 
 def task_state(task: "asyncio.Task[Any]", *, running: bool = False) -> TaskState:
-    """What one task is doing; a `running` one is the one that asks."""
+    """Return what one task is doing; a `running` one is the one that asks."""
     work: Any = task.get_coro()
     if running:
         return TaskState(task.get_name(), RUNNING, "", running_stack(sys._getframe(), within=_suspended(work)[0]))

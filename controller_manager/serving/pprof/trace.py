@@ -45,7 +45,7 @@ class _Timeline:
 
     @property
     def full(self) -> bool:
-        """Whether no more can be kept."""
+        """Return whether no more can be kept."""
         return len(self.stretches) >= _MOST_STRETCHES
 
     def look(self) -> float:
@@ -79,7 +79,7 @@ class _Timeline:
 
 
 async def trace_profile(seconds: float, describe: Describe) -> Profile:
-    """What all tasks do during the next seconds. Raises as `cpu.ticking`."""
+    """Return what all tasks do during the next seconds. Raises as `cpu.ticking`."""
     timeline = _Timeline(describe)
     until = clock.monotonic() + seconds
     with ticking(describe, timeline.ran):

@@ -4,7 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from apiserver_stub.call import APIRequest
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode import protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from apiserver_stub.call import APIRequest, Item, Items, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Stream
 from apiserver_stub.encode import cbor
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.watch_cache.row import Row

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.call import APIRequest, Reply, Stream
+from apiserver_stub.api_request import APIRequest, Reply, Stream
 from apiserver_stub.encode import cbor
 from apiserver_stub.watch_cache.event_encoder import EventEncoder, bookmark
 from controller_manager.api.errors import (

@@ -13,7 +13,7 @@ from apiserver_stub.admission import ALL, Admission, Rule
 from apiserver_stub.admission.certificates import CertificateRequests
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
 from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.call import APIRequest
+from apiserver_stub.api_request import APIRequest
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.certificate_request import REQUESTS

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from apiserver_stub.admission import ALL, Admission, Attributes, Rule
 from apiserver_stub.admission.chain import Plugin
-from apiserver_stub.call import APIRequest, Item, Reply
+from apiserver_stub.api_request import APIRequest, Item, Reply
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.verbs import RequestScope, Verbs
