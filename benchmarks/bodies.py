@@ -1,4 +1,4 @@
-"""What it costs to send objects in protobuf, the default of the manager, against sending them as JSON: CPU on one core.
+"""Costs of sending objects in protobuf, the default of the manager, against sending them as JSON: CPU on one core.
 
 The ceiling is JSON in the same process: protobuf is there for servers that read it faster, and here both sides are
 Python. "client" is a client that somebody answers at once, "both" a client and an API server on a store in memory.

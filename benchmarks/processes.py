@@ -34,7 +34,7 @@ Act = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Work:
-    """What was done: so many objects, in so many seconds, with so many CPU seconds of the manager."""
+    """Measured work: so many objects, in so many seconds, with so many CPU seconds of the manager."""
 
     objects: int
     seconds: float
@@ -86,7 +86,7 @@ class Api:
         return json.loads(body if body[:1] == b"{" else dechunk(body))
 
     async def count(self, path: str) -> int:
-        """How many objects a collection has, without reading them."""
+        """Return the number of objects in a collection, without reading them."""
         page = await self.read(f"{path}?limit=1")
         return len(page["items"]) + int(page["metadata"].get("remainingItemCount", 0))
 
@@ -119,13 +119,13 @@ class Manager:
         return cpu_of(self.pid)
 
     async def measure(self, objects: int, act: Act) -> Work:
-        """What it takes until `act` returns."""
+        """Return the work until `act` returns."""
         began, cpu = time.monotonic(), self.cpu()
         await act()
         return Work(objects, time.monotonic() - began, self.cpu() - cpu)
 
     async def measure_from_start(self, objects: int, act: Act) -> Work:
-        """What it took since the process began until `act` returns, its start included."""
+        """Return the work since the process began until `act` returns, its start included."""
         await act()
         return Work(objects, time.monotonic() - self.began, self.cpu())
 

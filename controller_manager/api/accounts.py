@@ -10,13 +10,13 @@ class ServiceAccount(Object):
 
 
 class TokenRequestSpec(Model):
-    """What is asked for; the server answers with what it grants, at most so many seconds."""
+    """The requested validity in seconds; the server answers with what it grants, at most so much."""
 
     expiration_seconds: int = 0
 
 
 class TokenRequestStatus(Model):
-    """What is granted."""
+    """The granted token."""
 
     token: str = ""
 

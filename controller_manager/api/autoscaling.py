@@ -44,7 +44,7 @@ class MetricIdentifier(Model):
 
 
 class MetricTarget(Model):
-    """What a metric should be: one of the three, `type` says which."""
+    """The target of a metric: one of the three values, as `type` says."""
 
     type: str = ""
     average_utilization: int | None = None
@@ -96,7 +96,7 @@ class ScalingPolicy(Model):
 
 
 class ScalingRules(Model):
-    """How fast the number of pods may change in one direction."""
+    """The limits of scaling in one direction: policies, and a window to look back over, in seconds."""
 
     stabilization_window_seconds: int | None = None
     select_policy: str = "Max"
@@ -118,7 +118,7 @@ class AutoscalerSpec(Model):
 
 
 class MetricValue(Model):
-    """What was measured; complete."""
+    """A measured value; complete."""
 
     average_utilization: int | None = None
     average_value: str | int | float | None = None
@@ -155,7 +155,7 @@ class ExternalStatus(Model):
 
 
 class MetricStatus(Model):
-    """What became of the metric at the same place of the spec, complete; without a type it could not be measured."""
+    """The status of the metric at the same place of the spec, complete; without a type it could not be measured."""
 
     type: str
     resource: ResourceStatus | None = None
@@ -193,7 +193,7 @@ class ScaleStatus(Model):
 
 
 class Scale(Object):
-    """How many pods something has and should have, whatever it is."""
+    """The replicas that an object of any kind has and should have."""
 
     spec: ScaleSpec = ScaleSpec()
     status: ScaleStatus = ScaleStatus()

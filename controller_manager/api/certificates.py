@@ -31,7 +31,7 @@ class RequestCondition(Model):
 
 
 class RequestSpec(Model):
-    """Who asks for what; `request` is PEM."""
+    """A request for a certificate and its requester; `request` is PEM."""
 
     request: bytes = b""
     signer_name: str = ""

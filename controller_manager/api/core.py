@@ -77,7 +77,7 @@ class PodSpec(Model):
 
 
 class PodTemplateSpec(Model):
-    """What pods are made of: the metadata they get, and their spec as JSON, of which no field is lost."""
+    """The template of pods: the metadata they get, and their spec as JSON, of which no field is lost."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: msgspec.Raw = EMPTY_RAW

@@ -17,14 +17,14 @@ class _Named(Model):
 
 
 class ContainerMetrics(Model):
-    """What one container uses, as quantities by the name of the resource."""
+    """The usage of one container, as quantities by the name of the resource."""
 
     name: str = ""
     usage: Mapping[str, str | int | float] = {}
 
 
 class PodMetrics(Model):
-    """What the containers of a pod used on average in a `window` (such as "30s") that ended at `timestamp`."""
+    """The average usage of a pod's containers in a `window` (such as "30s") that ended at `timestamp`."""
 
     metadata: _Named = _Named()
     timestamp: str = ""

@@ -1,4 +1,4 @@
-"""What can be addressed: a resource of the API and the key of one object in it."""
+"""The address of objects: a resource of the API and the key of one object in it."""
 
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar

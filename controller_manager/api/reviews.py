@@ -7,7 +7,7 @@ from controller_manager.api.resource import Resource
 
 
 class UserInfo(Model):
-    """Who a token belongs to."""
+    """The user that a token belongs to."""
 
     username: str = ""
     uid: str = ""
@@ -30,7 +30,7 @@ class TokenReviewStatus(Model):
 
 
 class TokenReview(Object):
-    """Whose token is it (`authentication.k8s.io/v1`)."""
+    """A question for the owner of a token (`authentication.k8s.io/v1`)."""
 
     spec: TokenReviewSpec = TokenReviewSpec()
     status: TokenReviewStatus = TokenReviewStatus()
@@ -56,7 +56,7 @@ class ResourceAttributes(Model):
 
 
 class SubjectAccessReviewSpec(Model):
-    """Who wants to do what, to a resource or to a path."""
+    """A user, and the access to a resource or to a path that is asked about."""
 
     user: str = ""
     groups: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ AnySpec = ControllerSpec[Any]
 
 
 class CatalogOptions(Options):
-    """Which controllers run."""
+    """Flags of the choice of controllers."""
 
     title: ClassVar[str] = "Controllers"
 

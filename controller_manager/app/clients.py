@@ -14,7 +14,7 @@ _QPS, _BURST = 20.0, 30
 
 
 class ClientOptions(Options):
-    """How the API server is reached."""
+    """Flags of the connection to the API server."""
 
     title: ClassVar[str] = "Client"
 

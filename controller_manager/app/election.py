@@ -1,4 +1,4 @@
-"""Who leads: the locks this process competes for, as its flags describe them."""
+"""Leader election: the locks this process competes for, as its flags describe them."""
 
 from typing import ClassVar, Self
 
@@ -55,7 +55,7 @@ class ElectionOptions(Options):
 
 
 class Election:
-    """What the candidates for several locks of one process have in common; `me` is who they are."""
+    """The shared part of the candidates for several locks of one process; `me` is their identity."""
 
     def __init__(self, options: ElectionOptions, client: Client, me: str, runtime: Runtime) -> None:
         self._options = options

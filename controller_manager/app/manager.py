@@ -44,7 +44,7 @@ _PATIENCE = 600.0  # seconds a controller may keep crashing before somebody shou
 
 
 class ManagerOptions(Options):
-    """How controllers start, and how often they look at everything."""
+    """Flags of the start of controllers and of their resyncs."""
 
     title: ClassVar[str] = "Generic"
 
@@ -58,7 +58,7 @@ class ManagerOptions(Options):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a manager ended: the exit status of its process, and why."""
+    """The end of a manager: the exit status of its process, and the reason."""
 
     status: int
     reason: str

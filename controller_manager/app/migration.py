@@ -27,7 +27,7 @@ _ANY = "*"
 
 
 class MigrationOptions(Options):
-    """How controllers change from one kind of manager to another while both run."""
+    """Flags of the migration of controllers from one kind of manager to another while both run."""
 
     title: ClassVar[str] = "Leader migration"
 

@@ -1,4 +1,4 @@
-"""What controllers need to be allowed: prints the values `rbac` of the chart, `python -m …permissions [module]`."""
+"""Prints the permissions of controllers, the values `rbac` of the chart: `python -m …permissions [module]`."""
 
 import sys
 from collections.abc import Iterable, Sequence

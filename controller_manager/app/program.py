@@ -1,4 +1,4 @@
-"""Which program a process is: its name, by which everything it does goes, its controllers and its flags."""
+"""The identity of a program: its name, by which everything it does goes, its controllers and its flags."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -39,7 +39,7 @@ DEADLINE = 30.0
 
 @dataclass(slots=True)
 class Patience:
-    """When a token that could not be had is tried for again: after a second, then twice as long, up to a minute."""
+    """The backoff of a failed token request: a second, then twice as long each time, up to a minute."""
 
     failures: int = 0
     again_at: float = 0.0

@@ -1,4 +1,4 @@
-"""How the manager serves its pages over HTTPS."""
+"""The manager's pages, served over HTTPS."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -17,7 +17,7 @@ _HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
 
 
 class ServingOptions(SecureServingOptions):
-    """Where health, metrics and the like are served."""
+    """Flags of serving health, metrics and the like."""
 
     secure_port: int | None = flag(
         10257,

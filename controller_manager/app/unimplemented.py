@@ -44,7 +44,7 @@ _WIDEST = 16  # bits between the mask of an IPv6 range and that of a node's part
 
 
 class RangeOptions(Options):
-    """Which addresses nodes give their pods."""
+    """Flags of the address ranges of nodes."""
 
     title = "Node address controller"
 
@@ -139,7 +139,7 @@ _ephemeral = _needs("ephemeral-volume-controller")
 
 
 class AttachOptions(Options):
-    """How volumes come to nodes."""
+    """Flags of attaching volumes to nodes."""
 
     title = "Attach-detach controller"
 
@@ -161,7 +161,7 @@ class AttachOptions(Options):
 
 
 class VolumeOptions(Options):
-    """How claims find volumes."""
+    """Flags of volumes and their claims."""
 
     title = "Volume controllers"
 
@@ -210,7 +210,7 @@ _quota = _needs("resourcequota-controller")
 
 
 class WorkloadOptions(Options):
-    """How many objects each controller works on at once."""
+    """Flags of the number of objects that each controller works on at once."""
 
     title = "Workload controllers"
 
@@ -228,7 +228,7 @@ class WorkloadOptions(Options):
 
 
 class QuotaOptions(Options):
-    """How the use of resources is counted."""
+    """Flags of counting the use of resources."""
 
     title = "Resource quota controller"
 

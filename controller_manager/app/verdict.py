@@ -1,4 +1,4 @@
-"""Whether a controller or a local copy needs somebody to look at it, and why; pure."""
+"""The verdict on a controller or a local copy: does somebody need to look at it, and why; pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ ALL_FAIL = 5
 
 
 class Severity(IntEnum):
-    """How a part of a manager fares, worst first."""
+    """The condition of a part of a manager, worst first."""
 
     BROKEN = 0
     """It does nothing of use, or what no retry will mend."""
@@ -32,7 +32,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How something fares, and in a few words why; nothing is to be said of what is well."""
+    """A severity and its reason in a few words; the reason is empty where all is well."""
 
     severity: Severity
     why: str = ""

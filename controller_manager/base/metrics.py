@@ -67,7 +67,7 @@ class _Samples:
 
 
 class Distribution:
-    """What was observed of one histogram: how many values within each bound and beyond the last, and their sum."""
+    """The observations of one histogram: how many values within each bound and beyond the last, and their sum."""
 
     __slots__ = ("bounds", "counts", "sum")
 

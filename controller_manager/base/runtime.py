@@ -1,4 +1,4 @@
-"""What every component of one process shares: its name, its log and its metrics registry."""
+"""The runtime that all components of one process share: its name, its log and its metrics registry."""
 
 import gc
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What the standard library keeps to itself in some version of Python that is supported; nobody else uses such names.
+"""Private names of the standard library in the supported versions of Python; nobody else uses such names.
 
 Its tests fail where a version no longer has them.
 """

@@ -39,7 +39,7 @@ _NANO = 1_000_000_000
 
 
 class Look(NamedTuple):
-    """What a loop was doing at some time, in nanoseconds: the task, and on whose behalf if that is known."""
+    """A loop at some time, in nanoseconds: its stack, its task, and on whose behalf it ran if that is known."""
 
     time: int
     stack: Stack

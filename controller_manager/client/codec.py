@@ -24,7 +24,7 @@ _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,applica
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
 Span = tuple[int, int]
-"""Where something begins, and where it has ended."""
+"""The offsets of something's beginning and end."""
 
 
 class UnreadableAnswer(errors.InternalError):
@@ -65,7 +65,7 @@ class WatchEvent(Generic[T]):
 
 
 class Write(NamedTuple):
-    """What a write made of an object: the resourceVersion it has now, or, if it is `gone`, the uid it had."""
+    """The outcome of a write of an object: the resourceVersion it has now, or, if it is `gone`, the uid it had."""
 
     resource: Resource[Any]
     key: Key

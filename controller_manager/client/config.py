@@ -1,4 +1,4 @@
-"""How to reach an API server and as whom, as plain values; where they come from is `kubeconfig`'s business."""
+"""Configuration of the connection to an API server, as plain values; `kubeconfig` reads them from files."""
 
 from dataclasses import dataclass, field
 
@@ -20,7 +20,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Where the credentials come from; certificate and key are PEM, and a file goes before data."""
+    """The sources of credentials; certificate and key are PEM, and a file goes before data."""
 
     token: str = field(default="", repr=False)
     token_file: str = ""

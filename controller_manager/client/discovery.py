@@ -1,4 +1,4 @@
-"""Which resources a server has; a group that can't be read is named and takes nothing else down with it."""
+"""Discovery of a server's resources; a group that can't be read is named and takes nothing else down with it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -119,7 +119,7 @@ class _OldList(Model):
 
 
 class _Name(Model):
-    """What a group of either form, or a version, is called, whatever else it holds."""
+    """The name of a group of either form, or of a version, whatever else it holds."""
 
     metadata: _GroupMeta = _GroupMeta()
     name: str = ""

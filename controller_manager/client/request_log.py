@@ -1,4 +1,4 @@
-"""What the log says of a request at `-v=6`: no header, no body, and of its query what is known to be harmless."""
+"""The request log at `-v=6`: no header, no body, and of a query what is known to be harmless."""
 
 from http import HTTPStatus
 from urllib.parse import quote

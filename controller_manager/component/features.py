@@ -1,4 +1,4 @@
-"""Which features of a process are on, as `--feature-gates` says: a component declares the gates that it reads."""
+"""The features of a process, on or off as `--feature-gates` says: a component declares the gates that it reads."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ class FeatureOptions(Options):
 
     title: ClassVar[str] = "Features"
     effects: ClassVar[Mapping[str, str]] = COMMON
-    """What each gate does that the component reads."""
+    """The effect of each gate that the component reads."""
 
     feature_gates: StringMultimap = feature_gates(COMMON)
 

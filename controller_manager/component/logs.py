@@ -33,7 +33,7 @@ _PATTERNS = FlagType("pattern=N,...", _parse_patterns, _format_patterns, lambda 
 
 
 class LoggingOptions(Options):
-    """How much is logged, in which form, and where to."""
+    """Flags of logging: its level, its form and its destination."""
 
     title: ClassVar[str] = "Logs"
 

@@ -17,7 +17,7 @@ _IN_MANIFEST = "allowListMapping"
 
 
 class MetricsOptions(Options):
-    """What the page of metrics shows."""
+    """Flags of the page of metrics."""
 
     title: ClassVar[str] = "Metrics"
 

@@ -45,7 +45,7 @@ _GZIP = 31  # zlib's word for a window of 32 KiB in gzip's frame
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a process says of itself: the versions it is of and emulates, and when it started."""
+    """The name of a process, the version it is of and the version it emulates."""
 
     name: str
     version: str

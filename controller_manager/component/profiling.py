@@ -6,7 +6,7 @@ from controller_manager.options import Options, flag
 
 
 class ProfilingOptions(Options):
-    """Where time and memory go."""
+    """Flags of profiling."""
 
     title: ClassVar[str] = "Profiling"
 

@@ -1,4 +1,4 @@
-"""Which handler answers a path of those that a process serves about itself."""
+"""Routes of the pages that a process serves about itself: each path has a handler."""
 
 from collections.abc import Awaitable, Callable, Mapping
 

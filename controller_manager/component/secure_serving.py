@@ -50,7 +50,7 @@ SniPairs = Annotated[
 
 
 class SecureServingOptions(Options):
-    """Where and how HTTPS is served. A component extends this with its own defaults."""
+    """Flags of serving HTTPS. A component extends this with its own defaults."""
 
     title: ClassVar[str] = "Secure serving"
 

@@ -13,7 +13,7 @@ from controller_manager.options.types import FlagType, flag_type
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """What `flag()` says beyond type and default."""
+    """The arguments of `flag()` beyond type and default."""
 
     help: str
     name: str | None

@@ -39,7 +39,7 @@ def release_version() -> str:
 
 
 class GeneralOptions(Options):
-    """What every process can be asked."""
+    """The flags of every process."""
 
     help: bool = flag(False, "print this help and exit", short="h")
     version: VersionText = flag(

@@ -1,4 +1,4 @@
-"""What a flag's value can be: how each type is read from text, written back and gathered when the flag is repeated."""
+"""The types of flags: how each is read from text, written back and gathered when the flag is repeated."""
 
 import csv
 import io

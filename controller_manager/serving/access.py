@@ -1,4 +1,4 @@
-"""Who may see what of a process's own pages: some paths are for all, the rest for users who are allowed."""
+"""Access to a process's own pages: some paths are for all, the rest for users who are allowed."""
 
 from typing import Protocol
 

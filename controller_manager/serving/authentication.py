@@ -1,4 +1,4 @@
-"""Who sends a request: users, and the authenticators that recognize them by what a request shows.
+"""Authentication: users, and the authenticators that recognize them by what a request shows.
 
 Every process that serves requests builds its authentication of these.
 """
@@ -25,7 +25,7 @@ _BROKEN_ESCAPE = re.compile(r"%(?![0-9a-f]{2})")
 
 
 class User(Struct, frozen=True, gc=False):
-    """Who asks."""
+    """The user who sends a request."""
 
     name: str
     uid: str = ""
@@ -109,8 +109,8 @@ class BearerTokenAuthenticator:
 
 @dataclass(frozen=True, slots=True)
 class RequestHeaderConfig:
-    """Which proxies may speak for others, by the common names of their certificates (none: all that are trusted), and
-    in which headers they do. Names of headers are compared without case.
+    """The proxies that may speak for others, by the common names of their certificates (none: all that are trusted),
+    and the headers in which they do. Names of headers are compared without case.
     """
 
     allowed_names: tuple[str, ...] = ()

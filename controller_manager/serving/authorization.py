@@ -1,4 +1,4 @@
-"""Who may do what: the attributes of a request that decide, and the authorizers that do.
+"""Authorization: the attributes of a request that decide, and the authorizers that do.
 
 Every process that serves requests builds its authorization of these.
 """
@@ -14,7 +14,7 @@ from controller_manager.serving.authentication import User
 
 
 class Attributes(Struct, frozen=True, gc=False):
-    """What authorization looks at: who asks, and for what.
+    """The attributes of a request for authorization: who asks, and for what.
 
     `resource` is empty for a path that addresses no resource; then `verb` is the HTTP method in lower case.
     """
@@ -31,7 +31,7 @@ class Attributes(Struct, frozen=True, gc=False):
 
 
 class Decision(Enum):
-    """What an authorizer thinks of a request; the values are those of metrics. Only ALLOW lets a request through."""
+    """An authorizer's decision on a request; the values are those of metrics. Only ALLOW lets a request through."""
 
     ALLOW = "allowed"
     DENY = "denied"

@@ -27,7 +27,7 @@ _SEAM = 16  # bytes of a head that what follows is read together with
 
 
 class _Written:
-    """What aiohttp gets in place of a response: everything is on the wire already."""
+    """Stands in for a response that is on the wire already: aiohttp has nothing left to send."""
 
     __slots__ = ("keep_alive",)
 

@@ -44,7 +44,7 @@ __all__ = ["CannotListen", "HTTPServer", "Limits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What clients may ask of a site: bytes in the head and the body of a request, and of all of them together
+    """The limits on clients of a server: bytes in the head and the body of a request, and of all of them together
     connections, bytes in unfinished heads, and bytes of answers that are not taken.
     """
 

@@ -1,4 +1,4 @@
-"""What clients may take of a server: connections, and memory for what they are slow to send or to receive."""
+"""Limits on the clients of a server: connections, and memory for what they are slow to send or to receive."""
 
 from collections.abc import Callable, Hashable
 

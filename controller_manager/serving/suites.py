@@ -41,8 +41,8 @@ KNOWN = (*TLS_1_3, *SECURE, *INSECURE)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What names of suites come to: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), what is doubtful among the
-    names, and those of them that are missing in this OpenSSL.
+    """The cipher suites that names stand for: OpenSSL's list for TLS 1.2 (empty: TLS 1.3 only), the insecure ones among
+    the names, and those of them that are missing in this OpenSSL.
     """
 
     ciphers: str

@@ -73,7 +73,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a server agrees to: the oldest version of TLS, and the cipher suites of TLS 1.2 in OpenSSL's words."""
+    """The TLS that a server accepts: the oldest version, and the cipher suites of TLS 1.2 in OpenSSL's words."""
 
     minimum_version: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: str = ""

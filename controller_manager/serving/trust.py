@@ -1,4 +1,4 @@
-"""Whose client certificates are believed, and for what; may change while a site serves."""
+"""The trusted authorities of client certificates, each for a purpose; they may change while a server serves."""
 
 import hashlib
 import ssl

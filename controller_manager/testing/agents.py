@@ -30,7 +30,7 @@ class Agents:
     def __init__(self, cluster: Cluster, period: int = 10) -> None:
         self.silent: set[str] = set()
         self.says: dict[str, bool] = {}
-        """Whether each says that it is ready."""
+        """The readiness that each node reports."""
         self.cluster = cluster
         self._period = period
         # The revision of each node at which it had nothing to add, and what it had to say then.

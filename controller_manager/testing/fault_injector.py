@@ -1,4 +1,4 @@
-"""What goes wrong with a manager, one thing at a time, for trials by seed."""
+"""Faults of a manager, one at a time, for trials by seed."""
 
 from collections.abc import Sequence
 
@@ -31,7 +31,7 @@ class FaultInjector:
         self.replica.network.mend()
 
     async def deafen(self) -> None:
-        """What it knows of one collection grows old, and it can still write."""
+        """Let its knowledge of one collection grow old, while it can still write."""
         path = self._paths[int(random_source().uniform(0, len(self._paths))) % len(self._paths)]
         self.replica.network.intercept(lambda request: Response(500, {}, b"") if request.path == path else None)
         self.replica.network.cut()

@@ -32,7 +32,7 @@ CHUNK_RATE = 0.2
 
 
 class Fault(Enum):
-    """What happens to a request."""
+    """A fault of a request."""
 
     LOST = "the request was lost"
     ANSWER_LOST = "the answer was lost"
@@ -42,7 +42,7 @@ class Fault(Enum):
 
 
 class WatchFault(Enum):
-    """What happens to a chunk of a watch; a slow one arrives after what other watches tell of later changes."""
+    """A fault of a chunk of a watch; a slow one arrives after what other watches tell of later changes."""
 
     BROKEN = "the watch broke in the middle of an event"
     EXPIRED = "the watch was left behind"

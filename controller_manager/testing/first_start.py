@@ -13,7 +13,7 @@ _MOST_KEPT = 128  # logs, each of about a hundred records
 
 @dataclass(frozen=True, slots=True)
 class _Started:
-    """What the first start has left: its log, and the state of the randomness of the loop."""
+    """The outcome of the first start: its log, and the state of the randomness of the loop."""
 
     log: MemoryBackend
     random: Any

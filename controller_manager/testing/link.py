@@ -17,7 +17,7 @@ class Link:
     def __init__(self) -> None:
         self.is_cut = False
         self.disturbed = False
-        """Whether anything was ever kept from passing, or changed."""
+        """True once anything was kept from passing, or changed."""
         self._under_way: set[asyncio.Timeout] = set()
 
     def cut(self) -> None:

@@ -48,7 +48,7 @@ class Meter:
     def use(
         self, pod: str, labels: Mapping[str, str], *, namespace: str = "default", container: str = "main", **usage: str
     ) -> None:
-        """What one container of a pod uses; without `usage` nothing is known of the pod any more."""
+        """Set the usage of one container of a pod; without `usage` nothing is known of the pod any more."""
         known = dict(self._pods.pop((namespace, pod), ({}, {}))[1])
         if usage:
             self._pods[namespace, pod] = labels, {**known, container: usage}

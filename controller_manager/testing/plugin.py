@@ -15,7 +15,7 @@ from controller_manager.testing.virtual import VirtualLoop
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """How many seeds, when it is not what the tests say."""
+    """Add the option for the number of seeds."""
     parser.addoption(
         "--seeds", type=int, default=0, help="run only the tests that have seeds, each for so many of them"
     )

@@ -15,7 +15,7 @@ _MOST_REFUSED = 100
 
 
 class RBACEnforcer:
-    """What each part of a manager may do; parts are told apart by the user agent `manager/part`.
+    """The permissions of each part of a manager; parts are told apart by the user agent `manager/part`.
 
     Parts nobody declares anything for, such as the election, may do everything.
     """

@@ -23,7 +23,7 @@ _HANGING_UP = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
 
 
 class Origin(NamedTuple):
-    """Where a connection leads; it is secured with `tls`, by a certificate for `name`, if there is that."""
+    """The far end of a connection; it is secured with `tls`, by a certificate for `name`, if there is that."""
 
     host: str
     port: int

@@ -17,7 +17,7 @@ Pair = tuple[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there are for requests, and the seconds without a connection and without a byte."""
+    """The most connections for requests, and the seconds to wait for a connection and for a byte."""
 
     connections: int = 64
     connect: float = 10.0

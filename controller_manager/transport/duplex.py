@@ -93,7 +93,7 @@ class Waiters:
 
 
 class _Stream:
-    """What both streams have: an inbox, writers that wait for room, and somebody who is told of the end."""
+    """The common part of both streams: an inbox, writers that wait for room, and a callback for the end."""
 
     def __init__(self, early: bytes = b"") -> None:
         self._inbox = Inbox(early)

@@ -87,7 +87,7 @@ class ResponseParser:
             self._frame(version)
 
     def _frame(self, version: str) -> None:
-        """How the body ends (RFC 9112, section 6.3)."""
+        """Find the end of the body (RFC 9112, section 6.3). Raises `TransportError` for a coding but chunked."""
         length, coding = self._headers.get("content-length"), self._headers.get("transfer-encoding")
         self._chunked = coding is not None
         if self._chunked and (coding or "").lower() != "chunked":

@@ -1,4 +1,4 @@
-"""What carries a request to a server and brings back the answer: over a network, or within one process."""
+"""Transports carry a request to a server and bring back the answer: over a network, or within one process."""
 
 import math
 from collections.abc import Mapping
@@ -31,8 +31,8 @@ class UnaskedUpgrade(TransportError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How to reach a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities of
-    the system.
+    """The address of a server: its URL, and how its certificate is verified. An empty `ca` (PEM) means the authorities
+    of the system.
     """
 
     server: str
@@ -44,7 +44,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What proves who we are; times are wall seconds. Two are equal when they prove the same."""
+    """A proof of identity; times are wall seconds. Two are equal when they prove the same."""
 
     token: str = field(default="", repr=False)
     certificate: bytes = field(default=b"", repr=False)

@@ -72,7 +72,7 @@ _LEGACY = "certificates whose signer is unknown"
 
 
 class SigningOptions(Options):
-    """Whose keys sign certificates; a signer without any signs nothing."""
+    """Flags of the keys that sign certificates; a signer without any signs nothing."""
 
     title: ClassVar[str] = "Certificate signing controller"
 

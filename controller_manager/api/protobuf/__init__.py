@@ -20,7 +20,7 @@ MAGIC = b"k8s\0"
 RAW = 2
 """The field of an envelope that holds the object; in lists it is that of the items."""
 SILENT = scalar(3, "string")("") + scalar(4, "string")("")
-"""How an envelope ends that says nothing of how its content is encoded."""
+"""The end of an envelope that does not say how its content is encoded."""
 
 
 def knows(api_version: str, kind: str) -> bool:

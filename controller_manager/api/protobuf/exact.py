@@ -1,4 +1,4 @@
-"""Whether a message has a place for all of an object: types made from the table, which nothing unknown fits.
+"""Checks that a message has a place for all of an object, by types made from the table, which nothing unknown fits.
 
 A reader passes over what it does not know, and cuts off what is too large: an object that does not fit exactly must
 travel as JSON.
@@ -32,7 +32,7 @@ _TYPES: Mapping[str, Any] = MappingProxyType({
     "runtime.RawExtension": Any,
     "util.intstr.IntOrString": _Int | str,
 })  # fmt: skip
-"""What scalars are in JSON, and messages that are no objects there."""
+"""The JSON types of scalars, and of messages that are no objects in JSON."""
 
 
 def fits(api_version: str, kind: str, data: bytes) -> bool:

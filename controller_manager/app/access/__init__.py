@@ -1,1 +1,1 @@
-"""Who may see what a manager serves: callers are known and allowed by the API server."""
+"""Delegated authentication and authorization: the API server says who callers are and what they may see."""

@@ -1,4 +1,4 @@
-"""Who calls this process, as its flags describe it: whose certificates, proxies and tokens are believed."""
+"""Flags of the authentication of callers: by client certificates, proxies and tokens."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,11 +22,11 @@ REQUEST_HEADER_NAMES: Mapping[str, str] = {
     "group_headers": "requestheader-group-headers",
     "extra_prefixes": "requestheader-extra-headers-prefix",
 }
-"""What each field of `RequestHeaderConfig` is called, as a flag and where it is published."""
+"""The name of each field of `RequestHeaderConfig`: as a flag, and where it is published."""
 
 
 class AuthenticationOptions(Options):
-    """Whose callers are believed to be who they say."""
+    """Flags of authentication."""
 
     title: ClassVar[str] = "Authentication"
 

@@ -1,4 +1,4 @@
-"""What callers of this process may see, as its flags describe it."""
+"""Flags of the authorization of callers."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from controller_manager.options import Duration, Options, StringList, flag
 
 
 class AuthorizationOptions(Options):
-    """Who may see what is served."""
+    """Flags of authorization."""
 
     title: ClassVar[str] = "Authorization"
 

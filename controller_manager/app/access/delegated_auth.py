@@ -1,4 +1,4 @@
-"""Who may see what this process serves: its callers are known and allowed by the API server."""
+"""Delegated authentication and authorization as the flags ask for it, with what it looks up at the API server."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial

@@ -1,4 +1,4 @@
-"""Whose client certificates are believed, as the API server publishes it: looked up at the start, then followed."""
+"""The authorities of client certificates, as the API server publishes them: looked up at the start, then followed."""
 
 import asyncio
 import json
@@ -27,8 +27,8 @@ _WHERE = f"the ConfigMap {PUBLISHED.namespace}/{PUBLISHED.name}"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked up: the authorities of clients, and those of proxies with the rules for them, of which the fields
-    in `stated` are as the flags have it.
+    """The things to look up: the authorities of clients, and those of proxies with the rules for them, of which the
+    fields in `stated` are as the flags have it.
     """
 
     clients: bool
@@ -42,7 +42,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is published; authorities are PEM, and empty where nothing is said of them."""
+    """The published authorities (PEM, empty where none are published) and the rules for proxies."""
 
     clients: bytes
     proxies: bytes

@@ -1,1 +1,1 @@
-"""What a manager serves about itself: a handler by path, each made from what it shows."""
+"""The pages of a manager: a handler by path, each made from what it shows."""

@@ -1,4 +1,4 @@
-"""What pages for browsers are made of: a document that needs nothing from elsewhere, tables, lists and times in words.
+"""The building blocks of pages for browsers: documents that need nothing from elsewhere, tables, lists, times in words.
 
 Cells and items are markup already: whoever makes them escapes what comes from the cluster.
 """

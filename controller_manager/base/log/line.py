@@ -14,7 +14,7 @@ from controller_manager.base.log.logger import DEBUG
 
 _SEVERITY = {"debug": "I", "info": "I", "warning": "W", "error": "E", "critical": "F"}
 JSON_TYPES = frozenset({type(None), bool, int, float, list, tuple, dict})
-"""What is written as JSON; everything else by its `str`, named tuples such as keys of objects among it."""
+"""The types written as JSON; everything else by its `str`, named tuples such as keys of objects among it."""
 
 _OURS = ("structlog.", "controller_manager.base.log.")
 

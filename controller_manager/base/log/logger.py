@@ -51,28 +51,28 @@ class Logger(BoundLoggerBase):
     levels: ClassVar[Levels] = Levels()
 
     def debug(self, event: str, **fields: Any) -> None:
-        """What helps to understand the program at work; costs next to nothing where nobody listens."""
+        """Log what helps to understand the program at work; costs next to nothing where nobody listens."""
         if self.levels.shows(fields.get("v", DEBUG), sys._getframe(1).f_code.co_filename):
             self._proxy_to_logger("debug", event, **fields)
 
     def info(self, event: str, **fields: Any) -> None:
-        """What who runs the program wants to know."""
+        """Log what who runs the program wants to know."""
         self._proxy_to_logger("info", event, **fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """What may need somebody's attention if it goes on."""
+        """Log what may need somebody's attention if it goes on."""
         self._proxy_to_logger("warning", event, **fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """What went wrong."""
+        """Log an error."""
         self._proxy_to_logger("error", event, **fields)
 
     def exception(self, event: str, **fields: Any) -> None:
-        """What went wrong, with the traceback of the exception being handled."""
+        """Log an error, with the traceback of the exception being handled."""
         self._proxy_to_logger("error", event, **{"exc_info": True, **fields})
 
     def critical(self, event: str, **fields: Any) -> None:
-        """Why the process ends."""
+        """Log the reason why the process ends."""
         self._proxy_to_logger("critical", event, **fields)
 
     def shows(self, v: int) -> bool:

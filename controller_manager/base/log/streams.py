@@ -1,4 +1,4 @@
-"""Where finished lines go: one stream, or two of which that for information may be buffered."""
+"""The destinations of finished lines: one stream, or two of which that for information may be buffered."""
 
 import sys
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""What holds the event loop, so that every other task has to wait: what the watchdog has seen, added up."""
+"""The contention profile: the stacks that kept every other task waiting for the event loop, as the watchdog saw."""
 
 from controller_manager.base.watchdog import RECORDED, RECORDED_EVERY, Hold
 from controller_manager.serving.pprof.profile import COUNT, NANOSECONDS, Profile, Tally, Unit, labels_of
@@ -16,7 +16,7 @@ _NO_MUTEXES = "Empty, as it must be: tasks of one thread share what they have wi
 
 
 class Contention:
-    """What was recorded, if it is `on`; `describe` makes labels of a task's name."""
+    """The recorded delays, if recording is `on`; `describe` makes labels of a task's name."""
 
     def __init__(self, describe: Describe, *, on: bool) -> None:
         self._describe = describe

@@ -1,4 +1,4 @@
-"""Where CPU time goes: the kernel's profiling timer interrupts whatever computes, and the interrupted stack is noted.
+"""The CPU profile: the kernel's profiling timer interrupts whatever computes, and the interrupted stack is noted.
 
 A thread that looks at other threads would only see where they let it run. The timer's signal is handled in the main
 thread, between two steps of the interpreter, so what a call into C code cost is found at the line that called it.

@@ -1,4 +1,4 @@
-"""Where memory goes: which stacks allocate it while it is traced, or else a census of the objects that are there."""
+"""The heap profile: the stacks that allocate memory while it is traced, or else a census of the objects in memory."""
 
 import asyncio
 import gc

@@ -34,7 +34,7 @@ class Modules:
 
 
 class Sample(NamedTuple):
-    """How much of each of the profile's units was seen at a stack, the innermost frame first."""
+    """The amount of each of the profile's units that was seen at a stack, the innermost frame first."""
 
     stack: Stack
     labels: Labels
@@ -42,7 +42,7 @@ class Sample(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What a column of values counts, and in which unit pprof shows it."""
+    """The type of a column of values, and the unit in which pprof shows it."""
 
     type: str
     unit: str
@@ -50,7 +50,7 @@ class Unit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What one look, or one stretch of time, has shown; `main` is the column that a reader sees first.
+    """The samples of one look, or of one stretch of time; `main` is the column that a reader sees first.
 
     `comments` say what the numbers do not hold. `period` is the CPU time in nanoseconds between two samples, where that
     is how they are taken. Other times are in seconds, `time` since the Unix epoch.

@@ -1,4 +1,4 @@
-"""What every task and every thread is doing right now: tasks are to this process what goroutines are to others."""
+"""The profile of tasks and threads as they are now: tasks are to this process what goroutines are to others."""
 
 import asyncio
 import gc
@@ -28,7 +28,7 @@ Describe = Callable[[str], dict[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """What one task is doing; `waits_for` names another task, or a type, and is empty unless it waits."""
+    """The state of one task; `waits_for` names another task, or a type, and is empty unless it waits."""
 
     name: str
     state: str

@@ -1,4 +1,4 @@
-"""What every task did over some seconds: one sample for each stretch it spent in one state, in order of time."""
+"""The trace profile: every task over some seconds, a sample for each stretch it spent in one state, by time."""
 
 import asyncio
 from dataclasses import dataclass
