@@ -1,6 +1,7 @@
 """Field management: who writes, and what that does to `metadata.managedFields` (KEP-555)."""
 
-from functools import partial
+from datetime import UTC, datetime
+from functools import lru_cache, partial
 
 from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
@@ -11,7 +12,7 @@ from apiserver_stub.patch.typed import FieldChanges
 from apiserver_stub.patch.versions import Comparison, Versions, owned_part
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
-from controller_manager.base.clock import utc_now
+from controller_manager.base.clock import wall_seconds
 
 _UNKNOWN = "unknown"
 _RECORD = "managedFields"
@@ -85,8 +86,13 @@ def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
 
 
 def now() -> str:
-    """The time of a write, as records show it."""
-    return format_time(utc_now())
+    """Return the time of a write, as records show it."""
+    return _second(int(wall_seconds()))
+
+
+@lru_cache(2)
+def _second(moment: int) -> str:
+    return format_time(datetime.fromtimestamp(moment, UTC))
 
 
 def _program(agent: str) -> str:

@@ -183,8 +183,11 @@ class WatchCache:
                 raise ServiceUnavailable("the store is closed")
             if self._count >= self._limits.transactions or self._size >= self._limits.size:
                 await turn(self._ready)
-            elif earlier := next((write for row in rows if (write := self._pending.get(row))), None):
-                await turn(earlier.others)
+                continue
+            for row in rows:
+                if (earlier := self._pending.get(row)) is not None:
+                    await turn(earlier.others)
+                    break
             else:
                 return
 
