@@ -1,5 +1,5 @@
-"""What the handler chain passes along: a request as it is understood on the way (`RequestContext`), what verbs get
-(`APIRequest`), and what they answer before it is encoded.
+"""The records that the handler chain passes along: a request as it is understood on the way (`RequestContext`), what
+verbs get (`APIRequest`), and what they answer before it is encoded.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -86,7 +86,7 @@ class Stream(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What a verb answers: a status, a body in one of three shapes, and warnings for the `Warning` header."""
+    """The answer of a verb: a status, a body in one of three shapes, and warnings for the `Warning` header."""
 
     body: Item | Items | Stream
     status: int = 200

@@ -18,7 +18,7 @@ _PREFIX = 24  # characters of a UUID before its last group, which counts
 
 
 class Stage(StrEnum):
-    """When in the life of a request an event happens."""
+    """The moment in the life of a request at which an event happens."""
 
     REQUEST_RECEIVED = "RequestReceived"
     RESPONSE_STARTED = "ResponseStarted"  # of long-running requests only
@@ -27,7 +27,7 @@ class Stage(StrEnum):
 
 
 class AuditEvent(Struct, frozen=True):
-    """What is known of a request at a stage.
+    """The facts known of a request at a stage.
 
     `user` is None for a caller who is not recognized, or not yet; `impersonated` is in whose name it asks. `status`
     is 0 before there is one, and of a request whose caller went away before it was answered. `received` and `at` are

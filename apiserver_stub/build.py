@@ -111,7 +111,7 @@ class ApiServer:
         self.store = store
         self._hub = hub
         self.kinds = kinds
-        """What is served, which may change while the server runs."""
+        """The resources that are served, which may change while the server runs."""
         self._progress = progress
         self._options = options
         self._offload = offload
@@ -179,7 +179,7 @@ def build(
     certificates: ClientCertificates | None = None,
     profiling: Profiling | None = None,
 ) -> ApiServer:
-    """The server those options describe, on another `storage` if one is given, which several servers may share;
+    """Return the server those options describe, on another `storage` if one is given, which several servers may share;
     `components` of the control plane beside it are shown by their statuses. `certificates` judges those that requests
     bring, `profiling` is what the watchdog of the process tells of.
 
@@ -283,7 +283,7 @@ def _store(options: StorageOptions, kinds: ResourceRegistry, storage: Storage | 
 def embedded_storage(
     backend: Backend, ttls: Mapping[str, float] = MappingProxyType({}), log: Logger | None = None
 ) -> EmbeddedStorage:
-    """A storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource."""
+    """Return a storage of API objects over a log; rows that say nothing of it live `ttls` (seconds) by resource."""
     return EmbeddedStorage(backend, StorageRules(decode_error_of, ttls), log=log)
 
 

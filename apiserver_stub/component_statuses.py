@@ -43,6 +43,6 @@ class ComponentStatuses:
 
 
 def status_of(name: str, trouble: str) -> Tree:
-    """The status of a component that says it is in `trouble`, or healthy."""
+    """Return the status of a component that says it is in `trouble`, or healthy."""
     condition = {"type": "Healthy", "status": "False" if trouble else "True", "message": trouble or "ok"}
     return {"kind": "ComponentStatus", "apiVersion": "v1", "metadata": {"name": name}, "conditions": [condition]}

@@ -20,7 +20,7 @@ from controller_manager.options import Duration, FlagSet, Options, Quantity, Str
 
 
 class ServingOptions(SecureServingOptions):
-    """Where and how the server answers."""
+    """The serving of requests: ports, addresses, certificates, and bounds of time and size."""
 
     title: ClassVar[str] = "Serving"
 
@@ -50,7 +50,7 @@ class ServingOptions(SecureServingOptions):
 
 
 class AccessOptions(Options):
-    """Who may call."""
+    """Authentication and authorization of callers."""
 
     title = "Authentication and authorization"
 
@@ -129,7 +129,7 @@ DATABASE = "apiserver.db"  # in the data folder
 
 
 class StorageOptions(Options):
-    """Where objects are kept."""
+    """The storage of objects."""
 
     title = "Storage"
 
@@ -215,7 +215,7 @@ def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
 
 
 def _port_range(text: str) -> range:
-    """Ports as `first-last`, or `first+more`."""
+    """Parse ports written as `first-last`, or `first+more`."""
     found = re.fullmatch(r"(\d{1,5})([-+])(\d{1,5})", text.strip(), re.ASCII)
     if found is None:
         raise ValueError(f"{text!r} must be two ports, as in 30000-32767")

@@ -1,4 +1,4 @@
-"""How far the server has come, and the health checks that tell (API concepts, Health check output)."""
+"""The progress of the server's start, and the health checks that tell it (API concepts, Health check output)."""
 
 import sys
 from collections.abc import Callable, Iterable

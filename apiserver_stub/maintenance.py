@@ -19,7 +19,7 @@ _EVERY = 1.0  # seconds between two lines about how far it has come
 
 
 class SnapshotOptions(Options):
-    """What is copied, and where to."""
+    """The store that is copied, and the snapshot it is copied to."""
 
     title = "Snapshot"
 
@@ -34,7 +34,7 @@ class SnapshotOptions(Options):
 
 
 class RestoreOptions(Options):
-    """What is made a store again, and where."""
+    """The snapshot that is made a store again, and the path of that."""
 
     title = "Restore"
 
@@ -55,7 +55,7 @@ class RestoreOptions(Options):
 
 
 class CheckOptions(Options):
-    """What is read."""
+    """The store or snapshot that is checked."""
 
     title = "Check"
 

@@ -34,7 +34,7 @@ class NonResourceHandler:
         self._discovery = Discovery(kinds, (*paths, *_ELSEWHERE), address)
 
     async def answer(self, request: Request, info: RequestInfo) -> Response:
-        """The page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
+        """Return the page. Raises `NotFound`, `MethodNotAllowed` or `NotAcceptable`."""
         path = info.path.rstrip("/")
         handler = find_handler(self._routes, info.path) or find_handler(self._routes, path)
         if handler is None:

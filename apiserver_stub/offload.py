@@ -16,7 +16,7 @@ from controller_manager.base.loop import working_for
 T = TypeVar("T")
 
 MOST_WAITING = 200
-"""How many pieces of work may wait for the thread."""
+"""The most pieces of work that may wait for the thread."""
 _SMALL = 8 * 1024  # bytes that are never many values
 _MANY = 1000  # values: what is done with an object takes up to 20 microseconds for each of them
 _LONG = 128 * 1024  # bytes, however few values they are
@@ -31,7 +31,7 @@ class Run(Protocol):
 
 
 async def at_once(step: Callable[[], T]) -> T:
-    """A step of something small: nothing else happens meanwhile."""
+    """Perform a step of something small at once: nothing else happens meanwhile."""
     return step()
 
 

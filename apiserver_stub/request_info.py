@@ -1,4 +1,4 @@
-"""What a request's method, path and query ask for (API concepts, Resource URI shapes); pure."""
+"""Parse a request's method, path and query (API concepts, Resource URI shapes); pure."""
 
 from collections.abc import Iterable, Mapping
 

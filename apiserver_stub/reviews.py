@@ -43,7 +43,7 @@ class Reviews:
 
 
 def read(tree: Tree, model: type[M]) -> M:
-    """The object's `spec`, typed. Raises `BadRequest` naming the field that is wrong."""
+    """Return the object's `spec`, typed. Raises `BadRequest` naming the field that is wrong."""
     try:
         return msgspec.convert(tree.get("spec") or {}, model)
     except msgspec.ValidationError as error:

@@ -61,7 +61,7 @@ class AggregatedAPIs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What decides on a request before it is answered.
+    """The filters that decide on a request before it is answered.
 
     Without `impersonator` nobody acts as another, without `flow_control` nobody waits, without `auditor` nothing is
     told.
@@ -76,8 +76,9 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """What answers: `health` its paths, `page` the others that address no resource, `resource` all resources but the
-    subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get `patience` seconds.
+    """The handlers of requests: `health` answers its paths, `page` the others that address no resource, `resource` all
+    resources but the subresources that `streams` has by resource (`pods`, `deployments.apps`) and name. Writes get
+    `patience` seconds.
     """
 
     health: Health

@@ -56,7 +56,7 @@ class ServiceAccounts:
         return TokenRequests(terms, Signer(self._key).sign)
 
     def pages(self, address: str) -> Mapping[str, Handler]:
-        """The pages with which others verify the tokens; clients reach this server at `address`, if given."""
+        """Return the pages with which others verify the tokens; clients reach this server at `address`, if given."""
         issuer = self._options.service_account_issuer[0]
         root = f"https://{address}" if address else issuer
         return discovery_pages(issuer, self._options.service_account_jwks_uri or root + KEYS, self.keys)

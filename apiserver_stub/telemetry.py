@@ -1,4 +1,4 @@
-"""What is counted of requests: how many, with what status and how fast, how many are under way, and what is stored.
+"""Metrics of requests: their number, status and duration, how many are under way, and the number of stored objects.
 
 Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
 """
@@ -87,7 +87,7 @@ class Telemetry(Collector):
         yield Shown(_LONG_RUNNING, [(labels, float(count)) for labels, count in self._streams.items()])
 
     def begin(self, method: str) -> str:
-        """A request comes; the kind to tell `end`."""
+        """Note that a request comes; return the kind to tell `end`."""
         kind = "readOnly" if method == "GET" else "mutating"
         self._under_way[kind] += 1
         return kind
@@ -121,14 +121,14 @@ class Telemetry(Collector):
 
 
 class StoredObjects(Collector):
-    """How many objects of each resource (`plural.group`) the store holds, looked up when asked."""
+    """The number of objects of each resource (`plural.group`) in the store, looked up when asked."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]], registry: CollectorRegistry) -> None:
         self._counts = counts
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
-        """Both families without their samples."""
+        """Return both families without their samples."""
         return Shown(_STORED), Shown(_OBJECTS)
 
     def collect(self) -> Iterable[Metric]:

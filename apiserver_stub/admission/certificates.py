@@ -97,7 +97,7 @@ def _is_node(user: User) -> bool:
 
 
 class _Subject(NamedTuple):
-    """Whom a certificate would be of."""
+    """The user and the groups that a certificate would be of."""
 
     common_name: str
     organizations: frozenset[str]

@@ -1,4 +1,4 @@
-"""Which families of addresses a Service has, by its wishes and what the cluster offers (KEP-563); pure.
+"""Choose the families of addresses of a Service, by its wishes and what the cluster offers (KEP-563); pure.
 
 What decides                                            The families
   headless without a selector                             those asked for; without a wish both, whatever is offered
@@ -22,12 +22,12 @@ _POLICY = "spec.ipFamilyPolicy"
 
 
 def family(address: str) -> str:
-    """The family of an address."""
+    """Return the family of an address."""
     return f"IPv{ip_address(address).version}"
 
 
 def wrong(field: str, value: Any, why: str) -> Cause:
-    """A value that can't be had here."""
+    """Return the cause that a value can't be had here."""
     return Cause(reason="FieldValueInvalid", message=f"Invalid value: {shown(value)}: {why}", field=field)
 
 
@@ -100,7 +100,7 @@ def _counts(policy: str, addresses: list[Any], families: list[Any], before: Tree
 
 
 def _matches(addresses: list[Any], families: list[Any], offered: Sequence[str]) -> list[Cause]:
-    """The problems of addresses given: each is one, of the family in its place."""
+    """Return the problems of addresses given: each is one, of the family in its place."""
     found, seen = [], []
     for i, address in enumerate(addresses):
         field = f"spec.clusterIPs[{i}]"

@@ -44,7 +44,7 @@ class LimitRanges:
             raise forbidden(kind.group, kind.plural, attributes.name, why)
 
     def _of(self, attributes: Attributes) -> Iterator[Sequence[Tree]]:
-        """The limits of each range that concerns an object; what is going is let go."""
+        """Yield the limits of each range that concerns an object; what is going is let go."""
         if not self._store.count(_RANGES) or get_in(attributes.old_object, ("metadata", "deletionTimestamp")):
             return
         for row in self._store.snapshot(_RANGES).items(prefix=f"{attributes.namespace}/"):
@@ -78,7 +78,7 @@ def _fill_container(container: Tree, limits: Sequence[Tree], called: str) -> Ite
 
 
 def exceeded(tree: Tree, limits: Sequence[Tree]) -> Iterator[str]:
-    """Every bound of a LimitRange that a pod or a claim does not keep."""
+    """Yield every bound of a LimitRange that a pod or a claim does not keep."""
     spec = tree.get("spec") or {}
     is_pod = tree.get("kind") == "Pod"
     for limit in limits:
@@ -99,7 +99,7 @@ def _of_pod(spec: Tree, field: str) -> Amounts:
 
 
 def _outside(limit: Tree, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    """The bounds of one entry that these resources do not keep."""
+    """Yield the bounds of one entry that these resources do not keep."""
     per = limit["type"]
     for name, least in (limit.get("min") or {}).items():
         found = [amount for amount in (requests.get(name), limits.get(name)) if amount is not None]

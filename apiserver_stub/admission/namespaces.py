@@ -12,7 +12,9 @@ _PROTECTED = frozenset({"default", SYSTEM_NAMESPACE, "kube-public"})
 
 
 def namespace_row(namespace: str) -> tuple[tuple[str, str], ...]:
-    """Resource and key of what must be there, settled, for something new in `namespace`; nothing if that is empty."""
+    """Return resource and key of what must be there, settled, for something new in `namespace`; nothing if that is
+    empty.
+    """
     return ((_NAMESPACES, namespace),) if namespace else ()
 
 

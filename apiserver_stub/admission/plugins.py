@@ -29,7 +29,7 @@ _REQUESTS = (REQUESTS,)
 def built_in(
     store: WatchCache, addresses: ServiceAddresses, allows: Allows, update_quota: Update, *, scale_to_zero: bool = False
 ) -> Admission:
-    """The plugins that every server has."""
+    """Return the plugins that every server has."""
     namespaces, limits, priorities = NamespaceLifecycle(store.get), LimitRanges(store), Priorities(store)
     accounts, runtimes = PodAccounts(store), RuntimeClasses(store)
     requests, quotas = CertificateRequests(allows), ResourceQuotas(store, update_quota)

@@ -27,7 +27,7 @@ _FIELDS = ("priority", "preemptionPolicy")
 
 
 class PriorityClass(Model):
-    """As much of a class as decides."""
+    """The fields of a class that decide."""
 
     metadata: ObjectMeta = ObjectMeta()
     value: int = 0
@@ -40,7 +40,7 @@ _UNSAID = PriorityClass(preemption_policy="PreemptLowerPriority")
 
 
 def default_of(classes: Iterable[PriorityClass]) -> PriorityClass | None:
-    """The class of pods that name none."""
+    """Return the class of pods that name none."""
     return min((each for each in classes if each.global_default), key=lambda each: each.value, default=None)
 
 
@@ -97,7 +97,7 @@ class Priorities:
         return None if row is None else _STORED.decode(row.data)
 
     def _usual(self) -> PriorityClass | None:
-        """The class of pods that name none, found anew once classes have changed."""
+        """Return the class of pods that name none, found anew once classes have changed."""
         changes = self._store.history(_CLASSES).end
         if self._default[0] != changes:
             rows = self._store.snapshot(_CLASSES).items()

@@ -17,7 +17,8 @@ class Range:
         return 0 <= number - self.first < self.size
 
     def draw(self, is_free: Callable[[int], bool], below: Callable[[int], int]) -> int | None:
-        """A free number, looked for onwards from where `below(count)` says, round each band; None when all are taken.
+        """Return a free number, looked for onwards from where `below(count)` says, round each band; None when all are
+        taken.
 
         `below` gives a number from 0 to less than what it is asked.
         """
@@ -31,16 +32,16 @@ class Range:
 
 
 def addresses(network: IPv4Network | IPv6Network) -> Range:
-    """The addresses of a network but the one that names it and, of version 4, the one that speaks to all."""
+    """Return the addresses of a network but the one that names it and, of version 4, the one that speaks to all."""
     size = network.num_addresses - (2 if network.version == 4 else 1)
     return Range(int(network.network_address) + 1, size, _band(size, size // 16, 256))
 
 
 def ports(numbers: range) -> Range:
-    """The ports of a range."""
+    """Return the ports of a range."""
     return Range(numbers.start, len(numbers), _band(len(numbers), len(numbers) // 32, 128))
 
 
 def _band(size: int, share: int, most: int) -> int:
-    """A share of a range within bounds; none of a small range, where nothing would be left to draw from."""
+    """Return a share of a range within bounds; none of a small range, where nothing would be left to draw from."""
     return 0 if size <= 16 else min(max(16, share), most)

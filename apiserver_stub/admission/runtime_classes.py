@@ -43,7 +43,9 @@ class RuntimeClasses:
 
 
 def with_class(spec: Tree, of: Tree) -> Tree:
-    """The spec of a pod of that class, which is empty for a pod of none. Raises `ValueError` if `spec` disagrees."""
+    """Return the spec of a pod of that class, which is empty for a pod of none. Raises `ValueError` if `spec`
+    disagrees.
+    """
     overhead = get_in(of, ("overhead", "podFixed")) or {}
     said = spec.get("overhead") or {}
     if said and _amounts(said) != _amounts(overhead):

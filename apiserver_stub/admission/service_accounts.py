@@ -57,7 +57,7 @@ class PodAccounts:
 
 
 def with_account(spec: Tree, account: Tree, suffix: str) -> Tree:
-    """The spec of a pod of that account; `suffix` makes the name of a new volume."""
+    """Return the spec of a pod of that account; `suffix` makes the name of a new volume."""
     new = {**spec, **_named(account["metadata"]["name"])}
     if not new.get("imagePullSecrets") and account.get("imagePullSecrets"):
         new["imagePullSecrets"] = [{"name": each["name"]} for each in account["imagePullSecrets"]]
@@ -97,7 +97,7 @@ def _mounting(container: Tree, mount: Tree) -> Tree:
 
 
 def _token() -> dict[str, Any]:
-    """A volume with a token, the authority of the server and the namespace of the pod."""
+    """Return a volume with a token, the authority of the server and the namespace of the pod."""
     return {
         "defaultMode": 0o644,
         "sources": [

@@ -86,7 +86,7 @@ class ServiceRanges:
 
 
 def networks_of(data: bytes) -> tuple[Network, ...]:
-    """The networks of a ServiceCIDR (JSON); none while it is not ready, or on its way out."""
+    """Return the networks of a ServiceCIDR (JSON); none while it is not ready, or on its way out."""
     found = _STORED.decode(data)
     ready = [condition.status for condition in found.status.conditions or () if condition.type == "Ready"]
     if found.metadata.deletion_timestamp or ready not in ([], ["True"]):

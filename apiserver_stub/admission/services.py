@@ -173,5 +173,5 @@ def _full(what: str) -> InternalError:
 
 
 def _below(count: int) -> int:
-    """A number by chance, less than `count`."""
+    """Return a number by chance, less than `count`."""
     return min(int(random_source().uniform(0, count)), count - 1)

@@ -1,1 +1,1 @@
-"""Who asks: a chain of callables, each of which knows one kind of credentials."""
+"""Authentication: a chain of callables, each of which knows one kind of credentials."""

@@ -1,4 +1,4 @@
-"""Which client certificates are believed, of those whose chain the TLS layer has verified, and for how long."""
+"""Judge client certificates whose chain the TLS layer has verified: which are believed, and for how long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -38,8 +38,8 @@ class ClientCertificates:
         return self._trust is None or certificate is SELF or self._trust.believes(CLIENTS, certificate)
 
     def following(self, handle: Handle) -> Handle:
-        """`handle`, whose watches and other long answers last no longer than the certificate is believed that they
-        were asked for with.
+        """Return `handle`, whose watches and other long answers last no longer than the certificate is believed that
+        they were asked for with.
         """
         if self._trust is None:
             return handle

@@ -1,4 +1,4 @@
-"""What a service account token says, and what of it holds at a moment; pure."""
+"""The claims of a service account token, and the checks of what holds at a moment; pure."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,9 @@ class Reference(Struct, frozen=True, omit_defaults=True):
 
 
 class Subject(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Whose token it is, what it is bound to, and after what moment its use is worth a warning."""
+    """The service account that a token is for, the objects it is bound to, and the moment after which its use is worth
+    a warning (seconds since the epoch).
+    """
 
     namespace: str
     node: Reference | None = None
@@ -44,7 +46,7 @@ class Claims(Struct, frozen=True, kw_only=True):
 
 
 class Existing(Struct, frozen=True):
-    """What must exist for a token to be good: a row of the store, with this uid."""
+    """An object that must exist for a token to be good: a row of the store, with this uid."""
 
     storage: str
     key: str
@@ -52,12 +54,12 @@ class Existing(Struct, frozen=True):
 
 
 def username(namespace: str, name: str) -> str:
-    """The user that a service account is."""
+    """Return the user that a service account is."""
     return f"system:serviceaccount:{namespace}:{name}"
 
 
 def user_of(claims: Claims) -> User:
-    """The user whom claims name, with what is known of the token beside."""
+    """Return the user whom claims name, with what is known of the token beside."""
     subject, extra = claims.subject, {}
     if claims.identifier:
         extra["credential-id"] = f"JTI={claims.identifier}"
@@ -98,6 +100,6 @@ def untimely(claims: Claims, now: float) -> str:
 
 
 def shared(wanted: Sequence[str], offered: str | Sequence[str]) -> tuple[str, ...]:
-    """The audiences that are both wanted and offered."""
+    """Return the audiences that are both wanted and offered."""
     offered = (offered,) if isinstance(offered, str) else offered
     return tuple(one for one in wanted if one in offered)

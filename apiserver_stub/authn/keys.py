@@ -28,7 +28,7 @@ _BLOCK = re.compile(rb"-----BEGIN ([A-Z0-9 ]+)-----.+?-----END \1-----", re.DOTA
 
 
 class _Unusable(ValueError):
-    """Why a key is none that tokens are signed with."""
+    """Raised for a key that tokens cannot be signed with; its text says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,14 @@ class SigningKey:
 
 
 def read_verifying_keys(file: Path, flag: str) -> list[VerifyingKey]:
-    """The keys of a PEM file, which may hold several, public or private. Raises `ValueError` naming flag and file."""
+    """Return the keys of a PEM file, which may hold several, public or private. Raises `ValueError` naming flag and
+    file.
+    """
     return [VerifyingKey.of(public) for public, _ in _read(file, flag)]
 
 
 def read_signing_key(file: Path, flag: str) -> SigningKey:
-    """The first private key of a PEM file. Raises `ValueError` naming flag and file."""
+    """Return the first private key of a PEM file. Raises `ValueError` naming flag and file."""
     for public, private in _read(file, flag):
         if private is not None:
             return SigningKey(private, VerifyingKey.of(public))
@@ -70,8 +72,8 @@ def read_signing_key(file: Path, flag: str) -> SigningKey:
 
 
 def own_key(folder: Path | None) -> SigningKey:
-    """A key of the server's own: `sa.key` of the folder, made there with `sa.pub` if need be; without a folder, one
-    that nobody keeps. Raises `OSError` or `ValueError`.
+    """Return a key of the server's own: `sa.key` of the folder, made there with `sa.pub` if need be; without a folder,
+    one that nobody keeps. Raises `OSError` or `ValueError`.
     """
     if folder is None:
         private = generate_private_key(SECP256R1())
@@ -91,7 +93,7 @@ def _make(file: Path, public_file: Path) -> None:
 
 
 def _read(file: Path, flag: str) -> list[tuple[Any, Any]]:
-    """The public and, where there is one, private keys of a file, each checked."""
+    """Return the public and, where there is one, private keys of a file, each checked."""
     found = []
     try:
         for block in _BLOCK.finditer(file.read_bytes()):
@@ -120,7 +122,7 @@ def _load(label: bytes, block: bytes) -> tuple[Any, Any] | None:
 
 
 def _algorithm(public: Any) -> str:
-    """The one algorithm a key is used with (RFC 7518, sections 3.3 and 3.4)."""
+    """Return the one algorithm a key is used with (RFC 7518, sections 3.3 and 3.4)."""
     if isinstance(public, RSAPublicKey):
         if public.key_size < _SMALLEST_RSA:
             raise _Unusable(f"an RSA key of {public.key_size} bits, and the least is {_SMALLEST_RSA}")

@@ -1,4 +1,4 @@
-"""What others need to verify service account tokens themselves (OpenID Connect Discovery 1.0, RFC 7517)."""
+"""The pages with which others verify service account tokens themselves (OpenID Connect Discovery 1.0, RFC 7517)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _HEADERS = {"cache-control": "public, max-age=3600"}
 
 
 def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) -> Mapping[str, Handler]:
-    """The pages by path; none for an issuer that is no https URL, since nobody could find them."""
+    """Return the pages by path; none for an issuer that is no https URL, since nobody could find them."""
     if not issuer.startswith("https://"):
         return {}
     algorithms = sorted({key.algorithm for key in keys})

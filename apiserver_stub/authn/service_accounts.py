@@ -46,7 +46,7 @@ class Signer:
         self._key = key
 
     def sign(self, claims: Claims) -> str:
-        """The token that says this."""
+        """Return the token that says this."""
         headers = {"kid": self._key.verifying.name, "typ": ""}
         payload = msgspec.json.encode(claims)
         return jwt.PyJWS().encode(payload, self._key.private, self._key.verifying.algorithm, headers)
@@ -102,7 +102,7 @@ class ServiceAccountTokens:
         raise TokenRefused("the signature of the service account token is not valid")
 
     def _candidates(self, name: str) -> Sequence[VerifyingKey]:
-        """The key a token names, or all: whoever signed it may call the key otherwise."""
+        """Return the key a token names, or all: whoever signed it may call the key otherwise."""
         named = self._keys.get(name)
         return (named,) if named else tuple(self._keys.values())
 

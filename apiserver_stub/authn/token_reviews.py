@@ -40,7 +40,7 @@ def authentication_reviews(find: FindToken) -> Mapping[tuple[str, str], Review]:
 
 
 def _user_info(user: User) -> dict[str, Any]:
-    """A user as the API shows it."""
+    """Return a user as the API shows it."""
     extra = {name: list(values) for name, values in user.extra.items()}
     shown = {"username": user.name, "uid": user.uid, "groups": list(user.groups), "extra": extra}
     return {name: value for name, value in shown.items() if value}

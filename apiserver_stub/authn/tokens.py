@@ -16,7 +16,7 @@ class TokenRefused(Exception):
 
 
 class Recognized(Struct, frozen=True):
-    """Whose token it is, and which of the audiences that were asked about it is meant for."""
+    """The user of a token, and those of the audiences asked about that it is meant for."""
 
     user: User
     audiences: tuple[str, ...]
@@ -87,7 +87,7 @@ def read_token_file(path: Path) -> dict[str, User]:
 
 
 def parse_tokens(lines: Iterable[str], source: str) -> dict[str, User]:
-    """The users by token; `source` names the file in errors."""
+    """Return the users by token; `source` names the file in errors."""
     users: dict[str, User] = {}
     rows = csv.reader(lines)
     for row in rows:

@@ -1,1 +1,1 @@
-"""Who may do what: a chain of callables, each of which allows, denies or has no opinion."""
+"""Authorization: a chain of callables, each of which allows, denies or has no opinion."""

@@ -12,7 +12,7 @@ from controller_manager.serving.authorization import (
 )
 
 PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
-"""What anybody may read, as the role `system:public-info-viewer` of every cluster says."""
+"""The paths that anybody may read, as the role `system:public-info-viewer` of every cluster says."""
 
 _PUBLIC_RULES = Rules((), (NonResourceRule(("get",), tuple(sorted(PUBLIC))),))
 

@@ -1,5 +1,5 @@
-"""How callers are authenticated, published for others: the authorities this server believes, the role to read them, and
-the date since when the use of tokens kept in secrets is recorded.
+"""Publish how callers are authenticated: the authorities this server believes, the role to read them, and the date
+since when the use of tokens kept in secrets is recorded.
 """
 
 import re

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """Where this server is reached: the address of its service, the address and port behind that, and the ranges from
-    which services are given theirs.
+    """The addresses of this server: that of its service, the address and port behind it, and the ranges from which
+    services are given theirs.
     """
 
     cluster_ip: str
@@ -18,8 +18,8 @@ class ServerAddress:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """Where its API server is, the (group, version) pairs that has, and how it knows its clients: what of that others
-    need, by the keys of the ConfigMap it is published in.
+    """The facts of a cluster that others need: where its API server is, the (group, version) pairs that has, and how it
+    knows its clients, by the keys of the ConfigMap this is published in.
     """
 
     address: ServerAddress

@@ -1,4 +1,4 @@
-"""How this server is reached from within the cluster: its service, what is behind that, and the ranges of addresses."""
+"""Publish the network of this server within the cluster: its service, the endpoints behind it, ranges of addresses."""
 
 from ipaddress import ip_address
 

@@ -15,7 +15,7 @@ from controller_manager.base.clock import utc_now
 Tree = dict[str, Any]
 Handle = Callable[[Request], Awaitable[Response]]
 Revise = Callable[[Tree], Tree | None]
-"""What a found object should be instead; None if it may stay as it is."""
+"""A function of a found object that returns what it should be instead; None if it may stay as it is."""
 
 _MANAGER = "kube-apiserver"
 

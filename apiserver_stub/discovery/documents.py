@@ -14,7 +14,7 @@ Versions = Mapping[str, Mapping[str, tuple[ResourceInfo, ...]]]
 
 
 def by_version(kinds: Iterable[ResourceInfo]) -> Versions:
-    """The kinds by group and version, each in order of first appearance."""
+    """Return the kinds by group and version, each in order of first appearance."""
     found: dict[str, dict[str, tuple[ResourceInfo, ...]]] = {}
     for kind in kinds:
         versions = found.setdefault(kind.group, {})
@@ -23,7 +23,7 @@ def by_version(kinds: Iterable[ResourceInfo]) -> Versions:
 
 
 def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str, Any]]:
-    """Every document of the plain form, by path; `address` is where clients reach the server, if that is known."""
+    """Return every document of the plain form by path; `address` is where clients reach the server, if known."""
     groups = [_group(group, found) for group, found in versions.items() if group]
     core = list(versions.get("", ()))
     reached = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}] if address else []
@@ -40,7 +40,7 @@ def plain_documents(versions: Versions, address: str = "") -> dict[str, dict[str
 
 
 def aggregated_list(versions: Versions) -> dict[str, Any]:
-    """An `APIGroupDiscoveryList` of the groups."""
+    """Return an `APIGroupDiscoveryList` of the groups."""
     items = [
         {
             "metadata": {"name": group} if group else {},
@@ -79,16 +79,16 @@ def _resources(kind: ResourceInfo) -> Iterable[dict[str, Any]]:
     }
     hashed = {"storageVersionHash": _storage_hash(kind)} if kind.persisted else {}
     yield entry | _names(kind) | hashed
-    for part in sorted(kind.subresources.values(), key=lambda one: one.name):
+    for subresource in sorted(kind.subresources.values(), key=lambda one: one.name):
         found = {
-            "name": f"{kind.plural}/{part.name}",
+            "name": f"{kind.plural}/{subresource.name}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            "kind": part.kind,
-            "verbs": sorted(part.verbs),
+            "kind": subresource.kind,
+            "verbs": sorted(subresource.verbs),
         }
-        if (part.group, part.version) != (kind.group, kind.version):
-            found |= {"group": part.group, "version": part.version}
+        if (subresource.group, subresource.version) != (kind.group, kind.version):
+            found |= {"group": subresource.group, "version": subresource.version}
         yield found
 
 
@@ -100,15 +100,15 @@ def _aggregated(kind: ResourceInfo) -> dict[str, Any]:
         "singularResource": kind.singular,
         "verbs": sorted(kind.verbs),
     }
-    parts = sorted(kind.subresources.values(), key=lambda one: one.name)
-    if parts:
-        entry["subresources"] = [_aggregated_part(part) for part in parts]
+    subresources = sorted(kind.subresources.values(), key=lambda one: one.name)
+    if subresources:
+        entry["subresources"] = [_aggregated_subresource(subresource) for subresource in subresources]
     return entry | _names(kind)
 
 
-def _aggregated_part(part: Subresource) -> dict[str, Any]:
-    kind = {"group": part.group, "version": part.version, "kind": part.kind}
-    return {"subresource": part.name, "responseKind": kind, "verbs": sorted(part.verbs)}
+def _aggregated_subresource(subresource: Subresource) -> dict[str, Any]:
+    kind = {"group": subresource.group, "version": subresource.version, "kind": subresource.kind}
+    return {"subresource": subresource.name, "responseKind": kind, "verbs": sorted(subresource.verbs)}
 
 
 def _names(kind: ResourceInfo) -> dict[str, Any]:

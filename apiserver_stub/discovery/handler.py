@@ -40,7 +40,7 @@ class Discovery:
         self._aggregated: dict[str, Page] = {}
 
     def answer(self, request: Request, path: str) -> Response:
-        """The document at `path` (no trailing slash). Raises `NotFound` or `NotAcceptable`."""
+        """Return the document at `path` (no trailing slash). Raises `NotFound` or `NotAcceptable`."""
         self._refresh()
         plain = self._plain.get(path)
         if plain is None:
@@ -70,7 +70,7 @@ class Discovery:
 
 
 def _choose(accept: str, plain: Page, aggregated: Page | None) -> Page:
-    """The form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
+    """Return the form the `Accept` header likes best of those offered. Raises `NotAcceptable` when it likes none."""
     if not accept.strip():
         return plain
     for media_type, parameters in preferred(accept):

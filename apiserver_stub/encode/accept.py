@@ -1,4 +1,4 @@
-"""Which representations a caller accepts: the `Accept` header (RFC 9110, section 12.5.1); pure."""
+"""Read the `Accept` header: the representations that a caller accepts (RFC 9110, section 12.5.1); pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -16,11 +16,11 @@ Tree = dict[str, Any]
 
 DEEPEST = 200
 MOST_VALUES = 100_000
-"""How many values a body may have: everything that is done with an object takes its time for each of them. A store that
+"""The most values a body may have: everything that is done with an object takes its time for each of them. A store that
 takes 1.5 MiB for an object, as that of a real cluster, has no room for more than a few of them beyond.
 """
 MOST_DUPLICATES = 100
-"""How many duplicate keys are reported."""
+"""The most duplicate keys that are reported."""
 _TOO_DEEP = f"nested more than {DEEPEST} levels deep"
 _ENCODER = msgspec.json.Encoder()
 

@@ -143,7 +143,7 @@ class _Described(msgspec.Struct, gc=False):
 
 
 class _Seen(TypedDict, total=False):
-    """What printers read of the metadata; `managedFields`, which is most of it, takes long to decode."""
+    """The fields of the metadata that printers read; `managedFields`, which is most of it, takes long to decode."""
 
     name: Any
     creationTimestamp: Any

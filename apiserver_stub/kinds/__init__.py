@@ -1,1 +1,1 @@
-"""What the server knows of each kind: names, schema, defaults, validation and strategy; nothing of verbs or storage."""
+"""The kinds the server knows: names, schema, defaults, validation and strategy; nothing of verbs or storage."""

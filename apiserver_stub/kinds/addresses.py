@@ -19,7 +19,7 @@ class Range(NamedTuple):
 
 
 def range_of(text: str) -> Range | None:
-    """The range that a text stands for; None when it stands for none, or is written in an unusual way."""
+    """Return the range that a text stands for; None when it stands for none, or is written in an unusual way."""
     address, slash, length = text.partition("/")
     packed = _packed(address)
     if packed is None or not slash or len(length) > 3 or not (length.isascii() and length.isdigit()):

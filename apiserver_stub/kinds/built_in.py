@@ -105,18 +105,18 @@ _ACTS: Mapping[tuple[str, str, str], tuple[str, str]] = MappingProxyType({("", "
 
 @cache
 def resources() -> tuple[ResourceInfo, ...]:
-    """Every built-in resource, its schema resolved when first needed; servers in one process share them."""
+    """Return every built-in resource, its schema resolved when first needed; servers in one process share them."""
     schemas, bodies = _definitions()
     return tuple(_resource(raw, schemas, bodies) for raw in load("resources.json"))
 
 
 def schemas() -> Schemas:
-    """The definitions of the published API by name (`meta.v1.ObjectMeta`), which other schemas may refer to."""
+    """Return the definitions of the published API by name (`meta.v1.ObjectMeta`), which other schemas may refer to."""
     return _definitions()[0]
 
 
 def schema_of(api_version: str, kind: str) -> Schema | None:
-    """The schema of a kind of the published API, which need not be a resource; None when there is none."""
+    """Return the schema of a kind of the published API, which need not be a resource; None when there is none."""
     group, _, version = api_version.rpartition("/")
     schemas, names = _definitions()
     name = names.get(f"{group}/{version}/{kind}")
@@ -125,7 +125,7 @@ def schema_of(api_version: str, kind: str) -> Schema | None:
 
 @cache
 def _definitions() -> tuple[Schemas, Mapping[str, str]]:
-    """The definitions, and the name of that of each kind (`group/version/kind`)."""
+    """Return the definitions, and the name of that of each kind (`group/version/kind`)."""
     data = load("schema.json")
     lay_enums(data["definitions"])
     return Schemas(data["definitions"]), data["kinds"]
@@ -162,7 +162,7 @@ def _resource(raw: Tree, schemas: Schemas, bodies: Mapping[str, str]) -> Resourc
         stored_as=stored_as,
         defaults=defaults.get(name, nothing),
         rules=RULES.get(qualified, KindRules()),
-        warnings={part: table[qualified] for part, table in WARNINGS.items() if qualified in table},
+        warnings={subresource: table[qualified] for subresource, table in WARNINGS.items() if qualified in table},
         deprecation=DEPRECATED.get(qualified, ""),
         printer=PRINTERS.get((group, kind), DEFAULT_PRINTER),
         persisted="get" in raw["verbs"],

@@ -35,8 +35,8 @@ _UNREADABLE = (
 
 
 def read(pem: bytes) -> CertificateSigningRequest:
-    """The request of the first block of PEM, whatever surrounds it. Raises `ValueError` saying why it is none that a
-    certificate can be made of.
+    """Return the request of the first block of PEM, whatever surrounds it. Raises `ValueError` saying why it is none
+    that a certificate can be made of.
     """
     block = _first_block(pem)
     if block is None or block[0] != _TYPE:
@@ -53,7 +53,7 @@ def read(pem: bytes) -> CertificateSigningRequest:
 
 
 def _first_block(pem: bytes) -> tuple[bytes, bytes] | None:
-    """Type and content of the first block that can be read; each byte is looked at a bounded number of times."""
+    """Return type and content of the first block that can be read; each byte is looked at a bounded number of times."""
     after = 0
     while (end := pem.find(b"\n" + _END, after)) >= 0:
         begin = pem.rfind(_BEGIN, after, end)
@@ -124,18 +124,18 @@ def request_born(request: Tree) -> None:
     request["status"] = {}
 
 
-def request_changed(new: Tree, old: Tree, part: str) -> None:
-    """What was asked for stays; who writes the status leaves verdicts as they are."""
-    if not part:
+def request_changed(new: Tree, old: Tree, subresource: str) -> None:
+    """Keep what was asked for; a write of the status keeps the verdicts."""
+    if not subresource:
         new["spec"] = old.get("spec", {})
-    elif part == "status":
+    elif subresource == "status":
         before = {c.get("type"): c for _, c in dicts(get_in(old, ("status", "conditions"))) if c["type"] in _VERDICTS}
         conditions = [before.get(c.get("type"), c) for _, c in dicts(get_in(new, ("status", "conditions")))]
         put_in(new, ("status", "conditions"), conditions or None)
 
 
 def dated(conditions: list[Tree], before: list[Tree], now: str) -> list[Tree]:
-    """Conditions with the times they lack: of their update, and of the change of their status."""
+    """Return conditions with the times they lack: of their update, and of the change of their status."""
     since = {(c.get("type"), c.get("status")): c.get("lastTransitionTime") for c in before}
     found = []
     for condition in conditions:

@@ -32,13 +32,13 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({
 _CONTAINERS: Mapping[str, Callable[[], Any]] = MappingProxyType({"object": dict, "array": list})
 
 MOST_TOLD = 200
-"""How many unknown fields, and how many wrong values, a report names."""
+"""The most unknown fields, and the most wrong values, that a report names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left alone), the
-    first of each.
+    """The fields that did not fit: paths of `unknown` fields (removed), and a sentence for each `wrong` value (left
+    alone), the first of each.
     """
 
     unknown: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def clean_tree(tree: Tree, node: Schema) -> Report:
 
 
 def sweep(tree: Tree, node: Schema) -> Report:
-    """The closest look: as `clean_tree`, but absent fields stay absent, and no shape is trusted."""
+    """Fit a tree as `clean_tree` does, with the closest look: absent fields stay absent, and no shape is trusted."""
     return _swept(tree, node, lambda _shape, _value: False)
 
 
@@ -91,7 +91,7 @@ class _Sweep:
         self.wrong: list[str] = []
 
     def value(self, value: Any, node: Schema, where: FieldPath, depth: int) -> Any:
-        """The value to keep, None for a time that is none; what can't be kept is reported."""
+        """Return the value to keep, None for a time that is none; what can't be kept is reported."""
         if type(value) in _INNER and self._is_right(fitting(node), value):
             return value
         if type(value) is dict and node.type == "object":

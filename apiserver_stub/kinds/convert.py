@@ -47,7 +47,7 @@ MEASURED = _places("current", "current")
 
 
 def to_v1(metric: Tree, places: Places) -> Tree:
-    """A metric of v2 as v1 tells it."""
+    """Return a metric of v2 as v1 tells it."""
     found: Tree = {"type": metric.get("type", "")}
     for source, fields in places.items():
         if source in metric:
@@ -57,7 +57,7 @@ def to_v1(metric: Tree, places: Places) -> Tree:
 
 
 def to_v2(metric: Tree, places: Places) -> Tree:
-    """A metric of v1 as v2 tells it, which also has a word for what sort of target there is."""
+    """Return a metric of v1 as v2 tells it, which also has a word for what sort of target there is."""
     found: Tree = {"type": metric.get("type", "")}
     for source, fields in places.items():
         if isinstance(metric.get(source), dict):
@@ -76,7 +76,7 @@ def _moved(told: Tree, fields: Mapping[str, tuple[str, ...]]) -> Tree:
 
 
 def _with_sort(source: str, target: Tree) -> Tree:
-    """v1 has a value for every object, if only zero."""
+    """Give a target its sort: v1 has a value for every object, if only zero."""
     if source == "object" and "averageValue" in target:
         target = {"averageValue": target["averageValue"]}
     return {"type": _sort(target), **target}
@@ -110,7 +110,7 @@ _CORE_NAMES: Mapping[str, str] = MappingProxyType({core: new for new, core in _E
 
 
 def fitted(convert: Convert, node: Schema) -> Convert:
-    """A conversion that fits its results to the schema of what is stored. Raises `BadRequest` for what no schema
+    """Return a conversion that fits its results to the schema of what is stored. Raises `BadRequest` for what no schema
     describes before: what annotations carry.
     """
 
@@ -125,19 +125,19 @@ def fitted(convert: Convert, node: Schema) -> Convert:
 
 
 def event_to_core(event: Tree) -> Tree:
-    """An Event of events.k8s.io/v1 as the core group has it."""
+    """Return an Event of events.k8s.io/v1 as the core group has it."""
     always: Tree = {"involvedObject": {}, "source": {}, "reportingComponent": "", "reportingInstance": ""}
     return always | _renamed(event, _EVENT_NAMES, "v1")
 
 
 def event_from_core(event: Tree) -> Tree:
-    """A core Event as events.k8s.io/v1 has it."""
+    """Return a core Event as events.k8s.io/v1 has it."""
     found: Tree = {"regarding": {}, "deprecatedSource": {}} | _renamed(event, _CORE_NAMES, "events.k8s.io/v1")
     return {name: value for name, value in found.items() if value or name not in _UNSAID}
 
 
 def autoscaler_to_v2(old: Tree) -> Tree:
-    """An autoscaler of autoscaling/v1 as v2 has it; what v1 can't say it carries in annotations."""
+    """Return an autoscaler of autoscaling/v1 as v2 has it; what v1 can't say it carries in annotations."""
     metadata, annotations = _annotations(old)
     spec, status = dict(old.get("spec", {})), dict(old.get("status", {}))
     metrics = [to_v2(metric, TARGETS) for metric in _taken(annotations, _METRICS, [])]
@@ -157,7 +157,7 @@ def autoscaler_to_v2(old: Tree) -> Tree:
 
 
 def autoscaler_from_v2(new: Tree) -> Tree:
-    """An autoscaler of autoscaling/v2 as v1 has it."""
+    """Return an autoscaler of autoscaling/v2 as v1 has it."""
     metadata, annotations = _annotations(new)
     spec, status = dict(new.get("spec", {})), {"currentReplicas": 0, "desiredReplicas": 0, **new.get("status", {})}
     metrics = list(spec.pop("metrics", ()))
@@ -199,7 +199,7 @@ def _current_cpu(metric: Tree) -> Any:
 
 
 def _spelled(value: Any, spell: Callable[[str], str], levels: int = _DEEPEST) -> Any:
-    """The value with the first letters of all field names spelled anew, and without nulls."""
+    """Return the value with the first letters of all field names spelled anew, and without nulls."""
     if levels and isinstance(value, dict):
         inner = ((name, _spelled(v, spell, levels - 1)) for name, v in value.items() if v is not None)
         return {spell(name[:1]) + name[1:]: v for name, v in inner}
@@ -216,7 +216,9 @@ def _with_annotations(metadata: Tree, annotations: dict[str, str]) -> Tree:
 
 
 def _taken(annotations: dict[str, str], name: str, otherwise: Any) -> Any:
-    """The value an annotation carries, which is then gone; text that is no JSON of that shape stays an annotation."""
+    """Return the value an annotation carries, which is then gone; text that is no JSON of that shape stays an
+    annotation.
+    """
     try:
         found = orjson.loads(annotations.get(name, ""))
     except orjson.JSONDecodeError:

@@ -21,7 +21,7 @@ Apply = Callable[[Tree], None]
 
 
 def applying(rows: Rows) -> Apply:
-    """A function that applies rows to an object that fits its schema."""
+    """Return a function that applies rows to an object that fits its schema."""
     steps = [_STEPS[sort](tuple(group)) for sort, group in groupby(rows, _sort)]
     return steps[0] if len(steps) == 1 else _in_turn(tuple(steps))
 
@@ -86,7 +86,7 @@ def _descend(rows: Rows) -> Apply:
 
 
 def _only(rows: Rows) -> str | None:
-    """The one field that rows descend into, without which they do nothing."""
+    """Return the one field that rows descend into, without which they do nothing."""
     return rows[0][0] if len(rows) == 1 and _sort(rows[0]) == "descend" else None
 
 
@@ -96,19 +96,21 @@ _STEPS: Mapping[str, Callable[[Rows], Apply]] = MappingProxyType(
 
 
 def under(path: str, rows: Rows) -> Rows:
-    """Rows for what is found at a dotted path."""
+    """Return rows for what is found at a dotted path."""
     for name in reversed(path.split(".")):
         rows = ((name, rows),)
     return rows
 
 
 def empty(_parent: Tree) -> Tree:
-    """A new empty object."""
+    """Return a new empty object."""
     return {}
 
 
 def when(field: str, values: tuple[Any, ...], value: Any) -> Callable[[Tree], Any]:
-    """A rule that gives `value` (or what it returns, when it is a function) only beside certain values of `field`."""
+    """Return a rule that gives `value` (or what it returns, when it is a function) only beside certain values of
+    `field`.
+    """
 
     def rule(parent: Tree) -> Any:
         if parent.get(field) not in values:
@@ -119,18 +121,18 @@ def when(field: str, values: tuple[Any, ...], value: Any) -> Callable[[Tree], An
 
 
 def listed(*values: Any) -> Callable[[Tree], list[Any]]:
-    """A rule that gives a new list."""
+    """Return a rule that gives a new list."""
     return lambda _parent: deepcopy(list(values))
 
 
 def beside(field: str) -> Callable[[Tree], Any]:
-    """A rule that copies the field next to it."""
+    """Return a rule that copies the field next to it."""
     return lambda parent: deepcopy(parent.get(field))
 
 
 def in_step(older: str, newer: str, key: str = "") -> Apply:
-    """A list that has an older field for its first element, which may be an object with the field `key`: where they
-    disagree, the older one is believed and the rest of the list is not.
+    """Return a function that keeps in step a list and the older field for its first element, which may be an object
+    with the field `key`: where they disagree, the older one is believed and the rest of the list is not.
     """
 
     def apply(tree: Tree) -> None:

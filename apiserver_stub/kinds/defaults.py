@@ -103,7 +103,7 @@ def _target_port(port: Tree) -> None:
 
 
 def _affinity(spec: Tree) -> None:
-    """How long a client stays with an endpoint is said if it stays at all, and never in part."""
+    """Fill in the seconds a client stays with an endpoint if it stays at all; otherwise remove the configuration."""
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
@@ -181,7 +181,7 @@ def _plain_data(secret: Tree) -> None:
 
 
 def _limit_defaults(item: Tree) -> None:
-    """What a container is limited to, and asks for, when it does not say, follows from the bounds given."""
+    """Derive the default limits and requests of containers from the bounds given."""
     if item.get("type") != "Container":
         return
     limits = {**item.get("max", {}), **item.get("default", {})}

@@ -13,7 +13,9 @@ _SOURCE_FIELDS = frozenset({"name"})
 
 
 def _pull_policy(field: str) -> Callable[[Tree], str]:
-    """Always for `latest`, and for an image with neither tag nor digest; the others can't change."""
+    """Return a rule of the policy: Always for `latest`, and for an image with neither tag nor digest; the others can't
+    change.
+    """
 
     def policy(parent: Tree) -> str:
         name, digest, _ = parent.get(field, "").partition("@")

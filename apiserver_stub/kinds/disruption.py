@@ -1,4 +1,4 @@
-"""What a budget of disruptions makes of the eviction of a Pod (policy/v1); pure.
+"""Decide the eviction of a Pod by its budget of disruptions (policy/v1); pure.
 
 | the Pod                  | its budget                                 | the eviction                             |
 |--------------------------|--------------------------------------------|------------------------------------------|
@@ -28,7 +28,7 @@ _ALLOWED = "DisruptionAllowed"
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an eviction costs: a share of the budget of that name, and whether it holds for this state of the Pod
+    """The cost of an eviction: a share of the budget of that name, and whether it holds for this state of the Pod
     alone.
     """
 
@@ -60,7 +60,9 @@ def price(pod: Tree, budgets: Iterable[Tree]) -> Price:
 
 
 def charge(budget: Tree, pod: str, now: str) -> Tree:
-    """The budget once the Pod of that name is evicted. Raises `TooManyRequests` or `Forbidden` if it allows none."""
+    """Return the budget once the Pod of that name is evicted. Raises `TooManyRequests` or `Forbidden` if it allows
+    none.
+    """
     status = budget.get("status") or {}
     _check(budget, status)
     left = status["disruptionsAllowed"] - 1
@@ -110,7 +112,7 @@ def _later(why: str, seconds: int) -> TooManyRequests:
 
 
 def _exhausted(status: Tree, now: str) -> list[Tree]:
-    """The conditions of a budget that has nothing left."""
+    """Return the conditions of a budget that has nothing left."""
     known = [condition for _, condition in dicts(status.get("conditions"))]
     before = next((c for c in known if c.get("type") == _ALLOWED), {})
     since = before.get("lastTransitionTime", now) if before.get("status") == "False" else now

@@ -1,4 +1,4 @@
-"""What validation finds, collected as causes in the terse forms clients know; a path becomes text only here."""
+"""The problems validation finds, as causes in the terse forms clients know; a path becomes text only here."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,7 +9,7 @@ from controller_manager.api.errors import Cause
 
 IMMUTABLE = "field is immutable"
 MOST = 1000
-"""How many problems of one object are collected; beyond, nobody could tell them apart."""
+"""The most problems of one object that are collected; beyond, nobody could tell them apart."""
 _LONGEST = 300
 _LONGEST_NAME = 256  # characters
 
@@ -69,7 +69,7 @@ class ErrorList:
 
 
 def place(path: str) -> FieldPath:
-    """The place a dotted path leads to."""
+    """Return the place a dotted path leads to."""
     at: FieldPath = None
     for part in path.split("."):
         at = (at, part)
@@ -77,7 +77,7 @@ def place(path: str) -> FieldPath:
 
 
 def key(name: str) -> str:
-    """The last part of a place in a map."""
+    """Return the last part of a place in a map."""
     return f"[{name}]" if len(name) <= _LONGEST else f"[{name[:_LONGEST]}...]"
 
 
@@ -102,6 +102,6 @@ def render(at: FieldPath, step: Callable[[str], str] = _step) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as messages show it: JSON, cut when long."""
+    """Return a value as messages show it: JSON, cut when long."""
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

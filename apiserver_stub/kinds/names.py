@@ -70,27 +70,27 @@ def _too_long(limit: int, unit: str = "characters") -> str:
 
 
 def label(name: str) -> str:
-    """A DNS label (RFC 1123)."""
+    """Check a DNS label (RFC 1123)."""
     return _dns(name, _LABEL_LIMIT, _LABEL, _LABEL_RULE)
 
 
 def old_label(name: str) -> str:
-    """A DNS label of RFC 1035, which begins with a letter."""
+    """Check a DNS label of RFC 1035, which begins with a letter."""
     return _dns(name, _LABEL_LIMIT, _OLD_LABEL, _OLD_LABEL_RULE)
 
 
 def subdomain(name: str) -> str:
-    """A DNS subdomain (RFC 1123)."""
+    """Check a DNS subdomain (RFC 1123)."""
     return _dns(name, _SUBDOMAIN_LIMIT, _SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def loose_subdomain(name: str) -> str:
-    """A DNS subdomain whose labels may have underscores."""
+    """Check a DNS subdomain whose labels may have underscores."""
     return _dns(name, _SUBDOMAIN_LIMIT, _LOOSE_SUBDOMAIN, _SUBDOMAIN_RULE)
 
 
 def host(name: str) -> str:
-    """A DNS subdomain, or a wildcard for the first of its labels."""
+    """Check a DNS subdomain, or a wildcard for the first of its labels."""
     why = subdomain(name.removeprefix("*."))
     return f"a wildcard DNS-1123 subdomain must start with '*.': {why}" if why and "*" in name else why
 
@@ -102,7 +102,7 @@ def _dns(name: str, limit: int, form: Form, rule: str) -> str:
 
 
 def path_segment(name: str) -> str:
-    """Anything that can stand between two slashes of a path."""
+    """Check anything that can stand between two slashes of a path."""
     if name in (".", ".."):
         return f"may not be '{name}'"
     bad = next((mark for mark in "/%" if mark in name), "")
@@ -110,7 +110,7 @@ def path_segment(name: str) -> str:
 
 
 def qualified(name: str) -> str:
-    """A label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
+    """Check a label or annotation key: a name of 63 characters, optionally behind a subdomain and a slash."""
     prefix, slash, rest = name.rpartition("/")
     if slash and "/" in prefix:
         return f"a valid label key {_QUALIFIED_RULE} with an optional DNS subdomain prefix and '/'"
@@ -126,19 +126,19 @@ def qualified(name: str) -> str:
 
 
 def domain_prefixed(name: str) -> str:
-    """A qualified name with its domain, such as `example.com/name`."""
+    """Check a qualified name with its domain, such as `example.com/name`."""
     return qualified(name) or ("" if "/" in name else 'must be a domain-prefixed path (such as "acme.io/foo")')
 
 
 def label_value(value: str) -> str:
-    """The value of a label."""
+    """Check the value of a label."""
     if len(value) > _LABEL_LIMIT:
         return _too_long(_LABEL_LIMIT, "bytes")
     return "" if not value or _QUALIFIED(value) else _VALUE_RULE
 
 
 def data_key(key: str) -> str:
-    """A key of a ConfigMap or Secret."""
+    """Check a key of a ConfigMap or Secret."""
     if len(key) > _SUBDOMAIN_LIMIT:
         return _too_long(_SUBDOMAIN_LIMIT)
     if not _DATA_KEY.fullmatch(key):
@@ -149,7 +149,7 @@ def data_key(key: str) -> str:
 
 
 def port_name(name: str) -> str:
-    """The name of a container's port (RFC 6335)."""
+    """Check the name of a container's port (RFC 6335)."""
     if len(name) > _PORT_NAME_LIMIT:
         return _too_long(_PORT_NAME_LIMIT)
     if _PORT_NAME.fullmatch(name):
@@ -158,12 +158,12 @@ def port_name(name: str) -> str:
 
 
 def env_name(name: str) -> str:
-    """The name of an environment variable."""
+    """Check the name of an environment variable."""
     if _ENV_NAME.fullmatch(name):
         return ""
     return "a valid environment variable name must have only printable ASCII characters other than '='"
 
 
 def identifier(name: str) -> str:
-    """A name as programming languages have them."""
+    """Check a name as programming languages have them."""
     return "" if _IDENTIFIER.fullmatch(name) else "must be letters, digits or '_', and not begin with a digit"

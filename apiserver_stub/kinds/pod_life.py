@@ -1,4 +1,6 @@
-"""What the server owns of a Pod: status, quality of service, AppArmor, grace, binding, and what subresources change."""
+"""The fields of a Pod that the server owns: status, quality of service, AppArmor, grace, binding, and what subresources
+change.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,7 +27,7 @@ def pod_born(pod: Tree) -> None:
 
 
 def quality_of_service(spec: Tree) -> str:
-    """The class of a Pod: Guaranteed when each container limits what it requests, BestEffort when none asks.
+    """Return the class of a Pod: Guaranteed when each container limits what it requests, BestEffort when none asks.
 
     A Pod that asks for something as a whole is judged by that alone.
     """
@@ -71,7 +73,7 @@ def _with_generations(conditions: Any, before: Any) -> list[Tree]:
 
 
 def pod_patience(pod: Tree, requested: int | None) -> int:
-    """A Pod on a node is given the time asked for; one that nobody runs goes at once."""
+    """Return the seconds of grace: a Pod on a node is given the time asked for; one that nobody runs goes at once."""
     if not get_in(pod, ("spec", "nodeName")) or get_in(pod, ("status", "phase")) in _ENDED:
         return 0
     asked = get_in(pod, ("spec", "terminationGracePeriodSeconds")) if requested is None else requested
@@ -79,7 +81,7 @@ def pod_patience(pod: Tree, requested: int | None) -> int:
 
 
 def resized(new: Tree, old: Tree) -> Tree:
-    """The old spec with the resources of the new one; where their containers differ, with the new containers."""
+    """Return the old spec with the resources of the new one; where their containers differ, with the new containers."""
     wanted, spec = new.get("spec") or {}, dict(old.get("spec") or {})
     for name in _LISTS:
         if name in spec or name in wanted:
@@ -88,7 +90,7 @@ def resized(new: Tree, old: Tree) -> Tree:
 
 
 def with_ephemeral(new: Tree, old: Tree) -> Tree:
-    """The old spec with the ephemeral containers of the new one."""
+    """Return the old spec with the ephemeral containers of the new one."""
     spec = dict(old.get("spec") or {})
     put_in(spec, ("ephemeralContainers",), get_in(new, ("spec", "ephemeralContainers")))
     return spec
@@ -115,7 +117,7 @@ _TARGETS = ("", "Node")
 
 
 def check_binding(binding: Tree) -> Iterator[Cause]:
-    """All problems of a Binding."""
+    """Yield all problems of a Binding."""
     target = binding.get("target") or {}
     if target.get("kind", "") not in _TARGETS:
         message = f'Unsupported value: "{target["kind"]}": supported values: "Node", "<empty>"'
@@ -156,7 +158,7 @@ _LONGEST = 4095
 
 
 def profile_of(annotation: str) -> Tree | None:
-    """The profile that an annotation stands for; None when it is none."""
+    """Return the profile that an annotation stands for; None when it is none."""
     if annotation == "unconfined":
         return {"type": "Unconfined"}
     if annotation == "runtime/default":

@@ -1,4 +1,4 @@
-"""What a Pod and its containers ask for when they only say what they are limited to (KEP-2837 for the Pod's own)."""
+"""Default the requests of a Pod and its containers from their limits (KEP-2837 for the Pod's own)."""
 
 from collections.abc import Callable, Mapping
 
@@ -38,8 +38,8 @@ def _of_pod(spec: Tree, resources: Tree) -> None:
 
 
 def total(spec: Tree, field: str) -> _Amounts:
-    """The `limits` or `requests` of all containers at the time of the greatest need: init containers run one after
-    another, sidecars among them beside all that comes later.
+    """Return the `limits` or `requests` of all containers at the time of the greatest need: init containers run one
+    after another, sidecars among them beside all that comes later.
     """
     beside: _Sums = {}
     most: _Sums = {}

@@ -44,7 +44,7 @@ Listener = Callable[[ResourceChange], None]
 
 
 class ResourceRegistry:
-    """What is served, by group, version and plural name. `generation` counts the changes there have been."""
+    """The served resources, by group, version and plural name. `generation` counts the changes there have been."""
 
     def __init__(self, resources: Iterable[ResourceInfo] = ()) -> None:
         self.generation = 0
@@ -72,7 +72,7 @@ class ResourceRegistry:
         self._listeners.append(listener)
 
     def find(self, group: str, version: str, plural: str) -> ResourceInfo | None:
-        """The resource behind a path of the API."""
+        """Return the resource behind a path of the API."""
         return self._resources.get((group, version, plural))
 
     def serves(self, info: ResourceInfo) -> bool:
@@ -80,14 +80,14 @@ class ResourceRegistry:
         return self._resources.get((info.group, info.version, info.plural)) is info
 
     def all(self) -> Iterator[ResourceInfo]:
-        """Every resource, group by group and the preferred version first."""
+        """Yield every resource, group by group and the preferred version first."""
         groups = {group.name: (rank, group.versions) for rank, group in enumerate(self.groups())}
         yield from sorted(
             self._resources.values(), key=lambda k: (groups[k.group][0], groups[k.group][1].index(k.version), k.plural)
         )
 
     def groups(self) -> tuple[Group, ...]:
-        """The groups with their versions, in the order clients see them."""
+        """Return the groups with their versions, in the order clients see them."""
         versions: dict[str, dict[str, None]] = {}
         for group, version, _ in self._resources:
             versions.setdefault(group, {})[version] = None
@@ -101,12 +101,12 @@ class ResourceRegistry:
 
 
 def built_in() -> ResourceRegistry:
-    """A registry of every built-in resource."""
+    """Return a registry of every built-in resource."""
     return ResourceRegistry(built_in_kinds.resources())
 
 
 def _preference(version: str) -> tuple[int, int, int, str]:
-    """Stable before beta before alpha, then the higher number, as clients expect versions to be ranked."""
+    """Rank a version as clients expect it: stable before beta before alpha, then the higher number."""
     number, _, rest = version.removeprefix("v").partition("beta" if "beta" in version else "alpha")
     if not version.startswith("v") or not number.isdigit() or not (rest.isdigit() or rest == ""):
         return (3, 0, 0, version)

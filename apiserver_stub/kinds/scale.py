@@ -11,7 +11,7 @@ _CARRIED = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where the `scale` subresource finds its numbers; the selector may be an object, a map or a string."""
+    """The paths of the numbers of the `scale` subresource; the selector may be an object, a map or a string."""
 
     spec: tuple[str, ...] = ("spec", "replicas")
     status: tuple[str, ...] = ("status", "replicas")
@@ -41,7 +41,7 @@ def from_scale(tree: Tree, scale: Tree, paths: ScalePaths) -> Tree:
 
 
 def selector_text(selector: Any) -> str:
-    """A selector as text: given as text already, as a map of labels, or as a LabelSelector."""
+    """Return a selector as text: given as text already, as a map of labels, or as a LabelSelector."""
     if isinstance(selector, str):
         return selector
     if not isinstance(selector, dict):

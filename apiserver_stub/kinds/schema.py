@@ -21,7 +21,7 @@ _NOTHING: frozenset[type] = frozenset()
 
 
 class Schema:
-    """What a value may be.
+    """The schema of a value.
 
     `type` is one of object (with `fields`, or a map with `values`), array (with `items`), string, integer, number,
     boolean, any, bytes (base64), int-or-string, quantity, time, micro-time. `fields`, `items` and `values` are
@@ -111,7 +111,7 @@ class Schemas:
         self._nodes: dict[str, Schema] = {}
 
     def node(self, name: str) -> Schema:
-        """The node of a definition; raises KeyError when there is none."""
+        """Return the node of a definition; raises KeyError when there is none."""
         found = self._nodes.get(name)
         if found is None:
             found = self._nodes[name] = Schema(self._definitions[name], self.node)

@@ -1,4 +1,4 @@
-"""What the type of a Service asks for, and what an update keeps of what the Service was given before."""
+"""The fields of a Service that its type asks for, and those that an update keeps as they were given before."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -62,7 +62,9 @@ _OWED: Mapping[str, Callable[[Tree], bool]] = MappingProxyType({
 
 
 def _carried_over(new: Tree, old: Tree) -> Tree:
-    """The spec of an update, with what it was given before where it is silent, and without what it needs no longer."""
+    """Return the spec of an update, with what it was given before where it is silent, and without what it needs no
+    longer.
+    """
     spec = dict(new)
     if needs_addresses(new) and needs_addresses(old):
         _keep_addresses(spec, old)
@@ -95,7 +97,7 @@ def _keep_addresses(spec: Tree, old: Tree) -> None:
 
 
 def _with_node_ports(ports: Any, before: Any) -> Any:
-    """Ports with the node ports that those of the same name had, where no other port has them now."""
+    """Return ports with the node ports that those of the same name had, where no other port has them now."""
     given = {port.get("name"): port.get("nodePort") for _, port in dicts(before)}
     used = {port.get("nodePort") for _, port in dicts(ports)}
     found = []
@@ -109,7 +111,7 @@ def _with_node_ports(ports: Any, before: Any) -> Any:
 
 
 def _without_node_ports(ports: Any, before: Any) -> Any:
-    """Ports without their node ports, if those are the ones they had."""
+    """Return ports without their node ports, if those are the ones they had."""
     if [port.get("nodePort") for _, port in dicts(ports)] != [port.get("nodePort") for _, port in dicts(before)]:
         return ports
     return [{name: value for name, value in port.items() if name != "nodePort"} for _, port in dicts(ports)]

@@ -26,7 +26,7 @@ _MOMENT = rf"\A2[0-9]{{3}}-{_DAY}T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]"
 
 
 class Nothing:
-    """What no value of a tree is; it stands where a schema leads back into itself."""
+    """A type that no value of a tree has; it stands where a schema leads back into itself."""
 
 
 class _Yes:
@@ -74,8 +74,8 @@ def _only_yes(_type: type, value: Any) -> Any:
 
 
 def fitting(schema: Schema) -> Shape:
-    """The shape of values that need no cleaning: whose types are right, in their usual form, without nulls, unknown
-    fields, and empty values that are the same as none.
+    """Return the shape of values that need no cleaning: whose types are right, in their usual form, without nulls,
+    unknown fields, and empty values that are the same as none.
     """
     return schema.derived(_fitting, Nothing) if schema.type in _CONTAINERS else _fitting(schema)
 
@@ -99,12 +99,12 @@ def _fitting(node: Schema) -> Shape:
 
 
 def _full(node: Schema, shape: Shape) -> Shape:
-    """The shape without what the field leaves out."""
+    """Return the shape without what the field leaves out."""
     return Annotated[shape, Meta(min_length=1), _UNHASHABLE] if node.omits else shape
 
 
 def complete(schema: Schema) -> Shape:
-    """The shape of values with all required fields and only allowed values; Any where nothing is demanded."""
+    """Return the shape of values with all required fields and only allowed values; Any where nothing is demanded."""
     return schema.derived(_complete, Nothing) if schema.type in _CONTAINERS else _complete(schema)
 
 
@@ -134,7 +134,7 @@ def _of(shape: Shape, container: type, *key: type) -> Shape:
 
 
 def _struct(fields: Iterable[tuple[str, Shape, bool]], *, closed: bool = False) -> Shape:
-    """An object of (name, shape, whether it is required); when closed, it has no other fields."""
+    """Return the shape of an object of (name, shape, whether it is required); when closed, it has no other fields."""
     members = [
         (f"f{index}", shape, msgspec.field(name=name) if required else msgspec.field(name=name, default=None))
         for index, (name, shape, required) in enumerate(fields)

@@ -49,7 +49,7 @@ _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
 
 
 def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
-    """The strategy of the kind called `plural.group`."""
+    """Return the strategy of the kind called `plural.group`."""
     found = STRATEGIES.get(name, _PLAIN)
     if found.parts is not NO_PARTS or "status" not in subresources:
         return found

@@ -1,4 +1,4 @@
-"""How objects of a kind are prepared for storage: who may write which part, generations, how deletions begin.
+"""Prepare objects of a kind for storage: the fields each subresource may write, generations, how deletions begin.
 
 A kind's `Strategy` is a row of data and tiny functions (`kinds/strategies.py`); nothing here names a kind.
 """
@@ -41,18 +41,17 @@ def _immediately(_tree: Tree, _requested: int | None) -> int:
 class Strategy:
     """The rules of a kind.
 
-    `parts` names for each subresource the paths that only it may write, `shared` merges what a subresource writes
-    where updates of the whole reach too (and are held to other rules). `generation` says whether
-    `metadata.generation` counts the changes outside metadata and status. `kept` are, by subresource, the fields of
-    metadata it may not change. `born` fills what the server owns of a new object, `changed(new, old, part)` what it
-    owns of an update, with the subresource it comes through or none; `patience(tree, requested)` is the seconds a
-    delete waits; `marked` notes the beginning of a deletion; `finalizers` is the path of a second list that holds a
-    deletion; `dependents` is the propagation policy of a delete that names none, empty where objects have no
-    dependents. `born_with_status` lets the creator set the status; `creates_on_update` says whether a PUT of a
-    missing object creates it, `unconditional_update` whether an update without a resourceVersion is accepted,
-    `shows_deleted` whether a delete is answered with the object instead of a `Status`, `lists_deleted` whether a
-    deletecollection is answered with the list of the objects instead of a `Status`, `has_ttl` whether objects expire
-    that nobody writes any more.
+    `parts` names for each subresource the paths that only it may write, `shared` merges what a subresource writes where
+    updates of the whole reach too (and are held to other rules). `generation` says whether `metadata.generation` counts
+    the changes outside metadata and status. `kept` are, by subresource, the fields of metadata it may not change.
+    `born` fills what the server owns of a new object, `changed(new, old, subresource)` what it owns of an update, with
+    the subresource it comes through or none; `patience(tree, requested)` is the seconds a delete waits; `marked` notes
+    the beginning of a deletion; `finalizers` is the path of a second list that holds a deletion; `dependents` is the
+    propagation policy of a delete that names none, empty where objects have no dependents. `born_with_status` lets the
+    creator set the status; `creates_on_update` says whether a PUT of a missing object creates it,
+    `unconditional_update` whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is
+    answered with the object instead of a `Status`, `lists_deleted` whether a deletecollection is answered with the list
+    of the objects instead of a `Status`, `has_ttl` whether objects expire that nobody writes any more.
     """
 
     parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
@@ -77,9 +76,9 @@ class Strategy:
         """Return whether objects are given time to end."""
         return self.patience is not _immediately
 
-    def serves(self, part: str) -> bool:
+    def serves(self, subresource: str) -> bool:
         """Return whether a subresource is a part of the object itself, read and written as the object is."""
-        return part in self.parts or part in self.shared
+        return subresource in self.parts or subresource in self.shared
 
     def prepare_create(self, new: Tree) -> None:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already

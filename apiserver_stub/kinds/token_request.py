@@ -1,4 +1,4 @@
-"""What a TokenRequest asks for and may ask for (authentication/v1); pure."""
+"""Read the spec of a TokenRequest and check what it may ask for (authentication/v1); pure."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -38,7 +38,7 @@ class BoundTo(Model):
 
 
 class TokenSpec(Model):
-    """What is asked for."""
+    """The spec of a TokenRequest: audiences, seconds until it expires, and the object it is bound to."""
 
     audiences: tuple[str, ...] = ()
     expiration_seconds: int = _USUAL
@@ -69,7 +69,7 @@ _BINDABLE: Mapping[str, Bindable] = MappingProxyType({
 
 
 def read_spec(tree: Tree) -> TokenSpec:
-    """The `spec` of a TokenRequest, typed, with what it leaves open filled in."""
+    """Return the `spec` of a TokenRequest, typed, with what it leaves open filled in."""
     return msgspec.convert(
         {name: value for name, value in tree.get("spec", {}).items() if value is not None}, TokenSpec
     )
@@ -94,7 +94,7 @@ def bindable(ref: BoundTo) -> Bindable:
 
 
 def life(spec: TokenSpec, *, extended: bool) -> tuple[int, int | None]:
-    """Seconds until a token expires, and until its use is worth a warning, if before.
+    """Return the seconds until a token expires, and until its use is worth a warning, if before.
 
     A token whose lifetime is `extended` may be one that is read once by a program that will not read it again.
     """
@@ -103,7 +103,7 @@ def life(spec: TokenSpec, *, extended: bool) -> tuple[int, int | None]:
 
 
 def answered(tree: Tree, spec: TokenSpec, status: dict[str, Any]) -> Tree:
-    """The TokenRequest as it is answered: with what was granted."""
+    """Return the TokenRequest as it is answered: with what was granted."""
     granted = {"audiences": list(spec.audiences), "expirationSeconds": spec.expiration_seconds}
     return {**tree, "spec": {**tree.get("spec", {}), **granted}, "status": status}
 

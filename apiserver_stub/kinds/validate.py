@@ -18,10 +18,8 @@ _OF_FORM = frozenset({"FieldValueInvalid", "FieldValueNotSupported"})
 _OF_STATUS = frozenset({"status", "approval"})
 
 
-def validate(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[Cause]:
-    """All problems of a new object, or of an update of `old` through the subresource `part`; none when the list is
-    empty.
-    """
+def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[Cause]:
+    """Return all problems of a new object, or of an update of `old` through `subresource`; an empty list when valid."""
     found = ErrorList()
     rules = kind.rules
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
@@ -29,12 +27,12 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") ->
         rules.body(new, None, found)
         rules.born(new, None, found)
     else:
-        _judge_change(rules, new, old, part or _implied(new, old), found)
+        _judge_change(rules, new, old, subresource or _implied(new, old), found)
     return _once([*found.causes, *check_schema(new, kind.schema)])
 
 
 def _once(causes: list[Cause]) -> list[Cause]:
-    """Each cause once; of a value that is missing nothing else is told."""
+    """Return each cause once; of a value that is missing nothing else is told."""
     if not causes:
         return causes
     missing = {cause.field for cause in causes if cause.reason == _REQUIRED}
@@ -45,12 +43,12 @@ def _implied(new: Tree, old: Tree) -> str:
     return "status" if same_but(("status",), new, old) else ""
 
 
-def _judge_change(rules: KindRules, new: Tree, old: Tree, part: str, found: ErrorList) -> None:
-    if part in _OF_STATUS:
-        rules.parts.get(part, _PLAIN.change)(new, old, found)
+def _judge_change(rules: KindRules, new: Tree, old: Tree, subresource: str, found: ErrorList) -> None:
+    if subresource in _OF_STATUS:
+        rules.parts.get(subresource, _PLAIN.change)(new, old, found)
     else:
         rules.body(new, None, found)
-        rules.parts.get(part, rules.change)(new, old, found)
+        rules.parts.get(subresource, rules.change)(new, old, found)
 
 
 _ABSENT = (None, "")
@@ -58,12 +56,12 @@ _JUDGED = frozenset({"ownerReferences"})  # by the rules of metadata, and of a t
 
 
 def check_schema(tree: Tree, node: Schema) -> list[Cause]:
-    """All missing fields and values that are not allowed."""
+    """Return all missing fields and values that are not allowed."""
     return [] if takes(complete(node), tree) else unmet(tree, node)
 
 
 def unmet(tree: Tree, node: Schema) -> list[Cause]:
-    """The closer look."""
+    """Return the missing fields and the values that are not allowed, looking at each field."""
     found = ErrorList()
     _object(tree, node, None, found)
     return found.causes

@@ -12,7 +12,7 @@ _FEW = 3  # names are looked for one by one; of more it is cheaper to see what a
 
 
 def leave(_value: Any) -> None:
-    """What fills where no field is always there."""
+    """Fill nothing, where no field is always there."""
 
 
 def fill(schema: Schema, value: Any) -> None:
@@ -27,7 +27,7 @@ def fill_field(schema: Schema, tree: Tree, name: str) -> None:
 
 
 def filler(schema: Schema) -> Fill:
-    """The function that does so; `leave` where no field is always there."""
+    """Return the function that fills values of a schema; `leave` where no field is always there."""
     if not (schema.fields or schema.items or schema.values):
         return leave
     meanwhile: Fill = partial(fill, schema)
@@ -46,7 +46,9 @@ def _filler(node: Schema) -> Fill:
 
 
 def _only(node: Schema) -> str | None:
-    """The one field below which anything is always there; None when there are several, or some in the object itself."""
+    """Return the one field below which anything is always there; None when there are several, or some in the object
+    itself.
+    """
     if node.items or node.values or any(field.default is not None for field in node.fields.values()):
         return None
     inner = [name for name, field in node.fields.items() if filler(field) is not leave]

@@ -1,4 +1,4 @@
-"""How the API describes itself: OpenAPI 3 for each version of a group, OpenAPI 2 for all of it, made from the kinds."""
+"""The description of the API: OpenAPI 3 for each version of a group, OpenAPI 2 for all of it, made from the kinds."""
 
 from apiserver_stub.openapi.handler import OpenApi
 from apiserver_stub.openapi.media import Media

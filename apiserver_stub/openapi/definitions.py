@@ -54,7 +54,7 @@ class Definitions:
         return name in self._definitions
 
     def closure(self, names: Iterable[str]) -> list[str]:
-        """The names and all they refer to, sorted."""
+        """Return the names and all they refer to, sorted."""
         found: set[str] = set()
         waiting = list(names)
         while waiting:
@@ -65,7 +65,7 @@ class Definitions:
         return sorted(found)
 
     def with_kinds(self, kinds: Iterable[ResourceInfo]) -> "Definitions":
-        """These, and those of every kind the published API has none of, made of its schema, and of its lists."""
+        """Return these, and those of every kind the published API has none of, made of its schema, and of its lists."""
         found: dict[str, Raw] = {}
         for kind in kinds:
             if not kind.definition:
@@ -75,7 +75,7 @@ class Definitions:
 
 
 def built_in() -> Definitions:
-    """The definitions of the built-in API, with the values the server allows and what people are told of them."""
+    """Return the definitions of the built-in API, with the values the server allows and their descriptions."""
     definitions = _load("definitions.json")
     for short, told in _load("descriptions.json").items():
         raw = definitions[full_name(short)]
@@ -95,13 +95,13 @@ def _load(name: str) -> dict[str, Any]:
 
 
 def full_name(short: str) -> str:
-    """The name clients know a definition by: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
+    """Return the name clients know a definition by: `core.v1.Pod` is `io.k8s.api.core.v1.Pod`."""
     return next(home + short for start, home in _HOMES if short.startswith(start))
 
 
 def name_of(body: ResourceInfo | Subresource) -> str:
-    """The name clients know the definition of a kind by; of one that is not in the published API, its group turned
-    round, version and kind, whether it is defined or not.
+    """Return the name clients know the definition of a kind by; of one that is not in the published API, its group
+    turned round, version and kind, whether it is defined or not.
     """
     if body.definition:
         return full_name(body.definition)
@@ -109,7 +109,7 @@ def name_of(body: ResourceInfo | Subresource) -> str:
 
 
 def name_of_list(kind: ResourceInfo) -> str:
-    """The name of the definition of its collections."""
+    """Return the name of the definition of its collections."""
     return f"{name_of(kind)}List"
 
 
@@ -123,7 +123,7 @@ def _refs(raw: Raw) -> Iterator[str]:
 
 
 def _object_of(kind: ResourceInfo) -> Raw:
-    """An object as its schema has it; one that says nothing may hold anything."""
+    """Return an object as its schema has it; one that says nothing may hold anything."""
     found = _described(kind.schema, ())
     fields = {**found.get("fields", {}), **_TYPE, "metadata": {"ref": f"{META}ObjectMeta"}}
     gvk = [[kind.group, kind.version, kind.kind]]
@@ -141,7 +141,7 @@ def _list_of(kind: ResourceInfo) -> Raw:
 
 
 def _described(schema: Schema, above: tuple[Schema, ...]) -> Raw:
-    """A schema as a definition, with all it refers to in its place; where it leads back to itself, anything."""
+    """Return a schema as a definition, with all it refers to in its place; where it leads back to itself, anything."""
     found: dict[str, Any] = dict(_TYPES.get(schema.type, {"type": schema.type}))
     if schema.preserve or schema in above or not (schema.fields or schema.values or schema.type != "object"):
         found["preserveUnknownFields"] = True

@@ -102,7 +102,7 @@ class Writer:
         self._fields: dict[str, tuple[int, Encode]] = {}
 
     def message(self, name: str, value: Tree) -> bytes:
-        """A tree as the message of that name. Raises KeyError for a key the table does not know."""
+        """Return a tree as the message of that name. Raises KeyError for a key the table does not know."""
         table = self._messages[name]
         if callable(table):
             field, encode = self._field(table(value))
@@ -162,7 +162,7 @@ def _any(field: int, value: Any) -> bytes:
 
 
 def _scalar(field: int, value: Any) -> bytes:
-    """A default; the message has no room for an object."""
+    """Return a default; the message has no room for an object."""
     if isinstance(value, bool):
         return _bytes(field, _flag(2, value) or b"\x10\0")
     if isinstance(value, int | float):

@@ -65,7 +65,7 @@ class Document:
         return _tag(self.json)
 
     async def answer(self, request: Request, run: Run) -> Response:
-        """The form the caller likes best, or that nothing has changed. Raises `NotAcceptable`."""
+        """Return the form the caller likes best, or that nothing has changed. Raises `NotAcceptable`."""
         media = self._form(request.headers.get("accept", ""))
         await self.tagged(run)
         if media != JSON and "protobuf" not in vars(self):
@@ -73,7 +73,7 @@ class Document:
         return _answer(request, media, self.tag, self.json if media == JSON else self.protobuf)
 
     async def tagged(self, run: Run) -> str:
-        """The tag of the document, which is made first if it is not yet."""
+        """Return the tag of the document, which is made first if it is not yet."""
         return self.tag if "tag" in vars(self) else await run(lambda: self.tag)
 
     def _form(self, accept: str) -> str:
@@ -97,7 +97,7 @@ class OpenApi:
         kinds.subscribe(self._forget)
 
     async def answer(self, request: Request, path: str) -> Response | None:
-        """The description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
+        """Return the description at `path`; None for a path elsewhere. Raises `NotFound` or `NotAcceptable`."""
         if path != _V2 and path != _V3 and not path.startswith(f"{_V3}/"):
             return None
         whole = self._whole or self._refreshed()
@@ -152,7 +152,7 @@ class OpenApi:
 
 
 def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, ...]]:
-    """The kinds below each path; pages have none."""
+    """Return the kinds below each path; pages have none."""
     found: dict[str, tuple[ResourceInfo, ...]] = {"api": (), "apis": (), "version": ()}
     for kind in kinds:
         if kind.group:
@@ -163,7 +163,7 @@ def _by_root(kinds: tuple[ResourceInfo, ...]) -> dict[str, tuple[ResourceInfo, .
 
 
 def _lasting(response: Response) -> Response:
-    """A document asked for by its hash, which may be kept for ever."""
+    """Return a document asked for by its hash, which may be kept for ever."""
     expires = format_datetime(utc_now() + _YEAR, usegmt=True)
     kept = {"cache-control": "public, immutable", "expires": expires}
     return Response(response.status, {**response.headers, **kept}, response.body)

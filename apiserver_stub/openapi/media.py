@@ -1,4 +1,4 @@
-"""Which media types go in and out of an operation (API concepts, Media types)."""
+"""The media types that go in and out of an operation (API concepts, Media types)."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ _STREAMED = frozenset({"list", "watch", "watchlist"})
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """What this server speaks: CBOR only where it is switched on."""
+    """The media types of this server: CBOR only where it is switched on."""
 
     cbor: bool = False
 

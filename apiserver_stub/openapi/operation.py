@@ -61,8 +61,8 @@ def by_path(
     shared: Callable[[Operation], list[dict[str, Any]]],
     told: Callable[[Operation], dict[str, Any]],
 ) -> tuple[dict[str, Any], set[str]]:
-    """The operations as `told`, by path and method, beside the parameters `shared` at their path; and the names of the
-    definitions they need.
+    """Return the operations as `told`, by path and method, beside the parameters `shared` at their path; and the names
+    of the definitions they need.
     """
     paths: dict[str, Any] = {}
     needed: set[str] = set()
@@ -74,12 +74,14 @@ def by_path(
 
 
 def root_of(group: str, version: str) -> str:
-    """The path below which a version is served, without slashes at its ends."""
+    """Return the path below which a version is served, without slashes at its ends."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
 def page(path: str) -> Operation:
-    """Reading what is at a path without slashes at its ends: a version, a group, all of them, or `version` itself."""
+    """Return the operation of reading what is at a path without slashes at its ends: a version, a group, all of them,
+    or `version` itself.
+    """
     match path.split("/"):
         case ["version"]:
             return _page(path, "getCodeVersion", "version", _VERSION)
@@ -101,12 +103,12 @@ def _page(path: str, name: str, tag: str, answer: str) -> Operation:
 
 
 def words(group: str) -> str:
-    """A group within the name of an operation: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
+    """Return a group within the name of an operation: `rbac.authorization.k8s.io` is `RbacAuthorization`."""
     return "".join(part.capitalize() for part in _PARTS.split(_bare(group)))
 
 
 def tag_of(group: str) -> str:
-    """The tag of a group's operations: `rbac.authorization.k8s.io` has `rbacAuthorization`."""
+    """Return the tag of a group's operations: `rbac.authorization.k8s.io` has `rbacAuthorization`."""
     found = words(group)
     return found[:1].lower() + found[1:]
 

@@ -1,4 +1,4 @@
-"""What can be done with a kind: paths, methods, names, what goes in and what comes out; a table by verb."""
+"""The operations of a kind: paths, methods, names, what goes in and what comes out; a table by verb."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PAT
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """How a verb is told of: `word` begins the name of the operation, `action` is its `x-kubernetes-action`; an empty
-    `body` or `answer` is the definition of the kind, and there may be no body.
+    """The description of a verb: `word` begins the name of the operation, `action` is its `x-kubernetes-action`; an
+    empty `body` or `answer` is the definition of the kind, and there may be no body.
     """
 
     method: str
@@ -58,7 +58,7 @@ _METHODS = MappingProxyType({"get": "get", "create": "post", "update": "put", "p
 
 
 def operations(kind: ResourceInfo, definitions: Definitions) -> Iterator[Operation]:
-    """All that can be done with a kind and its subresources."""
+    """Return all that can be done with a kind and its subresources."""
     return _Told(kind, definitions).all()
 
 
@@ -85,8 +85,8 @@ class _Told:
             if verb in kind.verbs and verb != "create":
                 answer = self._own if verb == "delete" and kind.strategy.shows_deleted else ""
                 yield self._operation(row, f"{collection}/{{name}}", f"{row.word}{self._gv}{self._noun}", answer=answer)
-        for part in kind.subresources.values():
-            yield from self._part(part, f"{collection}/{{name}}/{part.name}")
+        for subresource in kind.subresources.values():
+            yield from self._of_subresource(subresource, f"{collection}/{{name}}/{subresource.name}")
         if kind.namespaced and "list" in kind.verbs:
             everywhere = f"list{self._gv}{kind.kind}ForAllNamespaces"
             yield self._operation(_ON_COLLECTION["list"], f"/{kind.plural}", everywhere)
@@ -101,22 +101,27 @@ class _Told:
             everywhere = f"{word}{kind.kind}ListForAllNamespaces"
             yield self._operation(_WATCH, f"/watch/{kind.plural}", everywhere, action="watchlist")
 
-    def _part(self, part: Subresource, path: str) -> Iterator[Operation]:
-        noun, about = self._noun + part.name.capitalize(), (part.group, part.version, part.kind)
-        if name_of(part) not in self._definitions:
-            yield from self._connections(part, path, noun, about)
+    def _of_subresource(self, subresource: Subresource, path: str) -> Iterator[Operation]:
+        noun = self._noun + subresource.name.capitalize()
+        about = (subresource.group, subresource.version, subresource.kind)
+        if name_of(subresource) not in self._definitions:
+            yield from self._connections(subresource, path, noun, about)
             return
         for verb, row in _ON_OBJECT.items():
-            if verb in part.verbs:
-                name, answer = f"{row.word}{self._gv}{noun}", _ANSWERS.get(part.name, "")
-                yield self._operation(row, path, name, about=part, answer=answer)
+            if verb in subresource.verbs:
+                name, answer = f"{row.word}{self._gv}{noun}", _ANSWERS.get(subresource.name, "")
+                yield self._operation(row, path, name, about=subresource, answer=answer)
 
-    def _connections(self, part: Subresource, path: str, noun: str, about: tuple[str, str, str]) -> Iterator[Operation]:
-        """A subresource that is a way to somewhere else: nothing is known of what goes in and comes out."""
+    def _connections(
+        self, subresource: Subresource, path: str, noun: str, about: tuple[str, str, str]
+    ) -> Iterator[Operation]:
+        """Yield the operations of a subresource that is a way to somewhere else: nothing is known of what goes in and
+        comes out.
+        """
         for verb, method in _METHODS.items():
-            if verb in part.verbs:
+            if verb in subresource.verbs:
                 name = f"connect{self._gv}{method.capitalize()}{noun}"
-                sentence = f"connect to {part.name} of {self._kind.kind}"
+                sentence = f"connect to {subresource.name} of {self._kind.kind}"
                 yield Operation(
                     self._root + path, method, name, sentence, self._tag, TEXT, action="connect", about=about
                 )

@@ -35,23 +35,24 @@ _SENTENCES: Mapping[tuple[str, str], str] = MappingProxyType({
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """What versions of OpenAPI say differently: where definitions are, whether defaults are told (clients of version 2
-    stumble over them), and the definitions that one of them can describe better."""
+    """The differences between versions of OpenAPI: where definitions are, whether defaults are told (clients of version
+    2 stumble over them), and the definitions that one of them can describe better.
+    """
 
     prefix: str
     defaults: bool
     special: Mapping[str, Schema]
 
     def ref(self, name: str) -> Schema:
-        """A reference to a definition."""
+        """Return a reference to a definition."""
         return {"$ref": self.prefix + name}
 
     def definitions(self, definitions: Definitions, names: Iterable[str]) -> dict[str, Schema]:
-        """The named definitions."""
+        """Return the named definitions."""
         return {name: self.definition(definitions, name) for name in names}
 
     def definition(self, definitions: Definitions, name: str) -> Schema:
-        """One definition."""
+        """Return one definition."""
         if name in self.special:
             return self.special[name]
         raw = definitions[name]

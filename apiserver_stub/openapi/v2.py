@@ -17,7 +17,7 @@ _REFUSED = {"description": "A refusal", "schema": V2.ref(STATUS)}
 
 
 def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
-    """The operations, and all definitions they refer to."""
+    """Return the operations, and all definitions they refer to."""
     paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
     return {
         "swagger": "2.0",

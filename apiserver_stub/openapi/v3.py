@@ -19,7 +19,7 @@ _TOKEN = {"description": "A bearer token.", "in": "header", "name": "authorizati
 
 
 def document(operations: Iterable[Operation], definitions: Definitions, media: Media) -> Document:
-    """The operations, and all definitions they refer to."""
+    """Return the operations, and all definitions they refer to."""
     paths, named = by_path(operations, _of_path, lambda operation: _told(operation, media))
     paths = {path: {name: said for name, said in item.items() if said} for path, item in paths.items()}
     return {

@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 
 SELF = "."
 LEAF: Fields = {}
-"""What stands below a step that is in the set alone. It is shared, and nobody changes it."""
+"""The fields below a step that is in the set alone. It is shared, and nobody changes it."""
 _DEEPEST = 200  # steps of a path
 _SHORT = 64  # characters of a text that is remembered
 _LONGEST_SHOWN = 256  # characters of a step

@@ -14,11 +14,13 @@ Tree = dict[str, Any]
 
 MAX_OPERATIONS = 10_000
 MAX_COPIED_BYTES = 3 * 1024 * 1024
-"""How much all `copy` operations of one patch may add: a few short lines could double an object again and again."""
+"""The most bytes that all `copy` operations of one patch may add: a few short lines could double an object again and
+again.
+"""
 MAX_SHIFTED = 20_000_000
-"""How many elements of arrays may move up or down, all operations together: one before the first moves all."""
+"""The most elements of arrays that may move up or down, all operations together: one before the first moves all."""
 MAX_DEPTH = 200
-"""How many levels a pointer may have, so that no patch builds a tree too deep to walk."""
+"""The most levels a pointer may have, so that no patch builds a tree too deep to walk."""
 
 _MISSING: Any = object()
 _LEAST = 32  # bytes that any value counts for when it is copied: the smallest take more than they show

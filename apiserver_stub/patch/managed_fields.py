@@ -24,7 +24,7 @@ _FORMAT = "FieldsV1"
 
 
 class FieldManager(NamedTuple):
-    """Who writes: the name of a manager, by Apply or Update, in a version, through a subresource."""
+    """The writer of fields: the name of a manager, by Apply or Update, in a version, through a subresource."""
 
     manager: str
     operation: str

@@ -16,8 +16,9 @@ from controller_manager.api.errors import BadRequest
 
 Tree = dict[str, Any]
 Identity = tuple[bool, object]
-"""What tells elements of a merged list apart: the merge key's value or the scalar itself, and whether it is boolean
-(Python takes True for 1, JSON does not)."""
+"""The key that tells elements of a merged list apart: the merge key's value or the scalar itself, and whether it is
+boolean (Python takes True for 1, JSON does not).
+"""
 
 _PATCH = "$patch"
 _RETAIN = "$retainKeys"

@@ -44,7 +44,7 @@ class Versions:
 
 
 class Comparison:
-    """What is different between two states of an object, given in the version of a request."""
+    """The differences between two states of an object, given in the version of a request."""
 
     def __init__(self, versions: Versions, old: Tree, new: Tree) -> None:
         self._versions = versions

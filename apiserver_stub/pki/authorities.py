@@ -18,12 +18,12 @@ from controller_manager.serving.tls import KeyPair, alternative_name, check_auth
 
 _CLUSTER = "cluster"
 YEAR = timedelta(days=365)
-"""How long a certificate lasts."""
+"""The time for which a certificate is valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom a client certificate names."""
+    """The user and the groups that a client certificate names."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class Authorities:
         return any(replaced)
 
     def server_files(self, hosts: Sequence[str]) -> tuple[Path, Path]:
-        """Certificate and key of a server at `hosts`: those in the folder while they serve, otherwise new ones."""
+        """Return certificate and key of a server at `hosts`: those in the folder while they serve, else new ones."""
         cert_file, key_file = self._folder / "apiserver.crt", self._folder / "apiserver.key"
         if not (key_file.exists() and self._serves(cert_file, hosts)):
             pair = issue(self.serving.pair, "apiserver", hosts=hosts, days=self._days)

@@ -22,7 +22,7 @@ MARKS = frozenset({"apiserver.db", "ca.key", "sa.key", "cluster-up.lock"})
 
 
 def cert_folder(options: Parsed) -> Path:
-    """The folder of what the server issues."""
+    """Return the folder of what the server issues."""
     return Path(options[ServingOptions].cert_dir or options[StorageOptions].data_dir)
 
 
@@ -33,7 +33,7 @@ def close_folders(options: Parsed) -> None:
 
 
 class ServerCertificates:
-    """What a server shows and believes, and the kubeconfig of its administrator.
+    """The certificate a server shows, the authorities it believes, and the kubeconfig of its administrator.
 
     `trust` is told whose client certificates are believed: those of the own authority for clients, and those of
     --client-ca-file. `lifetime` is that of what is issued. Raises OSError or ValueError for files of no use.
@@ -53,7 +53,7 @@ class ServerCertificates:
         return FilePair(*self._server_files())
 
     def write_kubeconfig(self, port: int) -> str:
-        """Have the kubeconfig connect to the server at `port`; the URL it names. Raises OSError."""
+        """Have the kubeconfig connect to the server at `port`; return the URL it names. Raises OSError."""
         url = server_url(self._options[ServingOptions].bind_address, port)
         given = self._options[ServingOptions].tls_cert_file
         shown = Path(given).read_bytes() if given else b""

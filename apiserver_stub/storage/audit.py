@@ -14,7 +14,7 @@ _FLAW = "the bytes are not those that were written"
 
 
 def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
-    """A record of the columns of `schema.records_query`; a damaged one says so."""
+    """Return a record of the columns of `schema.records_query`; a damaged one says so."""
     *columns, expected = row
     revision, resource, key, data, deleted, at, ttl = columns
     record = Record(revision, resource, key, data, bool(deleted), at, ttl)
@@ -69,7 +69,7 @@ class Audit:
         self._records = self._connection.execute(schema.records_query(self._connection))
 
     def read(self, count: int) -> list[Record]:
-        """About `count` more records that can be believed, in the order of revisions; none if that was all."""
+        """Return about `count` more records that can be believed, in the order of revisions; none if that was all."""
         found: list[Record] = []
         self.sums = []
         while self._records is not None and not found:

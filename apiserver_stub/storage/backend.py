@@ -1,4 +1,4 @@
-"""What the embedded storage asks of the place where its log is kept; it never looks into the data."""
+"""The protocol of the place where the embedded storage keeps its log; it never looks into the data."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -33,7 +33,7 @@ class Backend(Protocol):
         """Make ready; returns the revision up to which the log was compacted. Raises `Unusable`."""
 
     def replay(self) -> AsyncIterator[Sequence[Record]]:
-        """Every record in the order of revisions, in portions. Raises `Unusable`."""
+        """Yield every record in the order of revisions, in portions. Raises `Unusable`."""
 
     async def begin(self) -> int:
         """Judge whether everything is there that was acknowledged, and accept records from here on; returns the
@@ -44,7 +44,7 @@ class Backend(Protocol):
         """Make `records` durable, then call `done`, with `Unknown` if nobody can tell whether they are."""
 
     def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
-        """The records of some revisions, in their order, without those that were removed."""
+        """Return the records of some revisions, in their order, without those that were removed."""
 
     def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
         """Note up to which revision the log is compacted and remove the records of `revisions`, both or neither, then

@@ -1,4 +1,4 @@
-"""When the write-ahead log is folded into the database, and what everybody is told if that fails."""
+"""Fold the write-ahead log into the database in time, and tell everybody if that fails."""
 
 import asyncio
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class Checkpoints:
         self._retry: asyncio.TimerHandle | None = None
         self._closed = False
         self.trouble = ""
-        """What is wrong with the last one; empty if nothing is."""
+        """The trouble with the last one, in words; empty if there is none."""
         self.succeeded = 0
         self.failed = 0
 

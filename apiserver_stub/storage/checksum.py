@@ -17,8 +17,8 @@ _WHOLE = (1 << 2 * _HALF) - 1
 
 
 class Damage(Enum):
-    """What a checksum says of a record: nothing wrong, other bytes of the object than were written, or nothing about
-    the record can be believed.
+    """The verdict of a checksum on a record: nothing wrong, other bytes of the object than were written, or nothing
+    about the record can be believed.
     """
 
     NONE = 0
@@ -27,8 +27,8 @@ class Damage(Enum):
 
 
 def checksum(record: Record) -> int:
-    """62 bits: one half covers the object, the other that half and everything else, so that a damaged object is told
-    from a damaged record.
+    """Return 62 bits: one half covers the object, the other that half and everything else, so that a damaged object is
+    told from a damaged record.
     """
     value = crc32(record.data) & _LOW
     return value << _HALF | _of_the_rest(record, value)
@@ -55,15 +55,15 @@ def _of_the_rest(record: Record, value: int) -> int:
 
 
 class Tally(NamedTuple):
-    """How many records there are, and the sum of their checksums, which does not depend on their order."""
+    """The number of records, and the sum of their checksums, which does not depend on their order."""
 
     records: int = 0
     total: int = 0
 
     def plus(self, sums: Sequence[int]) -> "Tally":
-        """With some records more."""
+        """Return the tally with some records more."""
         return Tally(self.records + len(sums), (self.total + sum(sums)) & _WHOLE)
 
     def joined(self, other: "Tally") -> "Tally":
-        """The records of both."""
+        """Return the tally of the records of both."""
         return Tally(self.records + other.records, (self.total + other.total) & _WHOLE)

@@ -15,12 +15,13 @@ class SteadyClock:
         self._offset = wall_seconds() - monotonic()
 
     def now(self) -> float:
-        """The time."""
+        """Return the time."""
         return monotonic() + self._offset
 
 
 class Written:
-    """When the records of a log were written, as far as that can be believed: in their order, and not in the future.
+    """The times at which the records of a log were written, as far as they can be believed: in their order, and not in
+    the future.
 
     A record that another clock has dated ahead counts as written just now, one dated before its predecessor as written
     with it.
@@ -31,7 +32,7 @@ class Written:
         self._latest = float("-inf")
 
     def of(self, records: Iterable[Record]) -> Iterator[Record]:
-        """The records, with times that can be."""
+        """Yield the records, with times that can be."""
         for record in records:
             at = max(self._latest, min(record.at, self._now))
             self._latest = at

@@ -25,8 +25,9 @@ Inspect = Callable[[bytes], str]
 
 @dataclass(frozen=True, slots=True)
 class StorageRules:
-    """What the storage is told about data it does not look into: how to find out, when it reads the log, that an object
-    cannot be read; and how long (seconds, 0: for ever) rows of a resource live that were written before writes said so.
+    """Rules for data the storage does not look into: `inspect` tells, when the log is read, why an object cannot be
+    read (empty: it can); `ttls` are the seconds (0: for ever) that rows of a resource live which were written before
+    writes said so.
     """
 
     inspect: Inspect = lambda _: ""
@@ -44,12 +45,12 @@ class EmbeddedStorage:
         log: Logger | None = None,
     ) -> None:
         self.backend = backend
-        """Where the log is."""
+        """The place of the log."""
         self._rules = rules or StorageRules()
         self._log = log or get_logger("store")
         self._users = 0
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
-        """How many transactions failed, by what is known of them."""
+        """The number of failed transactions, by what is known of them."""
         self._failure = ""  # of the last group; empty once one could be written
         self._pipeline = Pipeline(self._admit, self._write, limits or GroupLimits())
         self._rows = RevisionIndex()
@@ -73,7 +74,7 @@ class EmbeddedStorage:
         return self.backend.checkpoint_counts
 
     def now(self) -> float:
-        """The time, in seconds since the epoch, by which age is judged."""
+        """Return the time, in seconds since the epoch, by which age is judged."""
         return self._clock.now()
 
     async def open(self) -> None:
@@ -98,21 +99,21 @@ class EmbeddedStorage:
             await self.backend.close()
 
     async def current_revision(self) -> int:
-        """The newest durable one."""
+        """Return the newest durable revision."""
         return self._revision
 
     async def oldest_revision(self) -> int:
-        """That up to which the log is compacted."""
+        """Return the revision up to which the log is compacted."""
         return self._rows.compacted
 
     async def get(self, resource: str, key: str) -> Record | None:
-        """The current row of `key`."""
+        """Return the current row of `key`."""
         revision = self._rows.current(resource, key)
         found = await self._fetch([revision]) if revision else []
         return found[0] if found else None
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """All rows of a resource, or of all, at a revision."""
+        """Return all rows of a resource, or of all, at a revision."""
         at = self._revision if at is None else at
         if at > self._revision:
             raise TooNew(at, self._revision)
@@ -166,7 +167,7 @@ class EmbeddedStorage:
         self._garbage.collect(garbage, compacted)
 
     def _as_read(self, record: Record) -> Record:
-        """A record of the log as it is told."""
+        """Return a record of the log as it is told."""
         revision, resource, key, data, deleted, at, ttl, decode_error = record
         decode_error = decode_error or self._rules.inspect(data)
         ttl = ttl or self._rules.ttls.get(resource, 0.0)

@@ -1,4 +1,4 @@
-"""Why the store refuses a read, a write or a file."""
+"""Refusals of a read, a write or a file by the store."""
 
 from controller_manager.api import errors
 

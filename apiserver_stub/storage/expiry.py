@@ -38,7 +38,7 @@ class TTLIndex:
             self._rows.setdefault(record.ttl, OrderedDict())[row] = record.at, record.revision
 
     def due(self, now: float, limit: int) -> Iterator[tuple[str, str, int]]:
-        """Resource, key and revision of at most `limit` rows of each lifetime whose time is over."""
+        """Yield resource, key and revision of at most `limit` rows of each lifetime whose time is over."""
         for ttl, rows in self._rows.items():
             for (resource, key), (at, revision) in islice(rows.items(), limit):
                 if at > now - ttl:
@@ -46,7 +46,7 @@ class TTLIndex:
                 yield resource, key, revision
 
     def next(self) -> float | None:
-        """The time at which the next row is due; None while there is none."""
+        """Return the time at which the next row is due; None while there is none."""
         return min((next(iter(rows.values()))[0] + ttl for ttl, rows in self._rows.items()), default=None)
 
 

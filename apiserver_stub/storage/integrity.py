@@ -1,4 +1,4 @@
-"""Whether a log still has everything that was acknowledged: what is observed, and what is decided; pure."""
+"""Decide whether a log still has everything that was acknowledged, from what is observed; pure."""
 
 from dataclasses import dataclass, field
 
@@ -13,7 +13,7 @@ _NAMED = 3  # damaged records that are named
 
 @dataclass(slots=True)
 class Observed:
-    """What a start finds.
+    """The facts that a start finds.
 
     `said` is what the witness says (None: nothing, `unreadable`: nothing that can be read). Of the database: whether
     it `exists`, whether a write-ahead log lies there without it (`orphan`), its `store`, its `epoch`, whether what it

@@ -1,4 +1,4 @@
-"""What is asked of the place where objects are kept: one order of revisions, transactions that compare, a watch."""
+"""The protocol of storages: one order of revisions, transactions that compare, a watch."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -80,16 +80,18 @@ class Storage(Protocol):
         """One user less; with the last, finish what is under way and let go of everything."""
 
     async def current_revision(self) -> int:
-        """The newest revision: nothing that was acknowledged before the call, to whomever, is newer."""
+        """Return the newest revision: nothing that was acknowledged before the call, to whomever, is newer."""
 
     async def oldest_revision(self) -> int:
-        """From where a copy best begins: as far back as there is history, or at the present where that costs much."""
+        """Return the revision from which a copy best begins: as far back as there is history, or at the present where
+        that costs much.
+        """
 
     async def get(self, resource: str, key: str) -> Record | None:
-        """The current row of `key`."""
+        """Return the current row of `key`."""
 
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
-        """All rows of a resource (None: of all) at a revision (None: the newest). Raises `TooOld` or `TooNew`."""
+        """Return all rows of a resource (None: of all) at a revision (None: newest). Raises `TooOld` or `TooNew`."""
 
     def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
         """Make all writes, of different rows, or none; returns the newest revision, which is that of the last.

@@ -19,7 +19,7 @@ class MemoryBackend:
         self._compacted = 0
 
     def copy(self) -> "MemoryBackend":
-        """Another log with the same records: what a crash at this moment leaves."""
+        """Return another log with the same records: what a crash at this moment leaves."""
         other = MemoryBackend()
         other.adopt(self)
         return other
@@ -34,7 +34,7 @@ class MemoryBackend:
         return self._compacted
 
     async def replay(self) -> AsyncIterator[Sequence[Record]]:
-        """Everything in one portion."""
+        """Yield everything in one portion."""
         yield list(self._records.values())
 
     async def begin(self) -> int:
@@ -47,7 +47,7 @@ class MemoryBackend:
         done(None)
 
     def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
-        """Those that are there."""
+        """Return those that are there."""
         found: asyncio.Future[Sequence[Record]] = asyncio.get_running_loop().create_future()
         found.set_result([self._records[revision] for revision in revisions if revision in self._records])
         return found

@@ -1,4 +1,4 @@
-"""How the store fares, as Prometheus asks for it."""
+"""Metrics of the store for Prometheus."""
 
 from collections.abc import Iterable
 

@@ -91,7 +91,7 @@ class Pipeline:
             wake(self._idle)
 
     def _next_group(self) -> list[PendingTransaction]:
-        """As much of the queue as one group may be: no row comes twice in it."""
+        """Return as much of the queue as one group may be: no row comes twice in it."""
         group: list[PendingTransaction] = []
         rows: set[tuple[str, str]] = set()
         count = size = 0

@@ -23,7 +23,7 @@ class RevisionIndex:
         self._superseded = array("q")
 
     def current(self, resource: str, key: str) -> int:
-        """The revision of a row; 0 if there is none."""
+        """Return the revision of a row; 0 if there is none."""
         return self._current.get(resource, _NONE).get(key, 0)
 
     def add(self, record: Record) -> None:
@@ -42,8 +42,8 @@ class RevisionIndex:
             rows[record.key] = revision
 
     def at(self, revision: int, resource: str | None = None) -> list[int]:
-        """The revisions of the rows as they were at `revision`, not before `compacted`; among them may be others than
-        those of `resource` (None: all are wanted).
+        """Return the revisions of the rows as they were at `revision`, not before `compacted`; among them may be others
+        than those of `resource` (None: all are wanted).
         """
         found = [number for number in self._rows(resource) if number <= revision]
         start = bisect_right(self._since, revision)
@@ -51,7 +51,7 @@ class RevisionIndex:
         return sorted(found)
 
     def after(self, revision: int) -> list[int]:
-        """The revisions of all records behind `revision`, which is not before `compacted`."""
+        """Return the revisions of all records behind `revision`, which is not before `compacted`."""
         start = bisect_right(self._since, revision)
         found = {number for number in self._superseded[start:] if number > revision}
         found.update(number for number in self._rows(None) if number > revision)

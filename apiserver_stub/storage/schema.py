@@ -39,9 +39,9 @@ ALTER TABLE sealed RENAME TO log;
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a store says of itself. `store` names it for good, `epoch` counts its write-ahead logs, `floor` tells up to
-    which revision the log was compacted; earlier versions said it of each resource, in `marks`. `removed` are the
-    records that compaction has removed. A snapshot says which records it has, `written`.
+    """The record that a store has of itself. `store` names it for good, `epoch` counts its write-ahead logs, `floor`
+    tells up to which revision the log was compacted; earlier versions said it of each resource, in `marks`. `removed`
+    are the records that compaction has removed. A snapshot says which records it has, `written`.
     """
 
     store: str
@@ -61,7 +61,7 @@ _DECODER = msgspec.json.Decoder(State)
 
 
 def reader(path: Path) -> sqlite3.Connection:
-    """A connection that reads, and leaves everything as it is, a write-ahead log it finds too."""
+    """Return a connection that reads, and leaves everything as it is, a write-ahead log it finds too."""
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True, timeout=0, isolation_level=None)
     connection.text_factory = _text
     return connection
@@ -84,7 +84,7 @@ def is_store(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def version(connection: sqlite3.Connection) -> int:
-    """The schema of a database."""
+    """Return the schema of a database."""
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     return int(found)
 

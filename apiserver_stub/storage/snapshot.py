@@ -23,7 +23,7 @@ _PAGES = 1000  # pages copied, before it is told how far it has come
 
 
 class Content(NamedTuple):
-    """What was found in a store or a snapshot: its newest revision, its records, resources and damaged objects."""
+    """The content of a store or a snapshot: its newest revision, its records, resources and damaged objects."""
 
     revision: int
     records: int
@@ -151,7 +151,7 @@ def _absent(path: Path, why: str) -> None:
 
 @contextmanager
 def _part_of(path: Path) -> Iterator[Path]:
-    """A file to make, which takes its name, durably, once it is whole."""
+    """Yield a file to make, which takes its name, durably, once it is whole."""
     part = path.with_name(f"{path.name}.part")
     try:
         os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))

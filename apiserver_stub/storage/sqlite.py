@@ -68,7 +68,7 @@ class SqliteBackend:
         self._sync: asyncio.TimerHandle | None = None
         self._begun = self._closed = False
         self.checkpoints = Checkpoints(self._fold, self._log)
-        """How the folding of the write-ahead log into the file goes."""
+        """The folding of the write-ahead log into the file."""
 
     @property
     def trouble(self) -> str:
@@ -85,7 +85,7 @@ class SqliteBackend:
         return await self._run(self._explained, self._open)
 
     async def replay(self) -> AsyncIterator[Sequence[Record]]:
-        """The log, read in portions; nothing is changed yet."""
+        """Yield the log, read in portions; nothing is changed yet."""
         while records := await self._run(self._explained, partial(self._audit.read, _PORTION)):
             yield records
 
@@ -103,7 +103,7 @@ class SqliteBackend:
         self._run(self._insert, values, len(records)).add_done_callback(written)
 
     def fetch(self, revisions: Sequence[int]) -> "asyncio.Future[Sequence[Record]]":
-        """Records by their revisions."""
+        """Return records by their revisions."""
         return self._run(self._select, revisions)
 
     def compact(self, compacted: int, revisions: Sequence[int], done: Done) -> None:
@@ -271,7 +271,7 @@ class SqliteBackend:
         _sync_folder(self._path.parent)
 
     def _create(self) -> sqlite3.Connection:
-        """The database, made if there is none."""
+        """Return the database, made if there is none."""
         os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
         connection = self._connect()
         if not schema.is_store(connection, self._path):

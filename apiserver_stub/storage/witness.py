@@ -22,7 +22,7 @@ _COPY = 512  # bytes of each of two copies, one sector: what is torn or damaged 
 
 
 class Acknowledged(NamedTuple):
-    """How far writes of a store were acknowledged.
+    """The extent to which writes of a store were acknowledged.
 
     `epoch` counts the write-ahead logs there were, `revision` is the newest that was acknowledged, `written` tells all
     records up to it, whether they are still kept or not. `closed` is set by an orderly end, `boot` names the run of
@@ -85,7 +85,7 @@ def parse(content: bytes) -> tuple[Acknowledged | None, bool]:
 
 
 def boot_id() -> str:
-    """The run of the operating system: what is in the page cache is gone with it. Empty where that is not told."""
+    """Return the id of the run of the operating system, with which the page cache ends; empty where it is not told."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

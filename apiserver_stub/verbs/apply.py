@@ -22,7 +22,9 @@ from controller_manager.api.errors import BadRequest
 
 
 async def apply(scope: RequestScope, request: APIRequest) -> Reply:
-    """The object as it is now, with 201 if it is new. A subresource is never made by applying it."""
+    """Apply the configuration and return the object as it is now, with 201 if it is new. A subresource is never made by
+    applying it.
+    """
     application = await scope.run_of(request.http)(partial(_application, scope, request))
     otherwise = None if request.subresource else creation(request, application.create, nothing)
     return (await write(scope, request, change(scope, request, application.edit, nothing, otherwise))).reply()
@@ -46,7 +48,7 @@ class Application:
         self._warnings = warnings
 
     def create(self, _load: Load) -> Edited:
-        """The configuration as a new object."""
+        """Return the configuration as a new object."""
         check_name(self._request, self._applied.config["metadata"])
         tree, entries = patch.create(self._applied, now())
         refuse_uid(self._request, tree["metadata"])
@@ -55,7 +57,7 @@ class Application:
         return Edited(tree, self._warnings)
 
     def edit(self, load: Load) -> Edited:
-        """The configuration laid over an object."""
+        """Return the configuration laid over an object."""
         live = load()
         tree, entries = patch.change(self._applied, live, managed_fields_of(live), self._versions, now())
         check_name(self._request, tree["metadata"])
@@ -65,7 +67,7 @@ class Application:
 
 
 def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBody:
-    """The configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
+    """Return the configuration in the body, always with metadata. Raises `BadRequest` for one of something else."""
     body = _decode(request)
     tree = body.tree
     if (tree.get("apiVersion"), tree.get("kind")) != (api_version, kind):
@@ -83,7 +85,7 @@ def read_document(request: APIRequest, api_version: str, kind: str) -> DecodedBo
 
 
 def _decode(request: APIRequest) -> DecodedBody:
-    """The document in the body; most clients send JSON, which is read faster as such."""
+    """Return the document in the body; most clients send JSON, which is read faster as such."""
     media, data = media_type(request.http), request.http.body
     if media == APPLY_YAML and data[:1] == b"{":
         with suppress(BadRequest):

@@ -16,13 +16,13 @@ _LONGEST_PREFIX = 58  # of a generated name, which a suffix of five makes a labe
 
 
 async def create(scope: RequestScope, request: APIRequest) -> Reply:
-    """The object as written. A name drawn from `generateName` that is taken is drawn again."""
+    """Create the object and return it as written. A name drawn from `generateName` that is taken is drawn again."""
     manage_fields = partial(manage_new_fields, scope, request)
     return (await write(scope, request, creation(request, partial(_sent, request), manage_fields))).reply()
 
 
 def creation(request: APIRequest, edit: Edit, manage_fields: ManageFields) -> Mutation:
-    """The mutation that makes an object of what `edit` returns."""
+    """Return the mutation that makes an object of what `edit` returns."""
     return Mutation("create", edit, partial(_prepare, request), manage_fields)
 
 

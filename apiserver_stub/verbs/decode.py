@@ -24,7 +24,7 @@ _OLDER: Mapping[str, tuple[str, ...]] = MappingProxyType({"Eviction": ("policy/v
 
 
 async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warnings]:
-    """The object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
+    """Return the object in the body of a create, in the namespace of its URL. Raises `BadRequest` and others."""
     check_write(request)
     tree, warnings = await run_of(offload, request.http)(partial(read_object, request))
     check_namespace(request, tree["metadata"])
@@ -32,8 +32,9 @@ async def read_new(offload: Offload, request: APIRequest) -> tuple[Tree, Warning
 
 
 async def read_body(scope: RequestScope, request: APIRequest, *, named: bool = True) -> tuple[Tree, Warnings]:
-    """The body of a request for a subresource that takes another kind than its object's: always with metadata, in which
-    name and namespace are those of the URL; the name may be left out unless it must be `named`. Raises `BadRequest`.
+    """Return the body of a request for a subresource that takes another kind than its object's: always with metadata,
+    in which name and namespace are those of the URL; the name may be left out unless it must be `named`. Raises
+    `BadRequest`.
     """
     subresource = request.subresource
     assert subresource is not None
@@ -53,7 +54,7 @@ def _fitted(request: APIRequest, subresource: Subresource) -> tuple[DecodedBody,
 
 
 def read_object(request: APIRequest) -> tuple[Tree, Warnings]:
-    """The object in the body, of the kind of the request, always with metadata. Raises `BadRequest` and others."""
+    """Return the object in the body, of the request's kind, always with metadata. Raises `BadRequest` and others."""
     kind = request.kind
     body = decode_body(request.http, kind.api_version, kind.kind)
     warnings = fit(request, body, kind.schema, kind.kind)
@@ -89,8 +90,8 @@ def _drop_repeated_owners(tree: Tree) -> Warnings:
 
 
 def check(request: APIRequest, body: DecodedBody, node: Schema, kind: str) -> Warnings:
-    """As `fit`, but the tree stays as it is, with its nulls, and unknown fields are refused whatever the caller asks
-    for: nobody could own them. Raises `BadRequest`.
+    """Check the tree as `fit` does, but leave it as it is, with its nulls, and refuse unknown fields whatever the
+    caller asks for: nobody could own them. Raises `BadRequest`.
     """
     report = Report() if takes(fitting(node), body.tree) else sweep(deep_copy(body.tree), node)
     if report.unknown:

@@ -24,7 +24,8 @@ _BATCH = 4 << 20  # bytes of objects
 
 
 async def delete(scope: RequestScope, request: APIRequest) -> Reply:
-    """A `Status` when the object is gone, the object when something still holds it or its kind is shown even then.
+    """Delete the object. Return a `Status` when it is gone, the object when something still holds it or its kind is
+    shown even then.
 
     The status is 202 when the object stays for now although its dependents were asked to go with it in the old way
     (`orphanDependents: false`); clients take every other delete for done at 200.
@@ -41,8 +42,9 @@ async def delete(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
-    """The list of what was found, as it was before; with `limit`, it has the `continue` token with which to delete the
-    next ones. Kinds that do not list what they delete answer a `Status` with the same token.
+    """Delete a collection and return the list of what was found, as it was before; with `limit`, it has the `continue`
+    token with which to delete the next ones. Kinds that do not list what they delete answer a `Status` with the same
+    token.
 
     When objects were refused, or cannot be read, the first refusal is raised after all have been tried.
     """
@@ -63,13 +65,13 @@ async def delete_collection(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def removal(request: APIRequest, options: DeleteOptions, operation: Operation | None = "delete") -> Mutation:
-    """The mutation that deletes the object of a request as far as can be done now."""
+    """Return the mutation that deletes the object of a request as far as can be done now."""
     edit, prepare = partial(_presumed, request, options.preconditions), partial(_prepare, request, options)
     return Mutation(operation, edit, prepare, options=options.as_tree() if operation else None)
 
 
 def _presumed(request: APIRequest, presumed: Preconditions | None, load: Load) -> Edited:
-    """The object that the caller means. Raises `Conflict`, which names its kind where others name its resource."""
+    """Return the object the caller means. Raises `Conflict`, which names the kind where others name the resource."""
     tree = load()
     metadata = tree["metadata"]
     if presumed is not None:
@@ -88,7 +90,7 @@ def _prepare(request: APIRequest, options: DeleteOptions, new: Tree, _old: Tree 
 
 
 def _removal_unread(request: APIRequest) -> Mutation:
-    """The mutation that removes an object that cannot even be read, whatever holds it (API concepts, the corrupt
+    """Return the mutation that removes an object that cannot even be read, whatever holds it (API concepts, the corrupt
     resource). Watchers are told the little that is known of it.
     """
 
@@ -123,7 +125,7 @@ async def _found(scope: RequestScope, request: APIRequest, reading: Reading, pag
 
 
 def batches(rows: Iterable[Row], most: int) -> Iterator[list[Row]]:
-    """So many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
+    """Yield so many rows at a time, fewer where they are large: all of a batch are read and written in one go."""
     batch: list[Row] = []
     size = 0
     for row in rows:

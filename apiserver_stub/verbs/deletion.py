@@ -72,12 +72,13 @@ class DeleteOptions(Model):
         return self.propagation_policy
 
     def as_tree(self) -> Tree:
-        """The object that admission sees."""
+        """Return the object that admission sees."""
         return {**_TYPE, **msgspec.to_builtins(self)}
 
 
 async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIRequest, DeleteOptions]:
-    """The options of a delete, and the request as a dry run if they ask for one. Raises `BadRequest` or `Invalid`.
+    """Return the options of a delete, and the request as a dry run if they ask for one. Raises `BadRequest` or
+    `Invalid`.
 
     A body speaks for itself: what it leaves out is not looked for in the query. Only a dry run is one wherever it is
     asked for, since the other way round something would be lost.
@@ -89,7 +90,7 @@ async def read_options(scope: RequestScope, request: APIRequest) -> tuple[APIReq
 
 
 def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]) -> tuple[APIRequest, DeleteOptions]:
-    """The same with the options as a tree."""
+    """Return the same as `read_options`, with the options as a tree."""
     try:
         options = msgspec.convert(tree, DeleteOptions)
     except msgspec.ValidationError as error:
@@ -106,7 +107,7 @@ def as_options(scope: RequestScope, request: APIRequest, tree: Mapping[str, Any]
 
 
 def refused(causes: list[Cause]) -> Invalid:
-    """The refusal of options that make no sense."""
+    """Return the refusal of options that make no sense."""
     return invalid(f"meta.{GROUP_DOMAIN}", "DeleteOptions", "", causes)
 
 
@@ -155,7 +156,7 @@ def _wrong(field: str, why: str) -> Cause:
 def begin_deletion(
     tree: Tree, strategy: Strategy, now: datetime, grace: int | None = None, policy: str | None = None
 ) -> bool:
-    """Note a delete request in place; whether the object is to go at once, and then `tree` is its final state.
+    """Note a delete request in place; return whether the object is to go at once, and then `tree` is its final state.
 
     `grace` and `policy` are None where the request is silent.
     """
@@ -180,7 +181,7 @@ def begin_deletion(
 
 
 def propagate(finalizers: list[str], usual: str, policy: str | None) -> list[str]:
-    """The finalizers of an object that is deleted with a policy of propagation (None: the request names none).
+    """Return the finalizers of an object that is deleted with a policy of propagation (None: the request names none).
 
     A silent request means what the object says already, or else the policy that is usual for its kind; of a kind
     without any (`usual` is empty) nothing is ever propagated.

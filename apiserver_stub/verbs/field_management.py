@@ -32,7 +32,7 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
 
 
 def _born_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:
-    """All fields of a new object, seen in a version; None when there is no such version."""
+    """Return all fields of a new object, seen in a version; None when there is no such version."""
     version = versions.find(api_version)
     return (
         None if version is None else FieldChanges(version.typed.initial(owned_part(version.into(tree))) or None, None)
@@ -52,7 +52,7 @@ def manage_changed_fields(scope: RequestScope, request: APIRequest, new: Tree, o
 
 
 def managed_fields_of(tree: Tree) -> Entries:
-    """The record an object has."""
+    """Return the record an object has."""
     found: Entries = tree["metadata"].get(_RECORD) or []
     return found
 
@@ -96,6 +96,6 @@ def _second(moment: int) -> str:
 
 
 def _program(agent: str) -> str:
-    """The name before the slash of a user agent, as much of it as a manager's may have."""
+    """Return the name before the slash of a user agent, as much of it as a manager's may have."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))
     return name.encode()[:MANAGER_LIMIT].decode(errors="ignore")

@@ -11,7 +11,7 @@ from controller_manager.api.errors import BadRequest
 
 
 async def get(scope: RequestScope, request: APIRequest) -> Reply:
-    """The newest state, which is also not older than any resource version that exists."""
+    """Return the newest state, which is also not older than any resource version that exists."""
     await scope.wait_until_fresh(revision(request.query))
     row = scope.store.get(request.kind.storage, key_of(request.kind, request.namespace, request.name))
     if row is None:
@@ -20,8 +20,8 @@ async def get(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 async def refuse_unsupported(scope: RequestScope, request: APIRequest) -> Reply:
-    """Nothing but refusals, whatever the method, and without ever upgrading a connection: `NotFound` when there is no
-    such object, else `BadRequest` with one sentence. An object may be named with a scheme and a port, as proxies do.
+    """Refuse a request, whatever the method, and without ever upgrading a connection. Raises `NotFound` when there is
+    no such object, else `BadRequest` with one sentence. An object may be named with a scheme and a port, as proxies do.
     """
     assert request.subresource is not None
     scheme, _, rest = request.name.partition(":")

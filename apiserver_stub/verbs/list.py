@@ -53,7 +53,7 @@ class Reading(NamedTuple):
 
 
 async def list_(scope: RequestScope, request: APIRequest) -> Reply:
-    """The collection; `Items.continue_token` is empty when it is complete."""
+    """Return the collection; `Items.continue_token` is empty when it is complete."""
     asked, chosen = list_semantics(request.query), select(request)
     reading, page = await read_page(scope, request, asked, chosen)
     objects = await all_from_storage(request.kind, page.rows, scope.offload, named=scope.features.unsafe_deletion)
@@ -63,7 +63,7 @@ async def list_(scope: RequestScope, request: APIRequest) -> Reply:
 async def read_page(
     scope: RequestScope, request: APIRequest, asked: ListSemantics, chosen: Selection
 ) -> tuple[Reading, ListPage]:
-    """The state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
+    """Return the state a list is read from, and the rows it is about. Raises `BadRequest`, `Expired` or `Timeout`."""
     prefix = f"{chosen.namespace}/" if chosen.namespace else ""
     token = read_token(asked.token, prefix) if asked.token else ContinueToken(asked.revision, "")
     reading = await _read(scope, request.kind.storage, asked.semantic, token)
@@ -96,8 +96,8 @@ async def _read(scope: RequestScope, resource: str, semantic: VersionMatch, toke
 
 
 async def _continued(scope: RequestScope, resource: str, token: ContinueToken, now: int) -> Snapshot:
-    """The state a token was given for, as long as history lasts: whether anything has changed since makes no difference
-    to a client that is too slow, so that it learns of it every time.
+    """Return the state a token was given for, as long as history lasts: whether anything has changed since makes no
+    difference to a client that is too slow, so that it learns of it every time.
     """
     store = scope.store
     if 0 <= now - token.began <= store.retention.seconds:

@@ -86,5 +86,5 @@ def read_token(text: str, prefix: str) -> ContinueToken:
 
 
 def refused_token() -> BadRequest:
-    """The answer to a token that this server cannot have given."""
+    """Return the answer to a token that this server cannot have given."""
     return BadRequest("continue: Invalid value: the token is not one this server has given for this list")

@@ -35,7 +35,7 @@ class View(Struct, frozen=True):
 
 
 def nothing(_new: Tree, _old: Tree | None) -> bool:
-    """A step that is left out."""
+    """Do nothing, in place of a step that is left out."""
     return False
 
 
@@ -68,5 +68,5 @@ class Outcome(Struct, frozen=True):
     removed: bool = False
 
     def reply(self) -> Reply:
-        """The answer that shows the object."""
+        """Return the answer that shows the object."""
         return Reply(Item(self.data), 201 if self.created else 200, self.warnings)

@@ -57,7 +57,7 @@ class Patch:
         self._document, self.duplicates = decode_noting(request.http.body)
 
     def apply(self, tree: Tree, node: Schema) -> Tree:
-        """The patched tree, which shares with `tree` what it left alone."""
+        """Return the patched tree, which shares with `tree` what it left alone."""
         return self._apply(tree, self._document, node)
 
     def check(self, tree: Tree, api_version: str, kind: str) -> None:
@@ -77,7 +77,7 @@ class Patch:
 
 
 async def patch(scope: RequestScope, request: APIRequest) -> Reply:
-    """The patched object; unchanged, with the version it had, when the patch changes nothing."""
+    """Patch the object and return it; unchanged, with the version it had, when the patch changes nothing."""
     if is_apply(request):
         return await apply(scope, request)
     document = await scope.run_of(request.http)(partial(Patch, request))
@@ -95,6 +95,6 @@ def _edit(request: APIRequest, document: Patch, load: Load) -> Edited:
 
 
 def unfit(why: str) -> Invalid:
-    """The refusal of a patch that leaves something other than an object of its kind."""
+    """Return the refusal of a patch that leaves something other than an object of its kind."""
     cause = Cause(reason="FieldValueInvalid", message=f"Invalid value: {why}", field="patch")
     return Invalid(f"the patched object is invalid: {why}", Details(causes=(cause,)))

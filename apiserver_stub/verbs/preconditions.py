@@ -65,12 +65,12 @@ def keep_uid(request: APIRequest, metadata: Tree, live: Tree) -> None:
 
 
 def object_not_found(request: APIRequest) -> NotFound:
-    """The refusal of a request for an object that does not exist."""
+    """Return the refusal of a request for an object that does not exist."""
     return errors.not_found(request.kind.group, request.kind.plural, request.name)
 
 
 def already_exists(request: APIRequest, name: str, row: Row | None) -> AlreadyExists:
-    """The refusal of a create where an object is; it tells whether waiting would help."""
+    """Return the refusal of a create where an object is; it tells whether waiting would help."""
     refusal = errors.already_exists(request.kind.group, request.kind.plural, name)
     if row is not None and not isinstance(row, CorruptRow) and row.field("metadata.deletionTimestamp"):
         return AlreadyExists(f"object is being deleted: {refusal.message}", refusal.details)
@@ -78,13 +78,13 @@ def already_exists(request: APIRequest, name: str, row: Row | None) -> AlreadyEx
 
 
 def stale(request: APIRequest) -> Conflict:
-    """The refusal of a change of what has changed since the caller read it."""
+    """Return the refusal of a change of what has changed since the caller read it."""
     why = "the object has been modified; please apply your changes to the latest version and try again"
     return conflict(request.kind.group, request.kind.plural, request.name, why)
 
 
 def mismatch(request: APIRequest, what: str, presumed: str, found: str) -> Conflict:
-    """The refusal of a change of another object, or another version, than a precondition names."""
+    """Return the refusal of a change of another object, or another version, than a precondition names."""
     why = f"Precondition failed: {what} in precondition: {presumed}, {what} in object meta: {found}"
     return conflict(request.kind.group, request.kind.plural, request.name, why)
 

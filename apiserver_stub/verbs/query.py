@@ -28,12 +28,12 @@ _NOT_OLDER, _EXACT = "NotOlderThan", "Exact"
 
 
 def flag(query: Query, name: str) -> bool | None:
-    """A boolean that may be absent; any value but `0` and `false` is true, an empty one too."""
+    """Return a boolean that may be absent; any value but `0` and `false` is true, an empty one too."""
     return is_on(query, name) if name in query else None
 
 
 def number(query: Query, name: str) -> int | None:
-    """An integer that may be absent; an empty value is none."""
+    """Return an integer that may be absent; an empty value is none."""
     text = query.get(name)
     if not text:
         return None
@@ -43,13 +43,13 @@ def number(query: Query, name: str) -> int | None:
 
 
 def revision(query: Query, name: str = "resourceVersion") -> int | None:
-    """A resource version; None when absent."""
+    """Return a resource version; None when absent."""
     text = query.get(name)
     return as_revision(text, name) if text else None
 
 
 def as_revision(text: str, name: str) -> int:
-    """The number a resource version stands for."""
+    """Return the number a resource version stands for."""
     if len(text) > 19 or not text.isdecimal() or not text.isascii():
         raise BadRequest(f"{name}: Invalid value: {text!r}: must be a resource version this server has given")
     return int(text)
@@ -127,7 +127,7 @@ def check_watch(query: Query, *, streaming_lists: bool) -> None:
 
 
 def forbidden(field: str, why: str) -> Cause:
-    """The cause of a parameter that may not be there."""
+    """Return the cause of a parameter that may not be there."""
     return Cause(reason="FieldValueForbidden", message=f"Forbidden: {field} {why}", field=field)
 
 

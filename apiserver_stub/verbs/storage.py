@@ -34,20 +34,20 @@ def key_of(kind: ResourceInfo, namespace: str, name: str) -> str:
 
 
 def read(kind: ResourceInfo, data: bytes) -> Tree:
-    """A fresh tree of an object at rest, in the kind's own version."""
+    """Return a fresh tree of an object at rest, in the kind's own version."""
     tree: Tree = orjson.loads(data)
     return kind.from_storage(tree) if kind.from_storage else tree
 
 
 def from_storage(kind: ResourceInfo, data: bytes) -> bytes:
-    """An object at rest as it is answered."""
+    """Return an object at rest as it is answered."""
     return data if kind.from_storage is None else encode(in_order(read(kind, data)))
 
 
 async def all_from_storage(
     kind: ResourceInfo, rows: Sequence[Row], offload: Offload, *, named: bool = False
 ) -> list[bytes]:
-    """Many objects at rest as they are answered.
+    """Return many objects at rest as they are answered.
 
     Raises `Corrupt` for the first that cannot be read or, with `named`, a `StorageReadError` that names them all.
     """
@@ -74,8 +74,8 @@ def _unreadable(kind: ResourceInfo, rows: Iterable[Row]) -> StorageReadError:
 
 
 def for_storage(kind: ResourceInfo, tree: Tree) -> bytes:
-    """The bytes to commit of `tree`, with an empty resourceVersion first in its metadata, where no label or annotation
-    of that name comes before it. Raises `RequestEntityTooLarge`.
+    """Return the bytes to commit of `tree`, with an empty resourceVersion first in its metadata, where no label or
+    annotation of that name comes before it. Raises `RequestEntityTooLarge`.
 
     An object that is too large only with its record of owners is stored without it, unless somebody applied it.
     """

@@ -16,7 +16,9 @@ from controller_manager.serving.authentication import User
 
 
 async def update(scope: RequestScope, request: APIRequest) -> Reply:
-    """The object as it is now; unchanged, with the version it had, when the caller brought what is there."""
+    """Update the object and return it as it is now; unchanged, with the version it had, when the caller brought what is
+    there.
+    """
     otherwise = None
     if request.kind.strategy.creates_on_update and request.subresource is None:
         otherwise = creation(request, partial(_sent_new, request), partial(manage_new_fields, scope, request))
@@ -31,8 +33,8 @@ def change(
     otherwise: Mutation | None = None,
     view: View | None = None,
 ) -> Mutation:
-    """The mutation that makes of an object what `edit` returns; the caller owns what it changed, unless `manage_fields`
-    says otherwise.
+    """Return the mutation that makes of an object what `edit` returns; the caller owns what it changed, unless
+    `manage_fields` says otherwise.
 
     The change that takes away the last hold of an object under deletion removes it.
     """

@@ -15,7 +15,7 @@ from controller_manager.base.random import random_source
 
 
 async def watch(scope: RequestScope, request: APIRequest) -> Reply:
-    """A stream of events. Raises `Expired` when it should begin before the history that is kept."""
+    """Return a stream of events. Raises `Expired` when it should begin before the history that is kept."""
     kind, store = request.kind, scope.store
     check_watch(request.query, streaming_lists=scope.features.streaming_lists)
     initial = flag(request.query, "sendInitialEvents")  # None leaves it to the resource version
@@ -52,7 +52,7 @@ def _seconds(asked: int | None, limits: Limits) -> float:
 
 
 def _in_version(kind: ResourceInfo, represent: EventEncoder) -> EventEncoder:
-    """The representation of rows that another version of the kind has stored."""
+    """Return the representation of rows that another version of the kind has stored."""
     if kind.from_storage is None:
         return represent
     convert, rest = represent.convert, represent.rest

@@ -99,7 +99,9 @@ async def write(scope: RequestScope, request: APIRequest, mutation: Mutation) ->
 
 
 async def _attempt(scope: RequestScope, request: APIRequest, mutation: Mutation) -> Outcome:
-    """All steps, from the state that is visible here. Raises `_Lost` or `RevisionConflict` if it changes meanwhile."""
+    """Take all steps, from the state that is visible here. Raises `_Lost` or `RevisionConflict` if it changes
+    meanwhile.
+    """
     admission = scope.admission if mutation.operation else _NOT_ASKED
     draft = await _load(scope, request, mutation)
     await draft.run(partial(_edit, request, draft))
@@ -154,7 +156,7 @@ def _edit(request: APIRequest, draft: _Draft) -> None:
 
 
 def _shown(request: APIRequest, draft: _Draft) -> Attributes:
-    """The mutation as admission sees it."""
+    """Return the mutation as admission sees it."""
     operation, new, old, view = draft.mutation.operation or "update", draft.new, draft.old, draft.mutation.view
     if view is not None and old is not None:
         new, old = view.show(new), view.show(old)
@@ -212,13 +214,13 @@ async def _was_behind(scope: RequestScope) -> bool:
 
 
 def _renewed(request: APIRequest, draft: _Draft, attributes: Attributes) -> Attributes:
-    """The mutation as admission sees it now that the object is complete."""
+    """Return the mutation as admission sees it now that the object is complete."""
     return attributes if draft.mutation.view is None else _shown(request, draft)
 
 
 def _effect(draft: _Draft, attributes: Attributes) -> Attributes:
-    """The mutation by what becomes of the object: a change that takes its last hold away deletes it, and a deletion
-    that only begins is an update.
+    """Return the mutation by what becomes of the object: a change that takes its last hold away deletes it, and a
+    deletion that only begins is an update.
     """
     if draft.removes:
         return replace(attributes, operation="delete", object=None, old_object=draft.old)
@@ -246,6 +248,6 @@ async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also:
 
 
 def _name(request: APIRequest, draft: _Draft) -> str:
-    """The name of the object; a new one may bring it."""
+    """Return the name of the object; a new one may bring it."""
     name: str = request.name or draft.new["metadata"].get("name", "")
     return name

@@ -31,7 +31,7 @@ _ATTEMPTS = 8  # to read a storage whose history others compact meanwhile
 
 @dataclass(frozen=True, slots=True)
 class WriteLimits:
-    """How many transactions may be under way, and how many bytes; a single one may be larger."""
+    """The bounds on transactions under way: their number, and their bytes together; a single one may be larger."""
 
     transactions: int = 4096
     size: int = 64 << 20
@@ -79,9 +79,9 @@ class WatchCache:
     ) -> None:
         self.revision = 1
         self.storage = storage
-        """What this is a copy of."""
+        """The storage that this is a copy of."""
         self.retention = retention or Retention()
-        """How much history there is."""
+        """The bounds of the history that is kept."""
         self._limits = limits or WriteLimits()
         self._log = log or get_logger("store")
         self._ttls = {resource: seconds for resource, seconds in (ttls or {}).items() if seconds > 0}
@@ -126,15 +126,15 @@ class WatchCache:
         self._subscribers.append(subscriber)
 
     def get(self, resource: str, key: str) -> Row | None:
-        """The current row of `key`."""
+        """Return the current row of `key`."""
         return self._collection(resource).get(key)
 
     def snapshot(self, resource: str) -> Snapshot:
-        """All current rows of a resource."""
+        """Return all current rows of a resource."""
         return self._collection(resource).snapshot(self.revision)
 
     def snapshot_at(self, resource: str, revision: int) -> Snapshot:
-        """All rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
+        """Return all rows of a resource as they were at `revision`; raises `TooOld` or `TooNew`."""
         return self._collection(resource).snapshot_at(revision, self.revision)
 
     def count(self, resource: str) -> int:
@@ -143,11 +143,11 @@ class WatchCache:
         return 0 if found is None else len(found)
 
     def history(self, resource: str) -> Window:
-        """The recent changes of a resource."""
+        """Return the recent changes of a resource."""
         return self._collection(resource).history
 
     def now(self) -> float:
-        """The time, in seconds since the epoch, by which age is judged."""
+        """Return the time, in seconds since the epoch, by which age is judged."""
         return self._clock.now()
 
     def is_pending(self, resource: str, key: str) -> bool:

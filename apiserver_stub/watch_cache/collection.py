@@ -24,11 +24,11 @@ class Snapshot:
         return len(self._rows)
 
     def get(self, key: str) -> Row | None:
-        """The row of `key`, if there was one."""
+        """Return the row of `key`, if there was one."""
         return self._rows.get(key)
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[Row]:
-        """Rows in the order of their keys: the keys greater than `after` that begin with `prefix`."""
+        """Yield rows in the order of their keys: the keys greater than `after` that begin with `prefix`."""
         return self._rows.items(after, prefix)
 
     def count(self, after: str = "", prefix: str = "") -> int:
@@ -50,7 +50,7 @@ class Collection:
         return len(self._rows)
 
     def get(self, key: str) -> Row | None:
-        """The current row of `key`."""
+        """Return the current row of `key`."""
         return self._rows.get(key)
 
     def apply(self, record: Record) -> Change:
@@ -77,11 +77,11 @@ class Collection:
             self._past = {position: view for position, view in self._past.items() if position >= self.history.first}
 
     def snapshot(self, revision: int) -> Snapshot:
-        """The current rows, for ever; `revision` is the cache's."""
+        """Return the current rows, for ever; `revision` is the cache's."""
         return Snapshot(self._rows.snapshot(), revision)
 
     def snapshot_at(self, revision: int, current: int) -> Snapshot:
-        """The rows at an earlier revision; raises `TooOld`, or `TooNew` beyond `current`, the cache's revision."""
+        """Return the rows at an earlier revision. Raises `TooOld`, or `TooNew` beyond `current`, that of the cache."""
         if revision > current:
             raise TooNew(revision, current)
         position = self.history.position(revision)

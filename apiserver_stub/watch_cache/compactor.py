@@ -37,7 +37,7 @@ class CompactionPlan:
         self._marks: deque[_Mark] = deque()
         self._size = 0
         self.revision = 0
-        """What is due."""
+        """The revision up to which compaction is due."""
 
     @property
     def empty(self) -> bool:
@@ -60,7 +60,7 @@ class CompactionPlan:
             self._marks.append(_Mark(newest.at, newest.revision, self._size, newest.at, before))
 
     def due(self, now: float) -> int:
-        """The revision up to which history is superfluous at the time `now`; it never goes back."""
+        """Return the revision up to which history is superfluous at the time `now`; it never goes back."""
         keep, marks = self._retention, self._marks
         while marks and (marks[0].at <= now - keep.seconds or self._size - marks[0].size > keep.total):
             self.revision = marks.popleft().revision

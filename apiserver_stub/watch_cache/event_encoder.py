@@ -15,7 +15,7 @@ INITIAL_EVENTS_END = f"{GROUP_DOMAIN}/initial-events-end"
 
 
 def encode(kind: str, data: bytes) -> bytes:
-    """One event as a line of JSON, around an object's JSON."""
+    """Return one event as a line of JSON, around an object's JSON."""
     return b'{"type":"%b","object":%b}\n' % (kind.encode(), data)
 
 
@@ -25,10 +25,11 @@ def _keep_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EventEncoder:
-    """How a stream tells events: `frame(type, object)` sets an event down, of an object that `convert` has made of the
-    stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded rows are
-    kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a stream, if
-    they are told in another way. What is not `lasting` says something else a moment later: nothing of it is shared.
+    """The encoding of a stream's events: `frame(type, object)` sets an event down, of an object that `convert` has made
+    of the stored one; both are JSON before. The same name means the same bytes. `row` does both at once where encoded
+    rows are kept, and `keep` hands on those that it encoded, in the loop. `rest` tells all events but the first of a
+    stream, if they are told in another way. What is not `lasting` says something else a moment later: nothing of it is
+    shared.
     """
 
     name: str = ""
@@ -45,15 +46,15 @@ class EventEncoder:
         return self.convert is None and self.row is None and self.frame is encode
 
     def event(self, kind: str, data: bytes) -> bytes:
-        """The event of a stored object."""
+        """Return the event of a stored object."""
         return self.frame(kind, data if self.convert is None else self.convert(data))
 
     def event_of(self, kind: str, row: Row) -> bytes:
-        """The event of a row."""
+        """Return the event of a row."""
         return self.event(kind, row.data) if self.row is None else self.row(kind, row)
 
     def failure(self, error: ApiError) -> bytes:
-        """The event that ends a stream which cannot go on."""
+        """Return the event that ends a stream which cannot go on."""
         return self.frame("ERROR", error.status().encode())
 
 
@@ -64,14 +65,14 @@ class EventCache(Protocol):
     """Keeps events as they were encoded, within bounds of its own, for all streams to send."""
 
     def find_event(self, row: Row, type_: str, name: str) -> bytes | None:
-        """The event of that type which tells of `row`, as the encoder of that name encoded it."""
+        """Return the event of that type which tells of `row`, as the encoder of that name encoded it."""
 
     def keep_event(self, row: Row, type_: str, name: str, line: bytes) -> None:
         """Keep it."""
 
 
 def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
-    """The event of a change, encoded now.
+    """Return the event of a change, encoded now.
 
     A deletion seen only through a selector carries the state that was last selected, as of this revision.
     """
@@ -81,7 +82,7 @@ def event_of_change(change: Change, type_: str, encoder: EventEncoder) -> bytes:
 
 
 def bookmark(api_version: str, kind: str, revision: int, initial_end: bool = False) -> bytes:
-    """The object of a BOOKMARK event: nothing but the revision that is reached."""
+    """Return the object of a BOOKMARK event: nothing but the revision that is reached."""
     metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
     if initial_end:
         metadata["annotations"] = {INITIAL_EVENTS_END: "true"}

@@ -11,8 +11,8 @@ from apiserver_stub.watch_cache.row import Change
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much history each resource keeps: at most so many seconds, changes and bytes of objects; and how many bytes
-    those of all resources keep together.
+    """The bounds of the history each resource keeps: at most so many seconds, changes and bytes of objects; and of the
+    bytes those of all resources keep together.
     """
 
     seconds: float = 300.0
@@ -68,13 +68,13 @@ class Window:
         return gone
 
     def position(self, revision: int) -> int:
-        """The position of the first change after `revision`; raises `TooOld` if some of those are gone."""
+        """Return the position of the first change after `revision`; raises `TooOld` if some of those are gone."""
         if revision < self.trimmed:
             raise TooOld(revision, self.trimmed)
         return self.first + bisect_right(self._held, revision, key=_revision)
 
     def since(self, position: int, limit: int | None = None) -> list[Change]:
-        """At most `limit` changes from `position` on, which must not lie before `first`."""
+        """Return at most `limit` changes from `position` on, which must not lie before `first`."""
         start = position - self.first
         return self._held[start:] if limit is None else self._held[start : start + limit]
 
@@ -94,7 +94,7 @@ def oldest_first(windows: Iterable[Window], excess: int) -> Iterator[tuple[Windo
 
 
 def _sizes(window: Window) -> Iterator[tuple[int, int, int, Window]]:
-    """Revision, number from 1 and size of each change; no revision comes twice."""
+    """Yield revision, number from 1 and size of each change; no revision comes twice."""
     for number, change in enumerate(window.since(window.first), 1):
         yield change.revision, number, len(change.row.data), window
 

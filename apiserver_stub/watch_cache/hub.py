@@ -1,4 +1,4 @@
-"""Where streams wait for changes: publishing wakes those of the resources concerned and copies nothing."""
+"""The hub where streams wait for changes: publishing wakes those of the resources concerned and copies nothing."""
 
 from collections.abc import Sequence
 from itertools import count

@@ -1,4 +1,4 @@
-"""What a watch is asked for: which objects, from where on, and how it ends."""
+"""The options of a watch: which objects, from where on, and how it ends."""
 
 from dataclasses import dataclass, field
 
@@ -45,7 +45,7 @@ class Filter:
         return self._in_scope(row) and self._matches(row)
 
     def event(self, change: Change) -> str:
-        """The type of event this change is to the watcher; empty if it is none.
+        """Return the type of event this change is to the watcher; empty if it is none.
 
         An object that begins to match is ADDED and one that ceases to match is DELETED, whatever else it does.
         """
@@ -66,7 +66,7 @@ class Filter:
 
 
 def plain_event(change: Change) -> str:
-    """The type of event a change is to a watcher of everything."""
+    """Return the type of event a change is to a watcher of everything."""
     if change.deleted:
         return "DELETED"
     return "MODIFIED" if change.before is not None else "ADDED"

@@ -22,7 +22,7 @@ class _Chunk(Generic[V]):
 
 
 class View(Generic[V]):
-    """What can be read from an ordered map; a plain `View` never changes.
+    """The readable side of an ordered map; a plain `View` never changes.
 
     `_bounds[i]` is not greater than any key of chunk `i` and greater than every key of chunk `i - 1`; `_bounds[0]`
     is the empty text, and there is always at least one chunk.
@@ -39,13 +39,13 @@ class View(Generic[V]):
         return self._size
 
     def get(self, key: str) -> V | None:
-        """The value of `key`, if it has one."""
+        """Return the value of `key`, if it has one."""
         chunk = self._chunks[bisect_right(self._bounds, key) - 1]
         at = bisect_left(chunk.keys, key)
         return chunk.values[at] if at < len(chunk.keys) and chunk.keys[at] == key else None
 
     def items(self, after: str = "", prefix: str = "") -> Iterator[V]:
-        """Values, in the order of their keys, of the keys greater than `after` that begin with `prefix`."""
+        """Yield values, in the order of their keys, of the keys greater than `after` that begin with `prefix`."""
         first, start = self._start(after, prefix)
         last, stop = self._stop(prefix)
         if (first, start) >= (last, stop):
@@ -69,7 +69,7 @@ class View(Generic[V]):
         return sum(len(self._chunks[index].keys) for index in range(first, last)) - start + stop
 
     def _start(self, after: str, prefix: str) -> tuple[int, int]:
-        """Chunk and offset of the first key in range."""
+        """Return chunk and offset of the first key in range."""
         if not after and not prefix:
             return 0, 0
         key, find = (after, bisect_right) if after >= prefix else (prefix, bisect_left)
@@ -77,7 +77,7 @@ class View(Generic[V]):
         return index, find(self._chunks[index].keys, key)
 
     def _stop(self, prefix: str) -> tuple[int, int]:
-        """Chunk and offset just behind the last key in range."""
+        """Return chunk and offset just behind the last key in range."""
         end = _behind(prefix)
         if not end:
             return len(self._chunks) - 1, len(self._chunks[-1].keys)
@@ -106,14 +106,14 @@ class OrderedMap(View[V]):
 
     @classmethod
     def copy(cls, view: View[V]) -> Self:
-        """A map that begins as `view` and shares with it what it does not change."""
+        """Return a map that begins as `view` and shares with it what it does not change."""
         made = cls()
         made._chunks, made._bounds, made._size = view._chunks, view._bounds, view._size
         made._shared = True
         return made
 
     def snapshot(self) -> View[V]:
-        """The map as it is now, for ever."""
+        """Return the map as it is now, for ever."""
         self._owner = object()
         self._shared = True
         return View(self._chunks, self._bounds, self._size)
@@ -144,7 +144,7 @@ class OrderedMap(View[V]):
             self._join(index - 1)
 
     def _own(self, key: str) -> tuple[int, _Chunk[V]]:
-        """The chunk that holds or would hold `key`, made ours to change."""
+        """Return the chunk that holds or would hold `key`, made ours to change."""
         if self._shared:
             self._chunks, self._bounds, self._shared = self._chunks.copy(), self._bounds.copy(), False
         index = bisect_right(self._bounds, key) - 1
@@ -172,6 +172,6 @@ class OrderedMap(View[V]):
 
 
 def _behind(prefix: str) -> str:
-    """The smallest text greater than every text that begins with `prefix`; empty if there is none."""
+    """Return the smallest text greater than every text that begins with `prefix`; empty if there is none."""
     stem = prefix.rstrip("\U0010ffff")
     return stem[:-1] + chr(ord(stem[-1]) + 1) if stem else ""

@@ -10,7 +10,7 @@ from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
 
 
 class _Shelf:
-    """What is known of one resource so far."""
+    """The rows and changes of one resource that are known so far."""
 
     __slots__ = ("changes", "rows")
 
@@ -45,16 +45,16 @@ class Replay:
             shelf.changes.append(Change(row, before, record.deleted, record.at))
 
     def collections(self) -> dict[str, Collection]:
-        """The state after the last record, by resource."""
+        """Return the state after the last record, by resource."""
         return {resource: self._collection(shelf) for resource, shelf in self._shelves.items()}
 
     def changes(self) -> list[Change]:
-        """The changes of all resources in the order of their revisions."""
+        """Return the changes of all resources in the order of their revisions."""
         found = [change for shelf in self._shelves.values() for change in shelf.changes]
         return sorted(found, key=lambda change: change.revision)
 
     def corrupt(self) -> list[CorruptRow]:
-        """The rows that cannot be read."""
+        """Return the rows that cannot be read."""
         found = [self._shelves[resource].rows.get(key) for resource, key in self._corrupt]
         return [row for row in found if isinstance(row, CorruptRow)]
 

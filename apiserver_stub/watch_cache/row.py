@@ -1,4 +1,4 @@
-"""What the cache holds: rows of bytes, and the changes that made them; only selectors look inside, at little."""
+"""The content of the cache: rows of bytes, and the changes that made them; only selectors look inside, at little."""
 
 import sys
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ class Row(msgspec.Struct, gc=False, eq=False):
         return self._labels
 
     def field(self, path: str) -> str:
-        """The scalar at `path` (`spec.nodeName`) as text; empty if there is none. Decoded when first asked for."""
+        """Return the scalar at `path` (`spec.nodeName`) as text; empty without one. Decoded when first asked for."""
         known = self._fields
         for at in range(0, len(known), 2):
             if known[at] == path:
@@ -78,7 +78,7 @@ class CorruptRow(Row, gc=False, eq=False):
 
 
 class Corrupt(InternalError):
-    """What the storage holds of an object is no object, and so cannot be read."""
+    """Raised for an object that cannot be read, since what the storage holds of it is none."""
 
     def __init__(self, row: CorruptRow) -> None:
         plural, _, group = row.resource.partition(".")
@@ -103,7 +103,7 @@ class Change(msgspec.Struct, gc=False, eq=False):
 
 
 def row_of(record: Record) -> Row:
-    """The row that a record makes."""
+    """Return the row that a record makes."""
     revision, resource, key, data, _, _, _, decode_error = record
     if not decode_error:
         return Row(resource, key, revision, data)
@@ -122,7 +122,7 @@ def decode_error_of(data: bytes) -> str:
 
 
 def uid_of(data: bytes) -> str:
-    """`metadata.uid` of bytes that may be no object; empty if it cannot be read."""
+    """Return `metadata.uid` of bytes that may be no object; empty if it cannot be read."""
     try:
         return _IDENTIFIED.decode(data).metadata.uid
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -186,7 +186,7 @@ def _text(raw: bytes) -> str:
 
 @lru_cache(maxsize=256)
 def _reader(path: str) -> msgspec.json.Decoder[Any]:
-    """A decoder that sees nothing of an object but the value at `path`."""
+    """Return a decoder that sees nothing of an object but the value at `path`."""
     *steps, last = path.split(".")
     shape: Any = msgspec.defstruct("Last", [("at", msgspec.Raw, msgspec.Raw())], rename={"at": last}, gc=False)
     for step in reversed(steps):

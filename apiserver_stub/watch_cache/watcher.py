@@ -21,7 +21,7 @@ def _nothing(_line: bytes) -> None:
 
 
 class Target:
-    """What is watched, and the form in which it is told."""
+    """The resource that is watched, and the form in which it is told."""
 
     __slots__ = ("api_version", "kind", "represent", "resource")
 
@@ -38,7 +38,7 @@ class Target:
         return represent
 
     def bookmark(self, revision: int, initial_end: bool = False) -> bytes:
-        """A BOOKMARK event."""
+        """Return a BOOKMARK event."""
         return self.next().event("BOOKMARK", bookmark(self.api_version, self.kind, revision, initial_end))
 
 
@@ -94,7 +94,7 @@ class Watcher:
         self._initial = self.work = None
 
     def give_up(self, refusal: ApiError) -> bytes:
-        """The last thing to send: why it ends."""
+        """Return the last thing to send: why it ends."""
         self.end()
         return self._target.represent.failure(refusal)
 
@@ -179,7 +179,7 @@ class Watcher:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _encode(self, change: Change, kind: str, encoder: EventEncoder) -> bytes:
-        """The event of a change, shared with all streams that are told the same."""
+        """Return the event of a change, shared with all streams that are told the same."""
         line = event_of_change(change, kind, encoder)
         if encoder.lasting:
             self._events.keep_event(change.row, kind, encoder.name, line)

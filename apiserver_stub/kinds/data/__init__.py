@@ -7,5 +7,5 @@ import msgspec
 
 
 def load(name: str) -> Any:
-    """The content of one of the JSON files of this folder."""
+    """Return the content of one of the JSON files of this folder."""
     return msgspec.json.decode(files(__name__).joinpath(name).read_bytes())

@@ -81,7 +81,7 @@ def main(folder: str) -> None:
 
 
 def _kinds(resources: Iterable[Raw], definitions: Mapping[str, Raw]) -> dict[str, str]:
-    """The definition of every kind that a request may carry."""
+    """Return the definition of every kind that a request may carry."""
     by_kind = {tuple(gvk): name for name, found in definitions.items() for gvk in found.get("gvk", ())}
     roots = dict.fromkeys([(r["group"], r["version"], r["kind"]) for r in resources])
     roots.update(dict.fromkeys(_BODIES))
@@ -104,7 +104,7 @@ def _schema(kinds: Mapping[str, str], definitions: Mapping[str, Raw]) -> Raw:
 
 
 def _definition(full: str, raw: Raw, *, observed: bool) -> Raw:
-    """A definition; `observed` says that it is found only below a status, where nothing is demanded of a client."""
+    """Return a definition; `observed` says that it is only found below a status, where a client need give nothing."""
     fields = {field: _field(found) for field, found in raw.get("fields", {}).items()}
     if full.startswith(_NO_DEFAULT):
         for found in fields.values():
@@ -148,7 +148,7 @@ def _lay_presence(definitions: Mapping[str, Raw], name: str, presence: Raw, *, o
 
 
 def _begin(definitions: Mapping[str, Raw], raw: Raw) -> None:
-    """What is demanded is there even so when nobody gave it, for rules to judge, in place."""
+    """Give a demanded field an empty default, in place, so that rules can judge it when nobody gave it."""
     if "ref" in raw and definitions[raw["ref"]].get("type") == "object":
         raw.setdefault("default", {})
     elif raw.get("type") in _BEGUN:
@@ -181,7 +181,7 @@ def _field(raw: Raw) -> Raw:
 
 
 def _reachable(roots: Iterable[str], definitions: Mapping[str, Raw], skip: str) -> set[str]:
-    """The definitions reached from `roots` without going through a root's field `skip`."""
+    """Return the definitions reached from `roots` without going through a root's field `skip`."""
     found: set[str] = set()
     waiting = [ref for name in roots for ref in _refs(definitions[name], skip)]
     found.update(roots)

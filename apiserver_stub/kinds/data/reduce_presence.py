@@ -68,7 +68,7 @@ def _presence(definition: str, structures: Structures) -> Presence:
 
 
 def _members(definition: str, structures: Structures) -> Iterator[Member]:
-    """The members of a structure and of those it includes."""
+    """Yield the members of a structure and of those it includes."""
     package = definition.rpartition(".")[0]
     for member in structures.get(definition, ()):
         yield member

@@ -16,7 +16,7 @@ _PREFIX = re.compile(r"(io\.k8s|k8s\.io)\.(api|(apimachinery|apiextensions-apise
 
 
 def protobuf(kinds: Mapping[str, str], definitions: Iterable[Raw], extra: Raw, wire: Raw, presence: Raw) -> Raw:
-    """The messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
+    """Return the messages that the `kinds` (by `version/kind` or `group/version/kind`) consist of."""
     table = _Table({message_name(found["name"]): found for found in definitions}, extra, wire, presence)
     messages: dict[str, Raw] = {}
     kinds = {**kinds, **{f"{kind}List": f"{name}List" for kind, name in kinds.items() if table.has(f"{name}List")}}
@@ -53,7 +53,7 @@ class _Table:
         return name in self._definitions
 
     def message(self, name: str) -> Raw:
-        """The fields of a message by number."""
+        """Return the fields of a message by number."""
         if name in self._wire["messages"]:
             return {str(number): [field, *rest] for field, (number, *rest) in self._wire["messages"][name].items()}
         numbers: dict[str, int] = dict(self._numbers.get(name, {}))

@@ -1,4 +1,4 @@
-"""What the printers of all kinds share: reading a tree, and the spellings people know from kubectl."""
+"""Helpers of the printers of all kinds: reading a tree, and the spellings people know from kubectl."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Since:
 
 
 def columns(table: str) -> tuple[Column, ...]:
-    """The columns of a table of `columns.json`."""
+    """Return the columns of a table of `columns.json`."""
     return _tables()[table]
 
 
@@ -41,14 +41,14 @@ def _tables() -> Mapping[str, tuple[Column, ...]]:
 
 
 def part(tree: Tree, *path: str) -> Tree:
-    """The object at a path, empty when there is none."""
+    """Return the object at a path, empty when there is none."""
     for step in path:
         tree = tree.get(step) or {}
     return tree
 
 
 def name(tree: Tree) -> str:
-    """`metadata.name`."""
+    """Return `metadata.name`."""
     return str(part(tree, "metadata").get("name", ""))
 
 
@@ -63,12 +63,12 @@ def since(moment: str | None) -> Since | str:
 
 
 def between(start: str, end: datetime) -> str:
-    """The length of the time from `start` to `end`."""
+    """Return the length of the time from `start` to `end`."""
     return duration((end - parse_time(start)).total_seconds())
 
 
 def duration(seconds: float) -> str:
-    """A length of time in the two units that matter: `90s`, `3m12s`, `47h`, `2d3h`, `5y20d`."""
+    """Return a length of time in the two units that matter: `90s`, `3m12s`, `47h`, `2d3h`, `5y20d`."""
     total = int(seconds)
     if total < 120:
         return f"{max(total, 0)}s" if total >= -1 else "<invalid>"
@@ -89,34 +89,34 @@ def duration(seconds: float) -> str:
 
 
 def joined(items: Iterable[str], separator: str = ",", empty: str = NONE) -> str:
-    """The items in one cell."""
+    """Return the items in one cell."""
     return separator.join(items) or empty
 
 
 def shortened(items: Sequence[str], empty: str = UNSET) -> str:
-    """The first three items, and how many more there are."""
+    """Return the first three items, and how many more there are."""
     text = ",".join(items[:_LISTED])
     return f"{text} + {len(items) - _LISTED} more..." if len(items) > _LISTED else text or empty
 
 
 def labels(found: Mapping[str, str] | None) -> str:
-    """`a=b,c=d`, in order."""
+    """Return labels as `a=b,c=d`, in order."""
     return joined(sorted(f"{key}={value}" for key, value in (found or {}).items()))
 
 
 def selector(found: Tree | None, empty: str = NONE) -> str:
-    """A label selector in its text form, by key."""
+    """Return a label selector in its text form, by key."""
     return selector_text(found) or empty
 
 
 def containers(template: Tree) -> list[Any]:
-    """The names of a pod template's containers and their images: two cells."""
+    """Return the names of a pod template's containers and their images: two cells."""
     found = part(template, "spec").get("containers", ())
     return [",".join(c.get("name", "") for c in found), ",".join(c.get("image", "") for c in found)]
 
 
 def condition(tree: Tree, type_: str) -> str:
-    """The status of a condition, empty when it is not there."""
+    """Return the status of a condition, empty when it is not there."""
     found = part(tree, "status").get("conditions", ())
     return next((str(c.get("status", "")) for c in found if c.get("type") == type_), "")
 
@@ -127,7 +127,7 @@ def deleting(tree: Tree) -> bool:
 
 
 def yes_no(value: bool | None) -> str:
-    """`True`, `False`, or that nobody said."""
+    """Return `True`, `False`, or that nobody said."""
     return UNSET if value is None else str(value)
 
 

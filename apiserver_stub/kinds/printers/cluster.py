@@ -24,7 +24,7 @@ _APPROVALS = ("Denied", "Approved")
 
 
 def _role_binding(tree: Tree) -> list[Any]:
-    """The cells of a binding of roles, cluster-wide or not."""
+    """Return the cells of a binding of roles, cluster-wide or not."""
     role = part(tree, "roleRef")
     return [
         name(tree),

@@ -37,7 +37,7 @@ def _service(tree: Tree) -> list[Any]:
 
 
 def _endpoints(tree: Tree) -> list[Any]:
-    """The cells of endpoints; those not ready are not shown."""
+    """Return the cells of endpoints; those not ready are not shown."""
     subsets = tree.get("subsets", ())
     found = [address for subset in subsets for address in _subset(subset)]
     return [name(tree), shortened(found, empty="") if subsets else NONE, age(tree)]
@@ -102,7 +102,7 @@ def _service_port(port: Tree) -> str:
 
 
 def _balanced(status: Tree) -> list[str]:
-    """The load balancer's addresses or host names, sorted."""
+    """Return the load balancer's addresses or host names, sorted."""
     found = part(status, "loadBalancer").get("ingress", ())
     return sorted({i.get("ip") or i.get("hostname") or "" for i in found} - {""})
 
@@ -118,7 +118,7 @@ def _host_port(ip: str, port: int) -> str:
 
 
 def _hosts(hosts: list[str]) -> str:
-    """The first three host names; rules without one count among the others."""
+    """Return the first three host names; rules without one count among the others."""
     named = [place for place, host in enumerate(hosts) if host][:_HOSTS_SHOWN]
     text = joined((hosts[place] for place in named), empty="*")
     cut = len(named) == _HOSTS_SHOWN and named[-1] < len(hosts) - 1

@@ -44,8 +44,9 @@ class _Restarts:
 
 @dataclass(frozen=True, slots=True)
 class _Phase:
-    """What a group of containers tells: the pod's reason (empty when they tell none), how many are ready, and the
-    restarts to show."""
+    """The state of a group of containers: the pod's reason (empty when they tell none), the number that are ready, and
+    the restarts to show.
+    """
 
     reason: str
     ready: int
@@ -73,7 +74,7 @@ def _pod(tree: Tree) -> list[Any]:
 
 
 def _pod_conditions(tree: Tree) -> list[Tree]:
-    """That a pod is done, once it is."""
+    """Return the condition that a pod is done, once it is."""
     phase = part(tree, "status").get("phase", "")
     message = _ENDED.get(phase)
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}] if message else []
@@ -85,8 +86,9 @@ def _pod_template(tree: Tree) -> list[Any]:
 
 
 def _initializing(spec: Tree, status: Tree) -> tuple[_Phase, _Restarts]:
-    """The state of the init containers, which are done when there is no reason; and the restarts of sidecars, which
-    alone count from then on."""
+    """Return the state of the init containers, which are done when there is no reason; and the restarts of sidecars,
+    which alone count from then on.
+    """
     sidecars = _sidecars(spec)
     every, lasting, ready = _Restarts(), _Restarts(), 0
     for place, container in enumerate(status.get("initContainerStatuses", ())):
@@ -112,7 +114,7 @@ def _init_reason(state: Tree) -> str:
 
 
 def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
-    """The state of the containers proper, the first one's having the last word."""
+    """Return the state of the containers proper, the first one's having the last word."""
     status = part(tree, "status")
     reason, ready = init.reason, init.ready
     running, failure = False, ""
@@ -133,7 +135,7 @@ def _running(tree: Tree, init: _Phase, restarts: _Restarts) -> _Phase:
 
 
 def _completed(tree: Tree, running: bool, failure: str) -> str:
-    """The reason of a pod of which a container is done: those still running matter more."""
+    """Return the reason of a pod of which a container is done: those still running matter more."""
     if running and condition(tree, "Ready") == "True":
         return "Running"
     return failure or ("NotReady" if running else "Completed")

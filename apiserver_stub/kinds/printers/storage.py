@@ -61,7 +61,7 @@ def _volume(tree: Tree) -> list[Any]:
 
 
 def _claim(tree: Tree) -> list[Any]:
-    """The cells of a claim; capacity and modes are those of its volume."""
+    """Return the cells of a claim; capacity and modes are those of its volume."""
     spec, status = part(tree, "spec"), part(tree, "status")
     bound = bool(spec.get("volumeName"))
     return [
@@ -123,7 +123,7 @@ def _capacity(tree: Tree) -> list[Any]:
 
 
 def _class_name(tree: Tree, marks: Iterable[str]) -> str:
-    """Its name, and whether one of the annotations says that it is the default."""
+    """Return its name, and whether one of the annotations says that it is the default."""
     annotations = part(tree, "metadata", "annotations")
     return f"{name(tree)} (default)" if any(annotations.get(mark) == "true" for mark in marks) else name(tree)
 

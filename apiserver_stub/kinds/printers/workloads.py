@@ -123,7 +123,7 @@ def _cron_job(tree: Tree) -> list[Any]:
 
 
 def _autoscaler(tree: Tree) -> list[Any]:
-    """The cells of a horizontal pod autoscaler; what version 1 hides in annotations is shown too."""
+    """Return the cells of a horizontal pod autoscaler; what version 1 hides in annotations is shown too."""
     if tree.get("apiVersion") == "autoscaling/v1":
         tree = autoscaler_to_v2(tree)
     spec, status = part(tree, "spec"), part(tree, "status")
@@ -195,7 +195,7 @@ def _targets(spec: Tree, status: Tree) -> str:
 
 
 def _metric(metric: Tree, status: Tree) -> str:
-    """`current/target` of one metric."""
+    """Return `current/target` of one metric."""
     field = _METRICS.get(str(metric.get("type", "")), "")
     if not field:
         return "<unknown type>"

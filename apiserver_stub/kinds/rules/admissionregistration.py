@@ -76,10 +76,10 @@ def _wildcards(resources: Any, at: FieldPath, errors: ErrorList) -> None:
         errors.invalid(at, resources, "if '*/*' is present, must not specify other resources")
     given = set(resources)
     for index, name in enumerate(resources):
-        plural, slash, part = name.partition("/")
-        if slash and plural != "*" and f"*/{part}" in given:
-            errors.invalid((at, index), name, f"if '*/{part}' is present, must not specify {name}")
-        if slash and part != "*" and f"{plural}/*" in given:
+        plural, slash, subresource = name.partition("/")
+        if slash and plural != "*" and f"*/{subresource}" in given:
+            errors.invalid((at, index), name, f"if '*/{subresource}' is present, must not specify {name}")
+        if slash and subresource != "*" and f"{plural}/*" in given:
             errors.invalid((at, index), name, f"if '{plural}/*' is present, must not specify {name}")
         if not slash and name != "*" and "*" in given:
             errors.invalid(

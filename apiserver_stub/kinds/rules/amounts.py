@@ -76,7 +76,7 @@ def counted(name: str, value: Any, at: FieldPath, errors: ErrorList) -> None:
 
 
 def resource_name(name: str) -> str:
-    """The name of a resource anywhere."""
+    """Check the name of a resource anywhere."""
     if name in _STANDARD:
         return ""
     if why := names.qualified(name):
@@ -85,7 +85,7 @@ def resource_name(name: str) -> str:
 
 
 def container_resource(name: str) -> str:
-    """The name of a resource a container may ask for."""
+    """Check the name of a resource a container may ask for."""
     if name in _OF_CONTAINERS:
         return ""
     if why := resource_name(name):
@@ -97,7 +97,7 @@ def container_resource(name: str) -> str:
 
 
 def amounts(form: Callable[[str], str]) -> Rule:
-    """A map of resources to quantities."""
+    """Return the rule of a map of resources to quantities."""
 
     def rule(values: Any, at: FieldPath, errors: ErrorList) -> None:
         for name, value in values.items():

@@ -98,7 +98,7 @@ _BULK = record({"prefix": if_any(form(names.env_name)), "configMapRef": _REF, "s
 
 
 def bulk(sources: Any, at: FieldPath, errors: ErrorList) -> None:
-    """Where a container has many variables from at once."""
+    """Check the sources that a container has many variables from at once."""
     for index, source in enumerate(sources):
         _BULK(source, (at, index), errors)
         _bulk(source, at, errors)

@@ -26,7 +26,7 @@ _CIDR_RULE = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 
 
 def address(text: str) -> str:
-    """An IP address of either family."""
+    """Check an IP address of either family."""
     try:
         found = ip_address(text)
     except ValueError:
@@ -45,7 +45,7 @@ def family(text: str) -> str:
 
 
 def network(text: str) -> str:
-    """A range of addresses, written with its prefix length."""
+    """Check a range of addresses, written with its prefix length."""
     if range_of(text) is not None:
         return ""
     try:
@@ -106,34 +106,34 @@ def is_none(value: Any) -> bool:
 
 
 def header(name: str) -> str:
-    """The name of an HTTP header."""
+    """Check the name of an HTTP header."""
     if _HEADER.fullmatch(name):
         return ""
     return "a valid HTTP header must have only letters, digits or '-' (e.g. 'X-Header-Name')"
 
 
 def absolute(path: str) -> str:
-    """A path that begins at the root."""
+    """Check a path that begins at the root."""
     return "" if path.startswith("/") else "must be an absolute path"
 
 
 def no_backsteps(path: str) -> str:
-    """A path that never goes up."""
+    """Check a path that never goes up."""
     return "must not contain '..'" if ".." in path.replace("\\", "/").split("/") else ""
 
 
 def descending(path: str) -> str:
-    """A relative path that never goes up."""
+    """Check a relative path that never goes up."""
     return "must be a relative path" if path.startswith("/") else no_backsteps(path)
 
 
 def lower_subdomain(name: str) -> str:
-    """The name of a driver: a DNS subdomain of 63 characters, in whatever case."""
+    """Check the name of a driver: a DNS subdomain of 63 characters, in whatever case."""
     return "must be no more than 63 characters" if len(name) > 63 else names.subdomain(name.lower())
 
 
 def https_url(text: str) -> str:
-    """The address of a webhook."""
+    """Check the address of a webhook."""
     try:
         url = urlsplit(text)
     except ValueError as error:
@@ -157,7 +157,7 @@ QUALIFIED: Rule = form(names.qualified)
 
 
 def prefixed(check: Form) -> Form:
-    """The form of a text that more will be appended to: a trailing dash does not count."""
+    """Return the form of a text that more will be appended to: a trailing dash does not count."""
     return lambda text: check(text[:-1] + "a" if len(text) > 1 and text.endswith("-") else text)
 
 
@@ -172,7 +172,7 @@ _SCHEDULE: tuple[tuple[int, int, tuple[str, ...]], ...] = (
 
 
 def schedule(text: str) -> str:
-    """The schedule of a CronJob: five fields, or a macro."""
+    """Check the schedule of a CronJob: five fields, or a macro."""
     if "TZ" in text:
         return "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
     if text.startswith("@"):
@@ -207,7 +207,7 @@ def _time(text: str, low: int, words: tuple[str, ...]) -> int:
 
 
 def time_zone(name: str) -> str:
-    """A time zone of the IANA database; any well-formed name where there is no database."""
+    """Check a time zone of the IANA database; any well-formed name where there is no database."""
     if name.lower() == "local":
         return "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones"
     try:

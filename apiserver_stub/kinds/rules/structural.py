@@ -1,4 +1,4 @@
-"""What makes the schema of a custom resource structural: every value has a type, said once and outside of junctors."""
+"""Check that the schema of a custom resource is structural: every value has a type, given once, outside of junctors."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

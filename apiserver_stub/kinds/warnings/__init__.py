@@ -1,4 +1,4 @@
-"""What a caller is warned of in an object that breaks no rule: deprecated fields, values that are read otherwise."""
+"""Warnings of an object that breaks no rule: deprecated fields, values that are read otherwise."""
 
 from apiserver_stub.kinds.warnings.kinds import deprecated_kind, warnings_of
 

@@ -18,7 +18,7 @@ _LARGEST = 64 * 1024  # bytes of a chain or a key that are looked at
 
 
 def of_secret(secret: Tree, old: Tree | None) -> list[str]:
-    """A pair for TLS that no server could be started with."""
+    """Warn of a pair for TLS that no server could be started with."""
     if secret.get("type") != _TLS or (old is not None and old.get("data") == secret.get("data")):
         return []
     data = secret.get("data") or {}

@@ -54,19 +54,19 @@ _INGRESS_CLASS = "kubernetes.io/ingress.class"
 _MANY_COMPLETIONS, _MANY_AT_ONCE = 100_000, 10_000
 
 
-def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, part: str = "") -> list[str]:
-    """Return what to warn the writer of a new object of, or of an update of `old` through the subresource `part`."""
-    found = kind.warnings.get(part)
+def warnings_of(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str = "") -> list[str]:
+    """Return what to warn the writer of a new object of, or of an update of `old` through `subresource`."""
+    found = kind.warnings.get(subresource)
     return found(new, old) if found is not None else []
 
 
 def deprecated_kind(kind: ResourceInfo) -> str:
-    """The warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
+    """Return the warning that everybody gets who asks for anything of a kind; empty for kinds that are here to stay."""
     return kind.deprecation
 
 
 def _templated(path: str, *, named: bool = True) -> Warn:
-    """Of what makes pods: its name, and its template while that is new or changed."""
+    """Return a function that warns of what makes pods: its name, and its template while that is new or changed."""
     names = tuple(path.split("."))
     at = place(path)
 

@@ -22,7 +22,7 @@ class _File(NamedTuple):
 
 
 def of_volume(volume: Tree) -> Iterator[str]:
-    """Each pair of paths of which one is, or lies in, the other."""
+    """Warn of each pair of paths of which one is, or lies in, the other."""
     name, projected = volume.get("name", ""), volume.get("projected")
     if projected is not None:
         files: list[_File] = []
@@ -88,11 +88,11 @@ def _folders(path: str) -> list[str]:
 
 
 _MOST = 100
-"""How many warnings there are of ports; and with how many others of its number a port is compared."""
+"""The most warnings of ports; and the most others of its number that a port is compared with."""
 
 
 def of_ports(containers: Iterable[tuple[Tree, FieldPath]]) -> list[str]:
-    """Ports that occur twice, by number or by name, and addresses of nodes without a port of them."""
+    """Warn of ports that occur twice, by number or by name, and addresses of nodes without a port of them."""
     ports = [
         (port, ((place, "ports"), index))
         for container, place in containers

@@ -46,7 +46,7 @@ _AFFINITY = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSc
 
 
 def of_pod(pod: Tree, old: Tree | None) -> list[str]:
-    """A new pod; what can be changed of one that runs is nothing to warn of."""
+    """Warn of a new pod; what can be changed of one that runs is nothing to warn of."""
     if old is not None:
         return []
     told = of_name(pod, "it is the hostname of the pod")
@@ -54,13 +54,13 @@ def of_pod(pod: Tree, old: Tree | None) -> list[str]:
 
 
 def of_name(tree: Tree, why: str = "names and hostnames of its pods begin with it") -> list[str]:
-    """A name that is to be a DNS label in another place."""
+    """Warn of a name that is to be a DNS label in another place."""
     wrong = names.label(tree.get("metadata", {}).get("name", ""))
     return [tell(((None, "metadata"), "name"), f"{why}, for which a DNS label is better: {wrong}")] if wrong else []
 
 
 def of_template(template: Any, at: FieldPath) -> list[str]:
-    """A pod, or the template of pods at a place."""
+    """Warn of a pod, or the template of pods at a place."""
     spec = (template or {}).get("spec") or {}
     here = (at, "spec")
     annotations = (template or {}).get("metadata", {}).get("annotations") or ()
@@ -110,7 +110,7 @@ def _said(template: Tree, name: str, at: FieldPath) -> list[str]:
 
 
 def _app_armor(template: Any, at: FieldPath, *, is_pod: bool) -> list[str]:
-    """Annotations of profiles that no field says yet. A pod is told of those that say more than its own field."""
+    """Warn of annotations of profiles that no field says yet. A pod is told of those that say more than its field."""
     if not (template or {}).get("metadata", {}).get("annotations"):
         return []
     spec, told = template.get("spec") or {}, []
@@ -136,7 +136,7 @@ def _of_container(container: Tree, at: FieldPath) -> list[str]:
 
 
 def _hidden_variables(variables: Any, at: FieldPath) -> list[str]:
-    """Variables of the same name, unless the later is made from the earlier."""
+    """Warn of variables of the same name, unless the later is made from the earlier."""
     seen: set[str] = set()
     told = []
     for index, variable in enumerate(variables):

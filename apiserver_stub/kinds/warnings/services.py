@@ -13,7 +13,7 @@ _SLICES = frozenset({"endpointslice-controller.k8s.io", "endpointslicemirroring-
 
 
 def of_service(service: Tree, _old: Tree | None) -> list[str]:
-    """Fields that a service of its type ignores, deprecated ones, and unusual addresses."""
+    """Warn of fields that a service of its type ignores, deprecated ones, and unusual addresses."""
     spec = service.get("spec") or {}
     kind, told = spec.get("type", "ClusterIP"), []
     if annotation(service, _HINTS) is not None:
@@ -50,7 +50,7 @@ def _listed(spec: Tree, name: str) -> list[str]:
 
 
 def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
-    """Unusual addresses, unless the controller wrote them."""
+    """Warn of unusual addresses, unless the controller wrote them."""
     if _label(endpoints, "endpoints.kubernetes.io/managed-by") in _OURS:
         return []
     told = []
@@ -63,7 +63,7 @@ def of_endpoints(endpoints: Tree, _old: Tree | None) -> list[str]:
 
 
 def of_slice(endpoint_slice: Tree, old: Tree | None) -> list[str]:
-    """Endpoints that are names, and unusual addresses, unless a controller wrote them."""
+    """Warn of endpoints that are names, and unusual addresses, unless a controller wrote them."""
     told = []
     if old is None and endpoint_slice.get("addressType") == "FQDN":
         told.append(tell(place("addressType"), "FQDN is deprecated"))

@@ -13,17 +13,17 @@ from controller_manager.api.quantity import parse
 
 
 def tell(at: FieldPath, text: str) -> str:
-    """A warning about a place."""
+    """Return a warning about a place."""
     return f"{render(at)}: {text}"
 
 
 def annotation(tree: Tree, name: str) -> Any:
-    """The annotation of an object or a template; None without it."""
+    """Return the annotation of an object or a template; None without it."""
     return (tree.get("metadata", {}).get("annotations") or {}).get(name)
 
 
 def fractional(amounts: Any, names: tuple[str, ...], at: FieldPath) -> list[str]:
-    """Amounts of bytes that are no whole number."""
+    """Warn of amounts of bytes that are no whole number."""
     if not amounts:
         return []
     return [
@@ -51,17 +51,17 @@ _INSTEAD: Mapping[str, str] = MappingProxyType({
 
 
 def of_label(name: str, at: FieldPath) -> list[str]:
-    """A label that has another name today."""
+    """Warn of a label that has another name today."""
     return [tell(at, f"{name} is {_INSTEAD[name]}")] if name in _INSTEAD else []
 
 
 def of_labels(labels: Any, at: FieldPath) -> list[str]:
-    """The keys of a map of labels."""
+    """Warn of the keys of a map of labels."""
     return [text for name in labels or () if name in _INSTEAD for text in of_label(name, (at, f"[{name}]"))]
 
 
 def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
-    """The keys of the requirements of a selector."""
+    """Warn of the keys of the requirements of a selector."""
     told = []
     for index, expression in enumerate(expressions or ()):
         told += of_label(expression.get("key", ""), (((at, "matchExpressions"), index), "key"))
@@ -69,7 +69,7 @@ def of_expressions(expressions: Any, at: FieldPath) -> list[str]:
 
 
 def of_term(term: Any, at: FieldPath, *, preferred: bool = False) -> list[str]:
-    """A term of a node selector; only of one that is `preferred` are values looked at that no label can have."""
+    """Warn of a term of a node selector; of values that no label can have only if it is `preferred`."""
     told = of_expressions(term.get("matchExpressions"), at)
     for index, expression in enumerate(term.get("matchExpressions") or () if preferred else ()):
         for number, value in enumerate(expression.get("values") or ()):
@@ -93,11 +93,11 @@ def of_affinity(affinity: Any, at: FieldPath) -> list[str]:
 
 
 MOST_ADDRESSES = 200
-"""How many addresses of one list are looked at: there is no room to warn of more."""
+"""The most addresses of one list that are looked at: there is no room to warn of more."""
 
 
 def of_address(text: str, at: FieldPath) -> list[str]:
-    """An address that is not in the form everybody writes it in."""
+    """Warn of an address that is not in the form everybody writes it in."""
     if is_usual_address(text):
         return []
     try:
@@ -113,7 +113,7 @@ def of_address(text: str, at: FieldPath) -> list[str]:
 
 
 def of_range(text: str, at: FieldPath) -> list[str]:
-    """A range with bits behind its prefix, or one that is not in the form everybody writes it in."""
+    """Warn of a range with bits behind its prefix, or one that is not in the form everybody writes it in."""
     if is_usual_range(text):
         return []
     address, _, length = text.partition("/")
@@ -133,7 +133,7 @@ def of_range(text: str, at: FieldPath) -> list[str]:
 
 
 def _plain(address: str) -> str:
-    """Without zeros in front of the numbers of an IPv4 address, and spaces around."""
+    """Return an address without zeros in front of the numbers of an IPv4 address, and without spaces around."""
     if ":" in address:
         return address
     return ".".join(part.lstrip("0") or "0" for part in address.split("."))

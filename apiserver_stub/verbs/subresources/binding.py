@@ -20,7 +20,9 @@ from controller_manager.base.clock import utc_now
 
 
 async def bind(scope: RequestScope, request: APIRequest) -> Reply:
-    """A `Status`. An object is bound once, not while anything keeps it from it, and not while it is being deleted."""
+    """Bind an object and return a `Status`. An object is bound once, not while anything keeps it from it, and not while
+    it is being deleted.
+    """
     subresource = request.subresource
     assert subresource is not None
     binding, warnings = await read_body(scope, request)
@@ -33,7 +35,7 @@ async def bind(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
-    """The same for a binding that is created on its own and names its object in its metadata."""
+    """Bind as `bind` does, by a binding that is created on its own and names its object in its metadata."""
     plural, subresource = request.kind.acts_on
     target = scope.kinds.find(request.kind.group, request.kind.version, plural)
     assert target is not None
@@ -45,7 +47,7 @@ async def bind_named(scope: RequestScope, request: APIRequest) -> Reply:
 
 
 def _edit(request: APIRequest, binding: Tree, load: Load) -> Edited:
-    """The object, if it is the one that is meant and can be bound. Raises `Conflict`."""
+    """Return the object, if it is the one that is meant and can be bound. Raises `Conflict`."""
     tree, presumed = load(), binding["metadata"]
     metadata = tree["metadata"]
     for what, field in (("UID", "uid"), ("ResourceVersion", "resourceVersion")):

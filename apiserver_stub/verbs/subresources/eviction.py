@@ -22,8 +22,8 @@ from controller_manager.base.clock import utc_now
 
 
 async def evict(scope: RequestScope, request: APIRequest) -> Reply:
-    """A `Status`, whether the object is gone or only going. Raises `TooManyRequests` when it has to stay for now, and
-    what a delete raises; then nothing is taken from a budget.
+    """Evict an object and return a `Status`, whether the object is gone or only going. Raises `TooManyRequests` when it
+    has to stay for now, and what a delete raises; then nothing is taken from a budget.
     """
     tree, warnings = await read_body(scope, request)
     request, options = as_options(scope, request, tree.get("deleteOptions") or {})

@@ -28,17 +28,17 @@ _PRESUMED = ("name", "namespace", "uid", "resourceVersion")
 
 
 async def get_scale(scope: RequestScope, request: APIRequest) -> Reply:
-    """The scale of the object."""
+    """Return the scale of the object."""
     return _as_scale(request.kind, await get(scope, request))
 
 
 async def update_scale(scope: RequestScope, request: APIRequest) -> Reply:
-    """The scale as it is now."""
+    """Update the scale and return it as it is now."""
     return await _change(scope, request, _Scaling(request).replace)
 
 
 async def patch_scale(scope: RequestScope, request: APIRequest) -> Reply:
-    """The scale as it is now."""
+    """Patch the scale and return it as it is now."""
     scaling, run = _Scaling(request), scope.run_of(request.http)
     if is_apply(request):
         application = await run(partial(scaling.application, scope))
@@ -58,7 +58,7 @@ async def _change(
 
 
 def _as_scale(kind: ResourceInfo, reply: Reply) -> Reply:
-    """The answer that shows an object, with its scale instead."""
+    """Return the answer that shows an object, with its scale instead."""
     assert isinstance(reply.body, Item)
     return replace(reply, body=Item(encode(in_order(to_scale(orjson.loads(reply.body.data), _paths(kind))))))
 
@@ -73,19 +73,19 @@ class _Scaling:
         self._api_version = f"{self._subresource.group}/{self._subresource.version}"
 
     def replace(self, load: Load) -> Edited:
-        """The object with the scale that was sent."""
+        """Return the object with the scale that was sent."""
         body = decode_body(self._request.http, self._api_version, self._subresource.kind)
         return self._laid_over(load(), body)
 
     def patch(self, patch: Patch, load: Load) -> Edited:
-        """The object with its scale patched."""
+        """Return the object with its scale patched."""
         tree = load()
         scale = patch.apply(to_scale(tree, _paths(self._request.kind)), self._subresource.schema)
         patch.check(scale, self._api_version, self._subresource.kind)
         return self._laid_over(tree, DecodedBody(scale, patch.duplicates), unfit)
 
     def application(self, scope: RequestScope) -> Application:
-        """The configuration of the object that sets what the applied scale says."""
+        """Return the configuration of the object that sets what the applied scale says."""
         request, subresource = self._request, self._subresource
         body = read_document(request, self._api_version, subresource.kind)
         warnings = check(request, body, subresource.schema, subresource.kind)
@@ -99,7 +99,7 @@ class _Scaling:
         return Application(scope, request, config, warnings)
 
     def _laid_over(self, tree: Tree, body: DecodedBody, refuse: Callable[[str], ApiError] = BadRequest) -> Edited:
-        """The object with the replicas of the scale, presuming the version and uid the scale names."""
+        """Return the object with the replicas of the scale, presuming the version and uid the scale names."""
         scale, request = body.tree, self._request
         warnings = fit(request, body, self._subresource.schema, self._subresource.kind, refuse)
         metadata = scale.setdefault("metadata", {})

@@ -34,8 +34,8 @@ from controller_manager.base.random import random_source
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """In whose name tokens are issued, for which audiences where none is asked for, for how many seconds at most (0
-    sets no bound), and whether those of pods live longer than asked for.
+    """The terms on which tokens are issued: the issuer, the audiences where none is asked for, the longest life in
+    seconds (0 sets no bound), and whether those of pods live longer than asked for.
     """
 
     issuer: str
@@ -52,8 +52,8 @@ class TokenRequests:
         self._sign = sign
 
     async def create(self, scope: RequestScope, request: APIRequest) -> Reply:
-        """The request with its token. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for a bound object
-        that is another than the caller believes.
+        """Issue a token and return the request with it. Raises `NotFound`, `Invalid`, `BadRequest`, and `Conflict` for
+        a bound object that is another than the caller believes.
         """
         subresource = request.subresource
         assert subresource is not None
