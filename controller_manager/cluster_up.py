@@ -252,7 +252,7 @@ class ManagerKubeconfigs:
 
     async def keep(self) -> None:
         """Renew what the managers show before it expires, until cancelled; what hinders that is told of once."""
-        told = ""
+        reported = ""
         while True:
             await asyncio.sleep(RENEW_EVERY)
             problem = ""
@@ -260,9 +260,9 @@ class ManagerKubeconfigs:
                 self.write()
             except (OSError, ValueError) as error:
                 problem = f"the kubeconfigs of the managers cannot be renewed: {error}"
-            if problem and problem != told:
+            if problem and problem != reported:
                 self._say(problem)
-            told = problem
+            reported = problem
 
 
 def _signing(folder: Path, more: Arguments) -> Arguments:

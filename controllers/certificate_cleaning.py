@@ -14,7 +14,7 @@ from controller_manager.api.certificates import (
     CertificateSigningRequest,
 )
 from controller_manager.api.errors import NotFound
-from controller_manager.api.timestamps import parse_time, told
+from controller_manager.api.timestamps import nonzero_time, parse_time
 from controller_manager.base.clock import utc_now
 from controller_manager.controller import Context, ControllerSpec, For, Key, PolicyRule, Requeue
 from controller_manager.options import Options
@@ -83,10 +83,10 @@ def end_of(request: CertificateSigningRequest) -> datetime | None:
 
 def _ends(request: CertificateSigningRequest) -> Iterator[datetime]:
     conditions, certificate = request.status.conditions, request.status.certificate
-    if not conditions and (created := told(request.metadata.creation_timestamp)):
+    if not conditions and (created := nonzero_time(request.metadata.creation_timestamp)):
         yield _later(created, OPEN)
     for condition in conditions:
-        updated = told(condition.last_update_time)
+        updated = nonzero_time(condition.last_update_time)
         if not updated:
             continue
         if condition.type in (DENIED, FAILED):

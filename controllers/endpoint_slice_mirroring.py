@@ -91,7 +91,7 @@ class EndpointSliceMirroringController:
         self._metrics = _Metrics(self._limit, context.runtime.registry)
         self._writer = SliceWriter(context.client, self._metrics.slices.changes)
         # What was left out of Endpoints, and told.
-        self._told: dict[Key, tuple[int, int]] = {}
+        self._reported: dict[Key, tuple[int, int]] = {}
 
     async def reconcile(self, key: Key) -> None:
         """Bring the slices that mirror Endpoints `key` up to date."""
@@ -118,7 +118,7 @@ class EndpointSliceMirroringController:
     async def _clear(self, key: Key, slices: Sequence[EndpointSlice]) -> None:
         await self._writer.delete(slices)
         self._metrics.slices.gone(key)
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
 
     async def _mirror(self, key: Key, endpoints: Endpoints, slices: Sequence[EndpointSlice]) -> None:
         mirror = mirror_of(endpoints, self._limit)
@@ -138,9 +138,9 @@ class EndpointSliceMirroringController:
 
     def _tell(self, key: Key, endpoints: Endpoints, mirror: "Mirror") -> None:
         left_out = mirror.invalid, mirror.too_many
-        if self._told.get(key, (0, 0)) == left_out:
+        if self._reported.get(key, (0, 0)) == left_out:
             return
-        self._told[key] = left_out
+        self._reported[key] = left_out
         if mirror.invalid:
             message = f"Not mirrored to EndpointSlices, since invalid as IP addresses: {mirror.invalid} addresses"
             self._events.warning(endpoints, "InvalidIPAddress", message)

@@ -184,13 +184,13 @@ def forbidden(group: str, plural: str, name: str, why: str, *causes: Cause) -> F
 
 def invalid(group: str, kind: str, name: str, causes: Sequence[Cause]) -> Invalid:
     """Return the refusal of an object that breaks rules of its kind; each is a cause, up to a bound."""
-    told = causes[:_MOST_CAUSES]
-    problems = [f"{c.field}: {c.message}" if c.field else c.message for c in told]
-    if len(causes) > len(told):
+    reported = causes[:_MOST_CAUSES]
+    problems = [f"{c.field}: {c.message}" if c.field else c.message for c in reported]
+    if len(causes) > len(reported):
         problems.append("and more")
     listed = problems[0] if len(problems) == 1 else "[" + ", ".join(problems) + "]"
     qualified = f"{kind}.{group}" if group else kind
-    details = Details(name=name, group=group, kind=kind, causes=tuple(told))
+    details = Details(name=name, group=group, kind=kind, causes=tuple(reported))
     return Invalid(f'{qualified} "{name}" is invalid: {listed}', details)
 
 

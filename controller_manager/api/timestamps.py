@@ -15,14 +15,14 @@ def format_micro(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds")[:26] + "Z"
 
 
-def told(text: str | None) -> str:
+def nonzero_time(text: str | None) -> str:
     """Return the time as it is written; empty for none, and for the zero time of Go, which means none."""
     return "" if text is None or text.startswith(_ZERO) else text
 
 
 def time_of(text: str | None) -> datetime | None:
-    """Return the moment that is told, if any; raises as `parse_time`."""
-    return parse_time(text) if told(text) and text else None
+    """Return the moment that is meant, if any; raises as `parse_time`."""
+    return parse_time(text) if nonzero_time(text) and text else None
 
 
 def parse_time(text: str) -> datetime:

@@ -80,7 +80,7 @@ class Clients:
         """
         own = account if self._options.use_service_account_credentials else ""
         return Client(
-            FencedTransport(self._acting_as(own) if own else self._transport, may_write),
+            FencedTransport(self._with_credentials_of(own) if own else self._transport, may_write),
             metrics=self.metrics,
             user_agent=f"{self._name}/{name}",
             throttle=self._options.throttle(qps_factor),
@@ -96,7 +96,7 @@ class Clients:
         for transport in (*self._accounts.values(), self._transport):
             await transport.close()
 
-    def _acting_as(self, account: str) -> Transport:
+    def _with_credentials_of(self, account: str) -> Transport:
         if account not in self._accounts:
             obtain = Account(self._tokens, account, self._log)
             self._accounts[account] = self._network.connect(self._options.clusterconfig, self._options.master, obtain)

@@ -70,9 +70,9 @@ class Election:
         if not options.leader_elect:
             return None
         key = Key(options.leader_elect_resource_namespace, lock or options.leader_elect_resource_name)
-        terms = LeaseTimings(
+        timings = LeaseTimings(
             lease=options.leader_elect_lease_duration,
             renew=options.leader_elect_renew_deadline,
             retry=options.leader_elect_retry_period,
         )
-        return Elector(self._client, key, self.me, terms, self._runtime, self._metrics)
+        return Elector(self._client, key, self.me, timings, self._runtime, self._metrics)

@@ -39,7 +39,7 @@ from controller_manager.serving.health import Health
 from controller_manager.serving.trust import Trust
 from controller_manager.work import WorkMetrics
 
-_CLOSE_SITE = 3.0  # seconds the last answers get at a stop
+_CLOSE_PAGES = 3.0  # seconds the last answers get at a stop
 _PATIENCE = 600.0  # seconds a controller may keep crashing before somebody should start the process anew
 
 
@@ -67,10 +67,10 @@ class Ending:
 class Manager:
     """One replica with the controllers `specs`; make it within the loop. Raises CannotStart.
 
-    It is a list of teams, each of a lock and the controllers that run under it: one, or with leader migration two, of
-    which the second seeks its lock once the first has got its own. Losing any of them ends the process.
+    It is a list of leader groups, each of a lock and the controllers that run under it: one, or with leader migration
+    two, of which the second seeks its lock once the first has got its own. Losing any of them ends the process.
 
-    `pages` answers what its site serves, so that a test can ask without a socket (--secure-port=0).
+    `pages` answers what its server serves, so that a test can ask without a socket (--secure-port=0).
     """
 
     def __init__(self, parsed: Parsed, specs: Sequence[AnySpec], network: Network, runtime: Runtime) -> None:
@@ -90,19 +90,19 @@ class Manager:
         self._events = EventWriter(self._clients.writer("events", self.may_write), self._me, registry=runtime.registry)
         self._account_events: dict[str, EventWriter] = {}
         self._parts = divide(parsed, specs, runtime)
-        self._teams = self._make_teams(parsed, runtime)
-        self._controllers = [controller for team in self._teams for controller in team.controllers]
+        self._groups = self._make_groups(parsed, runtime)
+        self._controllers = [controller for group in self._groups for controller in group.controllers]
         runtime.registry.register(ControllerMetrics(self._controllers, runtime.name))
         trust = Trust()
         self._guard = DelegatedAuth(parsed, network, trust, runtime, self._clients.metrics)
         self.profiling = Profiling(parsed[ProfilingOptions], runtime.name, [spec.name for spec in specs])
         health = self._health(runtime)
         self.pages = Pages(self._guard, health, self._routes(parsed, runtime, health))
-        self._site = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
+        self._pages_server = pages_server(self.pages.handle, parsed[ServingOptions], trust, runtime.name)
 
     def may_write(self) -> bool:
         """Return whether any of the controllers may change anything right now."""
-        return any(team.may_write() for team in self._teams)
+        return any(group.may_write() for group in self._groups)
 
     def busy_with(self) -> tuple[str, ...]:
         """Return what is to be done right now: informers to fill, keys to work on. What is due later does not count."""
@@ -124,7 +124,7 @@ class Manager:
             time=format_time(clock.utc_now()),
             uptime=clock.monotonic() - self._born,
             stopping=self._why,
-            locks=tuple(team.state() for team in self._teams),
+            locks=tuple(group.state() for group in self._groups),
             controllers=tuple(sorted(controllers, key=lambda one: one.name)),
             informers=tuple(sorted((one.state() for one in self._informers), key=lambda one: one.selection)),
         )
@@ -167,42 +167,42 @@ class Manager:
                 tasks.start(keep_running(self._events.run, self._log, name="events"), name="events")
                 return await self._take_part(tasks)
         finally:
-            if self._site is not None:
-                await self._site.stop(_CLOSE_SITE)
+            if self._pages_server is not None:
+                await self._pages_server.stop(_CLOSE_PAGES)
 
     async def _serve(self) -> None:
-        if self._site is not None:
-            await self._site.start()
-            self._log.info("serving", port=self._site.port)
+        if self._pages_server is not None:
+            await self._pages_server.start()
+            self._log.info("serving", port=self._pages_server.port)
 
     async def _take_part(self, tasks: Tasks) -> Ending:
-        parts = [tasks.start(self._part_of(team), name="election") for team in self._teams]
+        parts = [tasks.start(self._part_of(group), name="election") for group in self._groups]
         stopping = tasks.start(self._stop.wait(), name="stop")
         await asyncio.wait((*parts, stopping), return_when=asyncio.FIRST_COMPLETED)
-        for team, part in zip(self._teams, parts, strict=True):
-            if stopping.done() and team.leading.is_set():
-                team.stop()
+        for group, part in zip(self._groups, parts, strict=True):
+            if stopping.done() and group.leading.is_set():
+                group.stop()
             else:
                 part.cancel()
         await asyncio.wait(parts)
         losses = [loss for part in parts if not part.cancelled() and (loss := part.result())]
         return Ending(1, losses[0]) if losses else Ending(0, self._why)
 
-    async def _part_of(self, team: LeaderGroup) -> str:
+    async def _part_of(self, group: LeaderGroup) -> str:
         """Return how the lead was lost; empty if it ended because somebody asked for that."""
-        if team is not self._teams[0]:
-            await self._teams[0].leading.wait()
+        if group is not self._groups[0]:
+            await self._groups[0].leading.wait()
         try:
-            await team.run()
+            await group.run()
         except LeadershipLost as loss:
             return str(loss)
         return ""
 
-    def _make_teams(self, parsed: Parsed, runtime: Runtime) -> list[LeaderGroup]:
+    def _make_groups(self, parsed: Parsed, runtime: Runtime) -> list[LeaderGroup]:
         election = Election(parsed[ElectionOptions], self._clients.unlimited, self._me, runtime)
         metrics = WorkMetrics(runtime.registry)
         interval = parsed[ManagerOptions].controller_start_interval
-        teams = []
+        groups = []
         for lock, specs in self._parts.by_lock:
             elector = election.candidate(lock)
             may_write = elector.leads if elector is not None else _always
@@ -210,8 +210,8 @@ class Manager:
                 Controller(spec, self._context(spec, may_write, parsed, runtime), parsed[spec.options], metrics)
                 for spec in specs
             ]
-            teams.append(LeaderGroup(elector, controllers, self._events, interval, runtime))
-        return teams
+            groups.append(LeaderGroup(elector, controllers, self._events, interval, runtime))
+        return groups
 
     def _context(self, spec: AnySpec, may_write: Callable[[], bool], parsed: Parsed, runtime: Runtime) -> Context:
         return Context(
@@ -253,10 +253,10 @@ class Manager:
         return health
 
     def _check_lead(self) -> str:
-        return "the lease was not renewed in time" if any(team.overdue() for team in self._teams) else ""
+        return "the lease was not renewed in time" if any(group.overdue() for group in self._groups) else ""
 
     def _standing_by(self) -> str:
-        return standing_by(team.state() for team in self._teams)
+        return standing_by(group.state() for group in self._groups)
 
     def _check_informers(self) -> str:
         return _waiting([str(one.selection) for one in self._informers.required if not one.is_synced])

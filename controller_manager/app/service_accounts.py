@@ -38,7 +38,7 @@ DEADLINE = 30.0
 
 
 @dataclass(slots=True)
-class Patience:
+class Backoff:
     """The backoff of a failed token request: a second, then twice as long each time, up to a minute."""
 
     failures: int = 0
@@ -62,7 +62,7 @@ class Account:
         self._client = client
         self._key = Key(SYSTEM_NAMESPACE, name)
         self._log = log.bind(account=str(self._key))
-        self._patience = Patience()
+        self._backoff = Backoff()
         self._newest: tuple[float, Credential] | None = None
 
     async def __call__(self, now: float) -> Credential:
@@ -70,12 +70,12 @@ class Account:
         moment = monotonic()
         if self._newest is not None and moment < self._newest[0] + REST and now < self._newest[1].renew_at:
             return self._newest[1]
-        if moment < self._patience.again_at:
-            raise ConfigError(self._patience.why)
+        if moment < self._backoff.again_at:
+            raise ConfigError(self._backoff.why)
         granted = await self._granted()
-        if self._patience.failures:
+        if self._backoff.failures:
             self._log.info("there are credentials again")
-        self._patience = Patience()
+        self._backoff = Backoff()
         life = max(granted.spec.expiration_seconds, SHORTEST)
         renew_at = now + life * random_source().uniform(*RENEW)
         made = Credential(token=granted.status.token, renew_at=renew_at, expires=now + float(life))
@@ -119,6 +119,6 @@ class Account:
 
     def _failure(self, error: str) -> ConfigError:
         why = f"there are no credentials of the service account {self._key}: {error}"
-        pause = self._patience.failed(monotonic(), why, random_source().uniform(0.8, 1.0))
+        pause = self._backoff.failed(monotonic(), why, random_source().uniform(0.8, 1.0))
         self._log.warning("no credentials of a service account", again_after=pause, error=error)
         return ConfigError(why)

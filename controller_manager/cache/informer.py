@@ -19,7 +19,7 @@ from controller_manager.cache.change import Change, InformerState, Selection, Su
 from controller_manager.cache.indexer import Index, Indexer, Staged, UnreadableObjects
 from controller_manager.cache.metrics import PROCESSING
 from controller_manager.cache.progress import Progress
-from controller_manager.cache.reflector import SILENCE, List, Pause, Reflector, Step, StreamingList, Watch
+from controller_manager.cache.reflector import READ_TIMEOUT, List, Pause, Reflector, Step, StreamingList, Watch
 from controller_manager.client import Client, WatchEvent, Write
 
 T = TypeVar("T", bound=Object)
@@ -173,7 +173,7 @@ class Informer(Generic[T]):
         chosen, token = self.selection, ""
         staged = Staged[T]()
         while True:
-            async with asyncio.timeout(step.silence):
+            async with asyncio.timeout(step.read_timeout):
                 page = await self._client.list(
                     chosen.resource,
                     chosen.namespace,
@@ -202,13 +202,13 @@ class Informer(Generic[T]):
         )
         # The state as a stream tells it, until it is complete.
         staged = Staged[T]() if isinstance(step, StreamingList) else None
-        async with asyncio.timeout(step.silence) as deadline, aclosing(events):
+        async with asyncio.timeout(step.read_timeout) as deadline, aclosing(events):
             async for event in events:
                 now = self._last_heard = clock.monotonic()
                 staged = self._take(event, staged)
                 if event.type != "BOOKMARK":
                     self.processing.observe(clock.monotonic() - now)
-                due = now + (step.silence if staged is not None else SILENCE)
+                due = now + (step.read_timeout if staged is not None else READ_TIMEOUT)
                 if due > (deadline.when() or 0.0) + 1.0:  # to the second is enough, and cheaper than every time
                     deadline.reschedule(due)
 

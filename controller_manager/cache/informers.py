@@ -30,7 +30,7 @@ class Informers:
         self._streams = streams
         self._informers: dict[Selection[Any], Informer[Any]] = {}
         # Those that are there for borrowers alone, and how many of these there are.
-        self._lent: dict[Selection[Any], int] = {}
+        self._shared: dict[Selection[Any], int] = {}
         self._tasks: Tasks | None = None
         self._running: dict[Selection[Any], asyncio.Task[None]] = {}
         runtime.registry.register(CacheMetrics(self, runtime.name))
@@ -41,7 +41,7 @@ class Informers:
     def get(self, resource: Resource[T], *, namespace: str = "", labels: str = "", fields: str = "") -> Informer[T]:
         """The informer of these objects; the same one for everybody who asks for the same."""
         selection = Selection(resource, namespace, labels, fields)
-        self._lent.pop(selection, None)
+        self._shared.pop(selection, None)
         informer = self._informers.get(selection)
         return self._make(selection) if informer is None else informer
 
@@ -54,19 +54,19 @@ class Informers:
                 break
         else:
             informer = self._make(Selection(resource))
-            self._lent[informer.selection] = 0
-        if informer.selection in self._lent:
-            self._lent[informer.selection] += 1
+            self._shared[informer.selection] = 0
+        if informer.selection in self._shared:
+            self._shared[informer.selection] += 1
         return informer
 
     def release(self, informer: Informer[Any]) -> None:
         """Borrow an informer no longer; one that was there for borrowers alone ends with the last of them."""
         chosen = informer.selection
-        if chosen not in self._lent or self._informers.get(chosen) is not informer:
+        if chosen not in self._shared or self._informers.get(chosen) is not informer:
             return
-        self._lent[chosen] -= 1
-        if not self._lent[chosen]:
-            del self._lent[chosen], self._informers[chosen]
+        self._shared[chosen] -= 1
+        if not self._shared[chosen]:
+            del self._shared[chosen], self._informers[chosen]
             task = self._running.pop(chosen, None)
             if task is not None:
                 task.cancel()
@@ -74,13 +74,13 @@ class Informers:
     @property
     def required(self) -> tuple[Informer[Any], ...]:
         """Those that are not there for borrowers alone."""
-        return tuple(informer for chosen, informer in self._informers.items() if chosen not in self._lent)
+        return tuple(informer for chosen, informer in self._informers.items() if chosen not in self._shared)
 
     @property
     def filling(self) -> tuple[Informer[Any], ...]:
         """Those that have yet to read everything; of those that are there for borrowers, without those that fail."""
         unread = (informer for informer in self if not informer.is_synced)
-        return tuple(one for one in unread if one.selection not in self._lent or not one.reflector.is_failing)
+        return tuple(one for one in unread if one.selection not in self._shared or not one.reflector.is_failing)
 
     def covering(self, resource: Resource[Any], key: Key) -> Iterator[Informer[Any]]:
         """The informers that are sure to hear of every write to that object: those that select by its name at most."""

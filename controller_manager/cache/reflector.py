@@ -18,9 +18,9 @@ from controller_manager.client import UnreadableAnswer
 
 PAGE = 500
 # Servers send a bookmark about every minute; a watch without a sign of life for this long is taken for dead.
-SILENCE = 150.0
+READ_TIMEOUT = 150.0
 # A server that streams begins at once; one that does not know of it may never say that the state is complete.
-STREAM_SILENCE = 30.0
+STREAM_READ_TIMEOUT = 30.0
 WATCH_SECONDS = (300.0, 600.0)
 FIRST_PAUSE, LONGEST_PAUSE = 0.8, 30.0
 # A watch that ends sooner than this, without a word, is a failure; one that lasts has brought what was missed.
@@ -37,10 +37,10 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class List:
-    """Read the whole collection in pages of `page` objects, or at once if it is 0; `silence` bounds each page."""
+    """Read the collection in pages of `page` objects, or at once if it is 0; each within `read_timeout` seconds."""
 
     page: int
-    silence: float = SILENCE
+    read_timeout: float = READ_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +48,16 @@ class StreamingList:
     """Watch without a revision: the whole collection, a bookmark that says so, then changes."""
 
     timeout: float
-    silence: float = STREAM_SILENCE
+    read_timeout: float = STREAM_READ_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Watch for changes after `revision`, at most `timeout` seconds, and none without news for `silence`."""
+    """Watch for changes after `revision`, at most `timeout` seconds, and at most `read_timeout` without news."""
 
     revision: str
     timeout: float
-    silence: float = SILENCE
+    read_timeout: float = READ_TIMEOUT
 
 
 Step = Pause | List | StreamingList | Watch

@@ -60,17 +60,17 @@ def identity() -> str:
 class Elector:
     """One candidate for the lease `key`; `me` must be unique among all that ever were.
 
-    The lead ends by our own clock `terms.renew` seconds after the last renewal that succeeded was *sent*: earlier than
-    any other candidate may take it.
+    The lead ends by our own clock `timings.renew` seconds after the last renewal that succeeded was *sent*: earlier
+    than any other candidate may take it.
     """
 
     def __init__(
-        self, client: Client, key: Key, me: str, terms: LeaseTimings, runtime: Runtime, metrics: LeaderMetrics
+        self, client: Client, key: Key, me: str, timings: LeaseTimings, runtime: Runtime, metrics: LeaderMetrics
     ) -> None:
         self.key = key
         self.me = me
         self._client = client
-        self._terms = terms
+        self._timings = timings
         self._log = runtime.log("leader").bind(lease=str(key), me=me)
         self._seen = Seen()
         # Our lease as last written, if nothing went wrong since: it can be renewed without reading it.
@@ -101,7 +101,7 @@ class Elector:
 
     def leads(self) -> bool:
         """Return whether this process may act right now."""
-        return self._renewed is not None and clock.monotonic() < self._renewed + self._terms.renew
+        return self._renewed is not None and clock.monotonic() < self._renewed + self._timings.renew
 
     async def run(self, work: Work) -> None:
         """Wait for the lead, then run `work` to its end, then release the lease; so does being cancelled.
@@ -121,7 +121,7 @@ class Elector:
         while True:
             if await self._try():
                 return
-            await asyncio.sleep(random_source().uniform(self._terms.retry / 2, self._terms.retry))
+            await asyncio.sleep(random_source().uniform(self._timings.retry / 2, self._timings.retry))
 
     async def _lead(self, work: Work) -> None:
         self._log.info("leading")
@@ -139,24 +139,24 @@ class Elector:
 
     def _loss(self) -> str:
         if self.holder == self.me:
-            return f"could not be renewed for {self._terms.renew:g} s"
+            return f"could not be renewed for {self._timings.renew:g} s"
         return f"was taken: its holder is {self.holder}" if self.holder else "was released by somebody else"
 
     async def _renew_while_possible(self) -> None:
         renewed = True
         while renewed:
-            await asyncio.sleep(self._terms.retry)
+            await asyncio.sleep(self._timings.retry)
             renewed = await self._renew()
 
     async def _renew(self) -> bool:
         """Renew the lease, in several tries if need be; false once the lead is lost."""
         assert self._renewed is not None
         try:
-            async with asyncio.timeout_at(self._renewed + self._terms.renew):
+            async with asyncio.timeout_at(self._renewed + self._timings.renew):
                 while not await self._try():
                     if self._seen.holder != self.me:
                         return False
-                    await asyncio.sleep(self._terms.retry)
+                    await asyncio.sleep(self._timings.retry)
         except TimeoutError:
             return False
         return True
@@ -164,7 +164,7 @@ class Elector:
     async def _try(self) -> bool:
         """Do about the lease what the table says; whether it is ours afterwards."""
         try:
-            async with asyncio.timeout(self._terms.renew / 2):
+            async with asyncio.timeout(self._timings.renew / 2):
                 return await self._move()
         except (errors.Conflict, errors.AlreadyExists) as refusal:
             self._log.debug("another was faster", error=refusal)
@@ -200,7 +200,7 @@ class Elector:
             return None
 
     def _held(self, lease: Lease) -> Lease:
-        return held(lease, self.me, self._terms.lease, clock.utc_now())
+        return held(lease, self.me, self._timings.lease, clock.utc_now())
 
     def _observe(self, lease: Lease | None) -> None:
         self._seen = observe(self._seen, read(lease) if lease is not None else None, clock.monotonic())
@@ -217,7 +217,7 @@ class Elector:
             return
         self._may_hold = False
         try:
-            async with asyncio.timeout(self._terms.renew / 2):
+            async with asyncio.timeout(self._timings.renew / 2):
                 lease = self._lease or await self._read()
                 if lease is not None and read(lease).holder == self.me:
                     await self._client.update(LEASES, released(lease, clock.utc_now()))

@@ -7,7 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from controller_manager.api.coordination import Lease, LeaseSpec
-from controller_manager.api.timestamps import format_micro, told
+from controller_manager.api.timestamps import format_micro, nonzero_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ def read(lease: Lease) -> LeaderElectionRecord:
     return LeaderElectionRecord(
         holder=spec.holder_identity,
         seconds=float(spec.lease_duration_seconds or 0),
-        renewed=told(spec.renew_time),
-        acquired=told(spec.acquire_time),
+        renewed=nonzero_time(spec.renew_time),
+        acquired=nonzero_time(spec.acquire_time),
         transitions=spec.lease_transitions or 0,
     )
 

@@ -1,4 +1,4 @@
-"""One connection of a site as aiohttp's server keeps it, and the writing of answers on it."""
+"""One connection of a server as aiohttp's server keeps it, and the writing of answers on it."""
 
 import asyncio
 import math
@@ -333,7 +333,7 @@ class ClientStream(SocketStream):
         finally:
             self._backlog.remove(self)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Nobody uses the stream any more: the connection ends, now or as soon as the client has taken the rest.
 
         It is not told before, since it would then cancel whoever still reads what the client has sent.

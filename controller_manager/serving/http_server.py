@@ -224,7 +224,7 @@ class HTTPServer:
             await stream.aclose()
         finally:
             self._streams.discard(task)
-            stream.give_back()
+            stream.release()
 
     async def _send(self, incoming: web.BaseRequest, response: Response, body: bytes, *, keep: bool) -> None:
         framing = http.content_length(response.status, len(body))
@@ -271,7 +271,7 @@ class HTTPServer:
 
 
 def _files_for_clients() -> float:
-    """Return how many connections a site may have so that the process has files left for what else it does."""
+    """Return how many connections a server may have so that the process has files left for what else it does."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return math.inf if most == resource.RLIM_INFINITY else most * 3 // 4
 

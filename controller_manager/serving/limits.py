@@ -9,10 +9,10 @@ Cut = Callable[[], None]
 
 
 class ConnectionLimiter:
-    """Members are waited for from when they enter, except while the site is busy with them.
+    """Members are waited for from when they enter, except while the server is busy with them.
 
-    So connections that say nothing keep nobody out: a probe finds room however many of them there are. Only a site that
-    is busy with all of its members has none.
+    So connections that say nothing keep nobody out: a probe finds room however many of them there are. Only a server
+    that is busy with all of its members has none.
     """
 
     def __init__(self, limit: float) -> None:

@@ -133,7 +133,7 @@ class Acceptor:
         self._connect = connect
         self._choose = choose
         self._limiter = limiter
-        self._told = -math.inf
+        self._reported = -math.inf
         self._tasks = Tasks()
         self._log = get_logger("serving")
 
@@ -175,8 +175,8 @@ class Acceptor:
 
     def _has_room(self) -> bool:
         now = asyncio.get_running_loop().time()
-        if self._limiter.is_full and now - self._told > _TELL_EVERY:
-            self._told = now
+        if self._limiter.is_full and now - self._reported > _TELL_EVERY:
+            self._reported = now
             self._log.warning(
                 "too many connections: for each that comes, one is closed that does nothing", limit=self._limiter.limit
             )

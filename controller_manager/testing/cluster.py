@@ -56,7 +56,7 @@ class Replica:
         self,
         manager: Manager,
         network: FaultyNetwork,
-        permits: RBACEnforcer,
+        enforcer: RBACEnforcer,
         task: "asyncio.Task[Ending]",
         *,
         strict: bool = True,
@@ -64,7 +64,7 @@ class Replica:
     ) -> None:
         self.manager = manager
         self.network = network
-        self.permits = permits
+        self.enforcer = enforcer
         self._task = task
         self._strict = strict
         # Whether the test reckons with its end.
@@ -105,7 +105,7 @@ class Replica:
         """Return what no test should pass over: that it ended unasked, or what its controllers do that cannot work."""
         if not self._strict:
             return []
-        name, found = self._task.get_name(), list(self.permits.refused)
+        name, found = self._task.get_name(), list(self.enforcer.refused)
         if self.has_ended:
             return found if self._may_end else [*found, f"{name} ended unasked: {_end(self._task)}"]
         for controller in self.manager.state().controllers:
@@ -126,7 +126,7 @@ class Cluster:
         self._flags = ("--storage-backend=memory", "--secure-port=6443", "--bind-address=127.0.0.1", *server_flags)
         self._options = FLAGS.parse(self._flags)
         self._log = MemoryBackend()
-        self._cable = Link()
+        self._link = Link()
         self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
         self.client = self.connect()
         self._tasks = Tasks()
@@ -189,15 +189,15 @@ class Cluster:
         every = catalog.installed() if specs is None else tuple(specs)
         parsed = flag_set(every).parse(("--secure-port=0", *flags))
         chosen = catalog.select(every, parsed[CatalogOptions].controllers)
-        permits = RBACEnforcer(chosen)
+        enforcer = RBACEnforcer(chosen)
         network = FaultyNetwork(
-            lambda obtain: PermittedTransport(self._reach(obtain), permits), faults, election=may_lose_lead
+            lambda obtain: PermittedTransport(self._reach(obtain), enforcer), faults, election=may_lose_lead
         )
         self._watch_over(chosen)
         name = name or f"manager-{len(self._replicas) + 1}"
         manager = Manager(parsed, chosen, network, Runtime(name))
         task = self._tasks.start(manager.run(), name=name)
-        replica = Replica(manager, network, permits, task, strict=strict, may_end=may_lose_lead)
+        replica = Replica(manager, network, enforcer, task, strict=strict, may_end=may_lose_lead)
         self._replicas.append(replica)
         return replica
 
@@ -210,14 +210,14 @@ class Cluster:
 
     async def stop_api(self) -> None:
         """Stop the API server, if it runs, as SIGTERM would: watches end, writes are finished."""
-        if not self._cable.is_cut:
+        if not self._link.is_cut:
             await self.api.stop()
-            self._cable.cut()
+            self._link.cut()
 
     async def kill_api(self) -> None:
         """End the API server as SIGKILL would: connections break, and what it still does is not kept."""
         self._log = self._log.copy()
-        self._cable.cut()
+        self._link.cut()
         await self.api.stop()
 
     async def start_api(self, *, wiped: bool = False) -> None:
@@ -227,7 +227,7 @@ class Cluster:
         self.api = build(self._options, Runtime("apiserver"), embedded_storage(self._log))
         self.api.store.subscribe(self._count)
         await self.api.start()
-        self._cable = Link()
+        self._link = Link()
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
@@ -270,7 +270,7 @@ class Cluster:
 
     async def _handle(self, request: Request) -> Response:
         others = (answer for path, answer in self._beside.items() if f"{request.path}/".startswith(f"{path}/"))
-        return await self._cable.answer(partial(next(others, self.api.handle), request))
+        return await self._link.answer(partial(next(others, self.api.handle), request))
 
     def _count(self, changes: Sequence[Change]) -> None:
         self._changed.update(

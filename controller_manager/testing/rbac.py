@@ -69,18 +69,18 @@ class RBACEnforcer:
 class PermittedTransport:
     """A transport that carries what is permitted."""
 
-    def __init__(self, inner: Transport, permits: RBACEnforcer) -> None:
+    def __init__(self, inner: Transport, enforcer: RBACEnforcer) -> None:
         self.host, self.authorities = inner.host, inner.authorities
         self._inner = inner
-        self._permits = permits
+        self._enforcer = enforcer
 
     async def send(self, request: Request) -> Response:
         """The answer of the server, or a refusal. Raises TransportError."""
-        return self._permits.refusal(request) or await self._inner.send(request)
+        return self._enforcer.refusal(request) or await self._inner.send(request)
 
     async def upgrade(self, request: Request) -> tuple[Response, DuplexStream | None]:
         """The answer of the server with its stream, or a refusal. Raises TransportError."""
-        refusal = self._permits.refusal(request)
+        refusal = self._enforcer.refusal(request)
         return (refusal, None) if refusal else await self._inner.upgrade(request)
 
     async def close(self) -> None:

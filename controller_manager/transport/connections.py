@@ -12,7 +12,7 @@ from controller_manager.transport.transport import ConfigError, Endpoint
 
 _READ_BUFFER = 1 << 20
 _MOST_CONTEXTS = 4
-Pair = tuple[bytes, bytes]
+CertificateAndKey = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Connections:
         self.limits = limits
         self.metrics = metrics or TransportMetrics()
         self._users = 0
-        self._contexts: dict[Pair, ssl.SSLContext] = {}
+        self._contexts: dict[CertificateAndKey, ssl.SSLContext] = {}
         self.pool = ConnectionPool(limits.connections, limits.connect, limits.read_timeout)
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
@@ -78,7 +78,7 @@ class Connections:
             self._watches = _session(0, aiohttp.ClientTimeout(sock_connect=self.limits.connect))
         return self._watches
 
-    def context(self, pair: Pair) -> ssl.SSLContext:
+    def context(self, pair: CertificateAndKey) -> ssl.SSLContext:
         """One context per certificate and key, so that its connections are used again: those of others never are.
 
         Raises `ConfigError` when authorities or certificate are unusable.

@@ -38,7 +38,7 @@ class _Failure:
     retry_at: float | None
     stubborn: bool
 
-    def told(self, key: str, now: float) -> Failing:
+    def failing(self, key: str, now: float) -> Failing:
         """As plain data."""
         retry = None if self.retry_at is None else max(0.0, self.retry_at - now)
         seconds = now - self.at
@@ -102,7 +102,7 @@ class Failures(Generic[K]):
         """Return the failing keys: defects first, then what fails longest in a row."""
         every = (*self._defects.items(), *self._passing.items(), *self._given_up.items())
         order = sorted(every, key=lambda item: (not item[1].defect, -item[1].failures))
-        return tuple(last.told(str(key), now) for key, last in order[:most])
+        return tuple(last.failing(str(key), now) for key, last in order[:most])
 
     def _pop(self, key: K) -> _Failure | None:
         for place in (self._passing, self._defects, self._given_up):

@@ -160,27 +160,27 @@ class _Announcer:
 
     def __init__(self, events: Recorder) -> None:
         self._events = events
-        self._told: dict[Key, dict[str, str]] = {}
+        self._reported: dict[Key, dict[str, str]] = {}
 
     def announce(self, service: Service, made: SliceDecision) -> None:
         """Tell what is new."""
-        told = self._told.get(key_of(service), {})
-        if told == made.hints:
+        reported = self._reported.get(key_of(service), {})
+        if reported == made.hints:
             return
         for family, reason in made.hints.items():
-            if told.get(family) != reason:
+            if reported.get(family) != reason:
                 self._tell(service, family, reason)
-        for family in told.keys() - made.hints.keys():
-            if not told[family]:
+        for family in reported.keys() - made.hints.keys():
+            if not reported[family]:
                 self._tell(service, family, "Topology Aware Hints are off from now")
         if made.hints:
-            self._told[key_of(service)] = dict(made.hints)
+            self._reported[key_of(service)] = dict(made.hints)
         else:
             self.forget(key_of(service))
 
     def forget(self, service: Key) -> None:
         """A service is gone."""
-        self._told.pop(service, None)
+        self._reported.pop(service, None)
 
     def _tell(self, service: Service, family: str, reason: str) -> None:
         if reason:

@@ -39,9 +39,9 @@ from .decision import (
     ScaleDecision,
     ScalingDefaults,
     by_metrics,
-    told_of_zero,
     undecided,
     without_metrics,
+    zero_updates,
 )
 from .limits import ABLE_TO_SCALE, SCALED_TO_ZERO, ConditionUpdate, History, with_updates
 from .monitor import Monitor, action_of
@@ -168,28 +168,28 @@ class AutoscalerController:
             self._events.warning(autoscaler, one.event or one.reason, one.message)
         if decision.problem and not decision.agreed:
             self._events.warning(autoscaler, "FailedComputeMetricsReplicas", decision.problem)
-        told = (
+        updates = (
             ConditionUpdate(ABLE_TO_SCALE, True, "SucceededGetScale", "the scale of the target was read"),
-            *decision.told,
+            *decision.updates,
         )
         if decision.replicas == current:
             desired = current if decision.agreed else autoscaler.status.desired_replicas
-            told += told_of_zero(autoscaler, current, current, self._rules)
-            await self._tell(autoscaler, current, desired, decision, told)
+            updates += zero_updates(autoscaler, current, current, self._rules)
+            await self._tell(autoscaler, current, desired, decision, updates)
             return None
         refusal = await self._scale(seen, decision, history)
         if refusal:
-            told += (
+            updates += (
                 ConditionUpdate(
                     ABLE_TO_SCALE, False, "FailedUpdateScale", f"the target could not be scaled: {refusal}"
                 ),
             )
-            await self._tell(autoscaler, current, autoscaler.status.desired_replicas, decision, told)
+            await self._tell(autoscaler, current, autoscaler.status.desired_replicas, decision, updates)
             return False
         done = f"the target was scaled to {decision.replicas}"
-        told += (ConditionUpdate(ABLE_TO_SCALE, True, "SucceededRescale", done),)
-        told += told_of_zero(autoscaler, current, decision.replicas, self._rules)
-        await self._tell(autoscaler, current, decision.replicas, decision, told, scaled=True)
+        updates += (ConditionUpdate(ABLE_TO_SCALE, True, "SucceededRescale", done),)
+        updates += zero_updates(autoscaler, current, decision.replicas, self._rules)
+        await self._tell(autoscaler, current, decision.replicas, decision, updates, scaled=True)
         return True
 
     async def _scale(self, seen: _Seen, decision: ScaleDecision, history: History) -> str:
@@ -211,8 +211,9 @@ class AutoscalerController:
 
     async def _tell_of_no_scale(self, autoscaler: HorizontalPodAutoscaler, why: str) -> None:
         self._events.warning(autoscaler, "FailedGetScale", why)
-        told = ConditionUpdate(ABLE_TO_SCALE, False, "FailedGetScale", f"the scale of the target can't be read: {why}")
-        conditions = with_updates(autoscaler.status.conditions, (told,), format_time(clock.utc_now()))
+        message = f"the scale of the target can't be read: {why}"
+        update = ConditionUpdate(ABLE_TO_SCALE, False, "FailedGetScale", message)
+        conditions = with_updates(autoscaler.status.conditions, (update,), format_time(clock.utc_now()))
         async with self._syncs:
             await self._write(autoscaler, msgspec.structs.replace(autoscaler.status, conditions=conditions))
 
@@ -222,13 +223,13 @@ class AutoscalerController:
         current: int,
         desired: int,
         decision: ScaleDecision,
-        told: tuple[ConditionUpdate, ...],
+        updates: tuple[ConditionUpdate, ...],
         *,
         scaled: bool = False,
     ) -> None:
         """Bring the status up to date."""
         now = format_time(clock.utc_now())
-        conditions = with_updates(autoscaler.status.conditions, told, now)
+        conditions = with_updates(autoscaler.status.conditions, updates, now)
         if not self._rules.to_zero:
             conditions = tuple(one for one in conditions if one.type != SCALED_TO_ZERO)
         status = AutoscalerStatus(

@@ -46,7 +46,7 @@ class ScaleDecision:
 
     replicas: int
     reason: str = ""
-    told: tuple[ConditionUpdate, ...] = ()
+    updates: tuple[ConditionUpdate, ...] = ()
     metrics: tuple[MetricStatus, ...] = ()
     failures: tuple[Failure, ...] = ()
     problem: str = ""
@@ -74,10 +74,10 @@ def without_metrics(autoscaler: HorizontalPodAutoscaler, current: int, rules: Sc
     spec = autoscaler.spec
     low, high = bounds_of(spec, rules)
     if current == 0 and not _wakes(autoscaler, rules):
-        told = ConditionUpdate(
+        update = ConditionUpdate(
             SCALING_ACTIVE, False, "ScalingDisabled", "the target has no replicas, which disables scaling"
         )
-        return ScaleDecision(0, told=(told,))
+        return ScaleDecision(0, updates=(update,))
     if current > high:
         return ScaleDecision(high, "more replicas than there may be, above Spec.MaxReplicas")
     if current < low:
@@ -102,8 +102,8 @@ def _sees_from_outside(spec: AutoscalerSpec) -> bool:
 
 def undecided(failure: Failure, current: int) -> ScaleDecision:
     """Nothing is changed, since metrics can't even be asked for."""
-    told = ConditionUpdate(SCALING_ACTIVE, False, failure.reason, failure.message)
-    return ScaleDecision(current, told=(told,), failures=(failure,), problem=failure.message, agreed=False)
+    update = ConditionUpdate(SCALING_ACTIVE, False, failure.reason, failure.message)
+    return ScaleDecision(current, updates=(update,), failures=(failure,), problem=failure.message, agreed=False)
 
 
 def by_metrics(
@@ -121,8 +121,8 @@ def by_metrics(
     problem = complaint(failures, len(proposals)) if failures or isinstance(agreed, Failure) else ""
     if isinstance(agreed, Failure):
         message = f"the number of replicas can't be computed: {agreed.message}"
-        told = ConditionUpdate(SCALING_ACTIVE, False, agreed.reason, message)
-        return ScaleDecision(current, "", (told,), measured, failures, problem, agreed=False)
+        update = ConditionUpdate(SCALING_ACTIVE, False, agreed.reason, message)
+        return ScaleDecision(current, "", (update,), measured, failures, problem, agreed=False)
     bounds, window = bounds_of(spec, rules), rules.stabilization
     recommended = max(0, agreed.replicas)
     if spec.behavior is None:
@@ -136,14 +136,14 @@ def by_metrics(
     return ScaleDecision(
         limited.replicas,
         reason if limited.replicas != current else "",
-        (active, *limited.told),
+        (active, *limited.updates),
         measured,
         failures,
         problem,
     )
 
 
-def told_of_zero(
+def zero_updates(
     autoscaler: HorizontalPodAutoscaler, current: int, desired: int, rules: ScalingDefaults
 ) -> tuple[ConditionUpdate, ...]:
     """Return whether there are no replicas because we took them: what tells that apart from a person who did."""

@@ -42,11 +42,13 @@ class ConditionUpdate(NamedTuple):
     message: str
 
 
-def with_updates(conditions: Sequence[Condition], told: Iterable[ConditionUpdate], now: str) -> tuple[Condition, ...]:
-    """Return the conditions with all that is told, the last of a type counting; `now` is the time of what turns."""
+def with_updates(
+    conditions: Sequence[Condition], updates: Iterable[ConditionUpdate], now: str
+) -> tuple[Condition, ...]:
+    """Return the conditions with all updates, the last of a type counting; `now` is the time of what turns."""
     news = (
         Condition(type=one.type, status="True" if one.holds else "False", reason=one.reason, message=one.message)
-        for one in told
+        for one in updates
     )
     return with_conditions(conditions, news, now)
 
@@ -153,7 +155,7 @@ class Limited(NamedTuple):
     """The number that is left of a recommendation, and the conditions that tell of it."""
 
     replicas: int
-    told: tuple[ConditionUpdate, ...]
+    updates: tuple[ConditionUpdate, ...]
 
 
 class _Limit(NamedTuple):

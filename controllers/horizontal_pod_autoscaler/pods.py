@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import Container, Pod, ResourceRequirements, is_pod_ready
-from controller_manager.api.timestamps import time_of, told
+from controller_manager.api.timestamps import nonzero_time, time_of
 from controller_manager.options.duration import parse_duration
 
 from .amounts import milli
@@ -120,7 +120,7 @@ def _requested(resources: ResourceRequirements | None, resource: str) -> str | N
 
 def _starts_up(pod: Pod, sample: PodMetric, startup: Startup, now: float) -> bool:
     condition = condition_of(pod.status.conditions, "Ready")
-    if condition is None or not told(pod.status.start_time):
+    if condition is None or not nonzero_time(pod.status.start_time):
         return True
     started, turned = seconds_of(pod.status.start_time), seconds_of(condition.last_transition_time)
     if started + startup.initialization > now:

@@ -62,7 +62,7 @@ class NamespaceController:
         self._client = context.client
         self._period = options.namespace_sync_period
         self._catalogue = DiscoveryCache(context.client)
-        self._emptier = NamespacedResourcesDeleter(context.client, context.log)
+        self._deleter = NamespacedResourcesDeleter(context.client, context.log)
         # The uid of each namespace that is being deleted, and when that was seen first.
         self._seen: dict[Key, tuple[str, float]] = {}
 
@@ -95,7 +95,7 @@ class NamespaceController:
 
     async def _empty(self, name: str, ripe: float) -> Outcome | None:
         """One pass: the pods; if there are none, from the moment `ripe` on, all the rest. None when it is too early."""
-        pods = await self._emptier.clear(_PODS, name)
+        pods = await self._deleter.clear(_PODS, name)
         if pods.count or pods.failure:
             return Outcome((pods,))
         now = monotonic()
@@ -104,7 +104,7 @@ class NamespaceController:
         found = await self._catalogue.since(max(ripe, now - SHARED))
         served, unparsable = addressable(found.preferred())
         others = [one for one in served if one.resource.name != PODS.name]
-        rest = await self._emptier.clear_all(others, name)
+        rest = await self._deleter.clear_all(others, name)
         return Outcome((pods, *rest), tuple(sorted(found.failures.items())), unparsable)
 
     async def _report(self, namespace: Namespace, outcome: Outcome) -> Namespace:

@@ -137,7 +137,7 @@ def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
         _Finding(
             "NamespaceDeletionDiscoveryFailure",
             "DiscoveryFailed",
-            _told(
+            _message(
                 f"The resources of some API groups are not known, {len(outcome.undiscovered)} failing",
                 [f"{name}: {why}" for name, why in outcome.undiscovered],
             ),
@@ -147,28 +147,28 @@ def _findings(outcome: Outcome) -> tuple[_Finding, ...]:
         _Finding(
             "NamespaceDeletionGroupVersionParsingFailure",
             "GroupVersionParsingFailed",
-            _told("The names of some group versions make no sense", outcome.unparsable),
+            _message("The names of some group versions make no sense", outcome.unparsable),
             "ParsedGroupVersions",
             "Every group version could be parsed",
         ),
         _Finding(
             "NamespaceDeletionContentFailure",
             "ContentDeletionFailed",
-            _told(f"The content of some resource types could not be deleted, {len(failed)} remaining", failed),
+            _message(f"The content of some resource types could not be deleted, {len(failed)} remaining", failed),
             "ContentDeleted",
             "Every resource accepted that its content is deleted; some of it may wait for finalizers",
         ),
         _Finding(
             "NamespaceContentRemaining",
             "SomeResourcesRemain",
-            _told("Some resources remain", sorted(f"{r.resource} has {_instances(r.count)}" for r in left)),
+            _message("Some resources remain", sorted(f"{r.resource} has {_instances(r.count)}" for r in left)),
             "ContentRemoved",
             "Nothing of the content is left",
         ),
         _Finding(
             "NamespaceFinalizersRemaining",
             "SomeFinalizersRemain",
-            _told(
+            _message(
                 "Finalizers of the content remain",
                 [f"{name} in {_instances(count)}" for name, count in sorted(finalizers.items())],
             ),
@@ -184,7 +184,7 @@ def _failure(remains: Remains) -> str:
     return f"{remains.resource}: {_instances(remains.count)} past its time, though no finalizer holds it"
 
 
-def _told(heading: str, details: Sequence[str]) -> str:
+def _message(heading: str, details: Sequence[str]) -> str:
     """One line, whatever there is of it; empty if there is nothing."""
     if not details:
         return ""

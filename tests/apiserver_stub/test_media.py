@@ -36,12 +36,12 @@ class Answer:
     body: bytes
 
 
-class Wire:
+class RawClient:
     """A server behind a socket, asked with bytes."""
 
-    def __init__(self, api: ApiServer, site: HTTPServer) -> None:
+    def __init__(self, api: ApiServer, server: HTTPServer) -> None:
         self.api = api
-        self._site = site
+        self._server = server
         self._writers: list[asyncio.StreamWriter] = []
 
     async def ask(self, method: str, target: str, body: bytes = b"", **headers: str) -> Answer:
@@ -52,7 +52,7 @@ class Wire:
         return Answer(status, found, await reader.readexactly(int(found["content-length"])))
 
     async def send(self, method: str, target: str, body: bytes = b"", **headers: str) -> asyncio.StreamReader:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._site.port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._server.port)
         named = {"host": "x", "authorization": "Bearer s3cret", "connection": "close"}
         named |= {name.replace("_", "-"): value for name, value in headers.items()}
         if body:
@@ -83,29 +83,29 @@ async def start(folder: Path, *flags: str) -> tuple[ApiServer, HTTPServer]:
     tokens.write_text("s3cret,jane,42,system:masters\n")
     given = ("--storage-backend=memory", "--advertise-address=192.0.2.1", f"--token-auth-file={tokens}", *flags)
     api = build(FLAGS.parse(given), Runtime("test"))
-    site = HTTPServer(api.handle, "127.0.0.1", 0, None)
+    server = HTTPServer(api.handle, "127.0.0.1", 0, None)
     await api.start()
-    await site.start()
-    return api, site
+    await server.start()
+    return api, server
 
 
 @pytest.fixture
-async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
+async def wire(tmp_path: Path) -> AsyncIterator[RawClient]:
     """A server that knows CBOR."""
-    api, site = await start(tmp_path, "--feature-gates=CBORServingAndStorage=true")
-    yield Wire(api, site)
+    api, server = await start(tmp_path, "--feature-gates=CBORServingAndStorage=true")
+    yield RawClient(api, server)
     api.end_streams()
-    await site.stop()
+    await server.stop()
     await api.stop()
 
 
 @pytest.fixture
-async def plain(tmp_path: Path) -> AsyncIterator[Wire]:
+async def plain(tmp_path: Path) -> AsyncIterator[RawClient]:
     """A server with the features everybody has."""
-    api, site = await start(tmp_path)
-    yield Wire(api, site)
+    api, server = await start(tmp_path)
+    yield RawClient(api, server)
     api.end_streams()
-    await site.stop()
+    await server.stop()
     await api.stop()
 
 
@@ -160,7 +160,7 @@ EVENTS = {JSON: lines_of, f"{PROTOBUF};stream=watch": frames_of, "application/cb
 MARKS = "allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
 
 
-async def test_a_watch_tells_the_same_in_every_medium(wire: Wire) -> None:
+async def test_a_watch_tells_the_same_in_every_medium(wire: RawClient) -> None:
     """API concepts, Headers and media types, and Watching, rule 2."""
     await wire.config("a")
     accepts = (JSON, f"{PROTOBUF};stream=watch", CBOR)
@@ -195,7 +195,7 @@ def without_nothing(tree: Any) -> Any:
     return [without_nothing(child) for child in tree] if isinstance(tree, list) else tree
 
 
-async def test_only_the_first_table_of_a_stream_has_columns(wire: Wire) -> None:
+async def test_only_the_first_table_of_a_stream_has_columns(wire: RawClient) -> None:
     await wire.config("a")
     reader = await wire.send("GET", f"{CONFIGS}?watch=1&{MARKS}&timeoutSeconds=600", accept=AS_TABLE)
     await head(reader)
@@ -207,7 +207,7 @@ async def test_only_the_first_table_of_a_stream_has_columns(wire: Wire) -> None:
 
 
 @pytest.mark.parametrize("accept", [JSON, YAML, PROTOBUF, CBOR, AS_TABLE])
-async def test_long_lists_come_compressed_and_are_the_same(wire: Wire, accept: str) -> None:
+async def test_long_lists_come_compressed_and_are_the_same(wire: RawClient, accept: str) -> None:
     """API concepts, Response compression."""
     for number in range(60):
         await wire.config(str(number), "x" * 20_000)
@@ -221,7 +221,7 @@ async def test_long_lists_come_compressed_and_are_the_same(wire: Wire, accept: s
     assert len(found.body) < len(identity.body) / 5
 
 
-async def test_what_is_small_or_has_no_end_is_not_compressed(wire: Wire) -> None:
+async def test_what_is_small_or_has_no_end_is_not_compressed(wire: RawClient) -> None:
     await wire.config("large", "x" * 900_000)
     large = await wire.ask("GET", f"{CONFIGS}/large", accept_encoding="gzip")
     assert json.loads(gzip.decompress(large.body))["data"]["k"] == "x" * 900_000
@@ -251,7 +251,7 @@ async def test_what_is_small_or_has_no_end_is_not_compressed(wire: Wire) -> None
 )
 @pytest.mark.parametrize("accept", [JSON, YAML, CBOR, PROTOBUF])
 async def test_an_answer_may_be_in_another_medium_than_the_body(
-    wire: Wire, media: str, write: Callable[[Any], bytes], accept: str
+    wire: RawClient, media: str, write: Callable[[Any], bytes], accept: str
 ) -> None:
     """API concepts, Headers and media types: a response type may differ from the request type."""
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "ü", "no": "1"}}
@@ -267,7 +267,7 @@ async def test_an_answer_may_be_in_another_medium_than_the_body(
     assert READ[accept](missing.body)["reason"] == "NotFound"
 
 
-async def test_what_is_applied_may_be_cbor(wire: Wire) -> None:
+async def test_what_is_applied_may_be_cbor(wire: RawClient) -> None:
     tree = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}
     target, media = f"{CONFIGS}/a?fieldManager=me", "application/apply-patch+cbor"
     made = await wire.ask("PATCH", target, cbor.dump(json.dumps(tree).encode()), content_type=media)
@@ -290,7 +290,7 @@ async def test_what_is_applied_may_be_cbor(wire: Wire) -> None:
         ("POST", CONFIGS, "application/apply-patch+yaml"),
     ],
 )
-async def test_bodies_that_are_not_read_are_refused(plain: Wire, method: str, target: str, media: str) -> None:
+async def test_bodies_that_are_not_read_are_refused(plain: RawClient, method: str, target: str, media: str) -> None:
     """API concepts, Versioning: CBOR is off until its feature is on."""
     found = await plain.ask(method, target, b"\xa0", content_type=media)
     status = json.loads(found.body)
@@ -300,7 +300,7 @@ async def test_bodies_that_are_not_read_are_refused(plain: Wire, method: str, ta
 
 
 @pytest.mark.parametrize("target", [CONFIGS, f"{CONFIGS}?watch=1", f"{CONFIGS}/kube-root-ca.crt", "/api/v1/nodes"])
-async def test_cbor_is_not_answered_either(plain: Wire, target: str) -> None:
+async def test_cbor_is_not_answered_either(plain: RawClient, target: str) -> None:
     found = await plain.ask("GET", target, accept=CBOR)
     status = json.loads(found.body)
     assert (found.status, status["reason"]) == (406, "NotAcceptable")
@@ -315,6 +315,6 @@ def test_a_server_without_the_package_says_what_it_needs(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize("accept", ["", AS_TABLE, PROTOBUF])
-async def test_pages_that_are_no_resources_are_what_they_are(plain: Wire, accept: str) -> None:
+async def test_pages_that_are_no_resources_are_what_they_are(plain: RawClient, accept: str) -> None:
     found = await plain.ask("GET", "/version", accept=accept)
     assert (found.status, found.headers["content-type"]) == (200, JSON)

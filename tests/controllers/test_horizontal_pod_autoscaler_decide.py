@@ -19,8 +19,8 @@ from controllers.horizontal_pod_autoscaler.decision import (
     ScalingDefaults,
     bounds_of,
     by_metrics,
-    told_of_zero,
     without_metrics,
+    zero_updates,
 )
 from controllers.horizontal_pod_autoscaler.limits import (
     Bounds,
@@ -49,7 +49,7 @@ BOUNDS = Bounds(2, 20)
 )
 def test_without_a_behavior(recommended: int, current: int, replicas: int, reasons: tuple[str, str]) -> None:
     found = normalize(recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
-    assert (found.replicas, tuple(one.reason for one in found.told)) == (replicas, reasons)
+    assert (found.replicas, tuple(one.reason for one in found.updates)) == (replicas, reasons)
 
 
 def test_the_highest_recommendation_of_the_window_counts_until_it_is_old() -> None:
@@ -60,8 +60,8 @@ def test_the_highest_recommendation_of_the_window_counts_until_it_is_old() -> No
 
 
 def rules(window: int | None, *policies: tuple[str, int, int], select: str = "Max") -> ScalingRules:
-    told = tuple(ScalingPolicy(type=kind, value=value, period_seconds=period) for kind, value, period in policies)
-    return ScalingRules(stabilization_window_seconds=window, select_policy=select, policies=told)
+    made = tuple(ScalingPolicy(type=kind, value=value, period_seconds=period) for kind, value, period in policies)
+    return ScalingRules(stabilization_window_seconds=window, select_policy=select, policies=made)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_with_a_behavior(
 ) -> None:
     behavior = Behavior(scale_up=up, scale_down=down)
     found = normalize_with_behavior(behavior, recommended, current, BOUNDS, History("u", 0.0, current), 300.0, 10.0)
-    assert (found.replicas, found.told[1].reason) == (replicas, limited)
+    assert (found.replicas, found.updates[1].reason) == (replicas, limited)
 
 
 def test_policies_count_what_was_done_in_their_period() -> None:
@@ -178,7 +178,7 @@ def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
 
 
 @pytest.mark.parametrize(
-    ("status", "current", "desired", "rules", "told"),
+    ("status", "current", "desired", "rules", "expected"),
     [
         ({}, 3, 0, TO_ZERO, [True]),
         (ASLEEP, 0, 3, TO_ZERO, [False]),
@@ -189,10 +189,10 @@ def test_what_it_put_to_sleep_wakes_when_the_minimum_is_raised(
     ],
 )
 def test_who_took_the_last_replicas_is_told(
-    status: Any, current: int, desired: int, rules: ScalingDefaults, told: Any
+    status: Any, current: int, desired: int, rules: ScalingDefaults, expected: Any
 ) -> None:
-    found = told_of_zero(scaler(status, minReplicas=0, metrics=[QUEUE]), current, desired, rules)
-    assert [one.holds for one in found] == told
+    found = zero_updates(scaler(status, minReplicas=0, metrics=[QUEUE]), current, desired, rules)
+    assert [one.holds for one in found] == expected
 
 
 def test_a_minimum_of_none_counts_as_one_without_the_gate() -> None:

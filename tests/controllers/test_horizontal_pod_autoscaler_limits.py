@@ -154,7 +154,7 @@ def test_how_far_a_recommendation_is_followed(
     else:
         behavior = Behavior(scale_up=rules(up), scale_down=rules(down))
         limited = normalize_with_behavior(behavior, recommended, current, BOUNDS, known, WINDOW, NOW)
-    able, limit = limited.told
+    able, limit = limited.updates
     assert (limited.replicas, able.reason, limit.reason) == (found[0], ABLE[found[1]], LIMITED[found[2]])
     assert able.holds
     assert limit.holds == (found[2] != "within")

@@ -219,10 +219,10 @@ def test_turns_come_in_order_each_so_long_after_the_end_of_the_last() -> None:
 
 
 class World:
-    """A fleet, and the nodes and leases it is shown."""
+    """The health of nodes, and the nodes and leases it is shown."""
 
     def __init__(self, *nodes: Node) -> None:
-        self.fleet = NodeHealth(GRACE, TERMS)
+        self.health = NodeHealth(GRACE, TERMS)
         self.nodes = {n.metadata.name: n for n in nodes}
         self.leases: dict[str, Lease] = {}
 
@@ -234,10 +234,10 @@ class World:
         self.leases[name] = Lease(metadata=ObjectMeta(name=name), spec=spec)
 
     def look(self, now: float, **how: Any) -> Findings:
-        return self.fleet.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
+        return self.health.look(list(self.nodes.values()), lambda key: self.leases.get(key.name), now, **how)
 
     def is_silent(self, name: str, now: float) -> bool:
-        return self.fleet.heard(self.nodes[name], self.leases.get(name), now)
+        return self.health.heard(self.nodes[name], self.leases.get(name), now)
 
 
 def test_a_node_is_silent_after_its_grace_period() -> None:
@@ -290,7 +290,7 @@ def test_nodes_come_and_go() -> None:
     )
     world.nodes.clear()
     assert world.look(10).emptied == [""]
-    assert world.fleet.zones == {}
+    assert world.health.zones == {}
 
 
 def three_zones() -> World:
@@ -304,22 +304,22 @@ def test_when_all_zones_are_disrupted_nobody_is_evicted_and_later_all_have_their
     for name in names[:-1]:
         world.put(desired_taints(node(name, zone=name[0], Ready="False"), Evict.WAIT, NOW))
     found = world.look(5)
-    assert {z.state for z in world.fleet.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
+    assert {z.state for z in world.health.zones.values()} == {ZoneState.FULL, ZoneState.PARTIAL}
     assert set(found.zones.values()) == {ZoneState.FULL, ZoneState.PARTIAL}
-    assert dict(world.fleet.turns()) == {"a0": 10, "b0": 10}
+    assert dict(world.health.turns()) == {"a0": 10, "b0": 10}
     world.put(desired_taints(node("a0", zone="a", Ready="False"), Evict.NOW, NOW))
     world.put(node("c3", zone="c", Ready="False"))
-    assert world.fleet.begin("b0", 10) is not None
-    world.fleet.zones[":\0:b"].end("b0", 10, evicted=True)
+    assert world.health.begin("b0", 10) is not None
+    world.health.zones[":\0:b"].end("b0", 10, evicted=True)
     assert not world.is_silent("c3", 11)
-    assert world.fleet.begin("a1", 20) is None, "what a node said since the last look counts"
+    assert world.health.begin("a1", 20) is None, "what a node said since the last look counts"
     assert world.look(15).pending == ["a0"]
-    assert world.fleet.disrupted
-    assert list(world.fleet.turns()) == []
+    assert world.health.disrupted
+    assert list(world.health.turns()) == []
     world.put(node("c3", zone="c", Ready="True", beat=NOW))
     world.look(100)
-    assert not world.fleet.disrupted
-    assert dict(world.fleet.turns()) == {"a1": 110, "b1": 110}
+    assert not world.health.disrupted
+    assert dict(world.health.turns()) == {"a1": 110, "b1": 110}
     assert world.look(149).pending == []
 
 
@@ -328,10 +328,10 @@ def test_a_node_that_is_ready_again_has_no_turn() -> None:
     world.look(0)
     world.put(node("a0", zone="a", Ready="False"))
     world.look(5)
-    assert dict(world.fleet.turns()) == {"a0": 10}
+    assert dict(world.health.turns()) == {"a0": 10}
     world.put(node("a0", zone="a", Ready="True"))
     assert not world.is_silent("a0", 12)
-    assert list(world.fleet.turns()) == []
+    assert list(world.health.turns()) == []
 
 
 def test_a_node_that_moves_waits_where_it_is() -> None:
@@ -341,9 +341,9 @@ def test_a_node_that_moves_waits_where_it_is() -> None:
     world.look(5)
     world.put(node("a0", zone="b", Ready="False"))
     world.look(6)
-    assert {name: zone.size for name, zone in world.fleet.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
-    assert world.fleet.zones[":\0:a"].next_turn() is None
-    assert world.fleet.zones[":\0:b"].next_turn() == ("a0", 10)
+    assert {name: zone.size for name, zone in world.health.zones.items()} == {":\0:a": 3, ":\0:b": 5, ":\0:c": 4}
+    assert world.health.zones[":\0:a"].next_turn() is None
+    assert world.health.zones[":\0:b"].next_turn() == ("a0", 10)
 
 
 def test_nodes_that_do_not_count_disrupt_nothing() -> None:
@@ -352,7 +352,7 @@ def test_nodes_that_do_not_count_disrupt_nothing() -> None:
     outsider = msgspec.structs.replace(outsider, metadata=ObjectMeta(name="x", labels=left_out))
     world = World(outsider, node("n", Ready="True"))
     world.look(0)
-    (zone,) = world.fleet.zones.values()
+    (zone,) = world.health.zones.values()
     assert (zone.members, zone.size, zone.unhealthy, zone.state) == (2, 1, 0, ZoneState.NORMAL)
 
 
@@ -360,7 +360,7 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     world = World(node(Ready="True"))
     world.look(0)
     assert world.look(100, judge=False).pending == []
-    world.fleet.hear_all(100)
+    world.health.hear_all(100)
     assert world.look(150).pending == []
     assert world.look(151).pending == ["n"]
 
@@ -374,14 +374,14 @@ def test_nobody_falls_silent_while_nothing_can_be_concluded() -> None:
     ],
 )
 def test_whose_silence_it_is(heard: list[tuple[float, int]], verdicts: str) -> None:
-    hearing = HeartbeatMonitor(25)
-    assert [hearing.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
+    monitor = HeartbeatMonitor(25)
+    assert [monitor.judge(age, connection) for age, connection in heard] == [Silence[v] for v in verdicts.split()]
 
 
 def test_who_slept_knows_nothing_of_silence() -> None:
-    hearing = HeartbeatMonitor(25)
+    monitor = HeartbeatMonitor(25)
     heard = [(1, 1, 0), (1, 1, 25), (1, 1, 26), (1, 1, 0), (60, 1, 60), (1, 2, 0)]
-    verdicts = [hearing.judge(age, connection, late).name for age, connection, late in heard]
+    verdicts = [monitor.judge(age, connection, late).name for age, connection, late in heard]
     assert verdicts == ["REAL", "REAL", "ANEW", "REAL", "ANEW", "REAL"]
 
 
@@ -413,10 +413,10 @@ def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
             case "move":
                 world.put(node(name, zone="b", Ready="False"))
             case "evict":
-                for turn, _ in list(world.fleet.turns()):
-                    found = world.fleet.begin(turn, now)
+                for turn, _ in list(world.health.turns()):
+                    found = world.health.begin(turn, now)
                     if found is not None:
-                        where = next(z for z, known in world.fleet.zones.items() if known is found)
+                        where = next(z for z, known in world.health.zones.items() if known is found)
                         assert now - last.get(where, -10) >= 10 - 1e-6
                         last[where] = now
                         found.end(turn, now, evicted=True)
@@ -426,8 +426,8 @@ def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
                 world.put(node(name, zone=zone, beat=str(now), **dict[str, Any](Ready=what) if what else {}))
         world.look(now)
         census = {zone_of(n) for n in world.nodes.values()}
-        assert set(world.fleet.zones) == census
-        for where, known in world.fleet.zones.items():
+        assert set(world.health.zones) == census
+        for where, known in world.health.zones.items():
             inside = [n for n in world.nodes.values() if zone_of(n) == where]
             sick = [n for n in inside if "True" not in {c.status for c in n.status.conditions}]
             silent = [n for n in inside if n not in sick and world.is_silent(n.metadata.name, now)]
@@ -436,6 +436,6 @@ def test_the_census_is_that_of_the_nodes_and_evictions_keep_their_distance(
 
 def test_leases_are_looked_for_where_agents_keep_them() -> None:
     world, asked = World(node()), list[Key]()
-    world.fleet.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
+    world.health.look(list(world.nodes.values()), lambda key: asked.append(key), 0)
     assert asked == [Key("kube-node-lease", "n")]
     assert LEASES.namespaced

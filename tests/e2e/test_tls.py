@@ -31,7 +31,7 @@ def write(folder: Path, file: str, common_name: str, *, client: bool = False) ->
 
 
 @pytest.fixture
-async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServer]:
+async def server(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServer]:
     cert, key = write(tmp_path, "main", "main")
     other = SniPair(*write(tmp_path, "other", "other"))
     trust = Trust()
@@ -50,11 +50,11 @@ async def site(tmp_path: Path, unused_tcp_port: int) -> AsyncIterator[HTTPServer
     await made.stop(1)
 
 
-async def openssl(site: HTTPServer, *arguments: str) -> str:
+async def openssl(server: HTTPServer, *arguments: str) -> str:
     """What openssl s_client says of a connection on which it asks for a page."""
     program = shutil.which("openssl")
     assert program, "these tests need openssl"
-    command = (program, "s_client", "-connect", f"127.0.0.1:{site.port}", "-ign_eof", *arguments)
+    command = (program, "s_client", "-connect", f"127.0.0.1:{server.port}", "-ign_eof", *arguments)
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
     out, _ = await asyncio.wait_for(child.communicate(b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"), 20)
@@ -66,44 +66,44 @@ def subject(said: str) -> str:
     return found[1] if found else ""
 
 
-async def test_names_choose_and_new_files_are_shown(site: HTTPServer, tmp_path: Path) -> None:
-    assert subject(await openssl(site, "-noservername")) == "main"
-    assert subject(await openssl(site, "-servername", "other.test")) == "other"
+async def test_names_choose_and_new_files_are_shown(server: HTTPServer, tmp_path: Path) -> None:
+    assert subject(await openssl(server, "-noservername")) == "main"
+    assert subject(await openssl(server, "-servername", "other.test")) == "other"
     write(tmp_path, "main", "renewed")
     async with asyncio.timeout(60):
-        while subject(await openssl(site, "-noservername")) != "renewed":  # noqa: ASYNC110 - nobody tells us
+        while subject(await openssl(server, "-noservername")) != "renewed":  # noqa: ASYNC110 - nobody tells us
             await asyncio.sleep(0.2)
-    assert subject(await openssl(site, "-servername", "other.test")) == "other"
+    assert subject(await openssl(server, "-servername", "other.test")) == "other"
 
 
-async def test_versions_and_protocols(site: HTTPServer) -> None:
-    assert "TLSv1.3" in await openssl(site, "-tls1_3")
-    assert "ALPN protocol: http/1.1" in await openssl(site, "-tls1_2", "-alpn", "h2,http/1.1")
+async def test_versions_and_protocols(server: HTTPServer) -> None:
+    assert "TLSv1.3" in await openssl(server, "-tls1_3")
+    assert "ALPN protocol: http/1.1" in await openssl(server, "-tls1_2", "-alpn", "h2,http/1.1")
     for old in ("-tls1", "-tls1_1"):
-        assert "HTTP/1.1" not in await openssl(site, old, "-cipher", "ALL@SECLEVEL=0")
-    assert "HTTP/1.1" not in await openssl(site, "-tls1_2", "-cipher", "AES128-SHA")
+        assert "HTTP/1.1" not in await openssl(server, old, "-cipher", "ALL@SECLEVEL=0")
+    assert "HTTP/1.1" not in await openssl(server, "-tls1_2", "-cipher", "AES128-SHA")
 
 
 @pytest.mark.parametrize("version", ["-tls1_2", "-tls1_3"])
 async def test_a_client_is_known_in_every_session_and_no_ticket_is_given(
-    site: HTTPServer, tmp_path: Path, version: str
+    server: HTTPServer, tmp_path: Path, version: str
 ) -> None:
     cert, key = write(tmp_path, "alice", "alice", client=True)
     kept = str(tmp_path / "session")
-    said = await openssl(site, version, "-cert", cert, "-key", key, "-sess_out", kept)
+    said = await openssl(server, version, "-cert", cert, "-key", key, "-sess_out", kept)
     assert said.rstrip().endswith(("alice", "closed"))
     assert "alice" in said.rpartition("\r\n\r\n")[2]
     assert "TLS session ticket:" not in said
     if version == "-tls1_2":
-        again = await openssl(site, version, "-cert", cert, "-key", key, "-sess_in", kept)
+        again = await openssl(server, version, "-cert", cert, "-key", key, "-sess_in", kept)
         assert "alice" in again.rpartition("\r\n\r\n")[2]
 
 
 async def test_a_client_of_an_unknown_authority_is_turned_away_by_the_handshake(
-    site: HTTPServer, tmp_path: Path
+    server: HTTPServer, tmp_path: Path
 ) -> None:
     files = tmp_path / "m.crt", tmp_path / "m.key"
     tls.issue(tls.make_ca("other"), "mallory", client=True).write(*files)
-    said = await openssl(site, "-cert", str(files[0]), "-key", str(files[1]))
+    said = await openssl(server, "-cert", str(files[0]), "-key", str(files[1]))
     assert "HTTP/1.1" not in said
     assert "alert unknown ca" in said

@@ -48,7 +48,7 @@ class World:
         return [obj.metadata.name for obj in (await self.cluster.client.list(CONFIG_MAPS, "default")).items]
 
     @property
-    def emptier(self) -> NamespacedResourcesDeleter:
+    def deleter(self) -> NamespacedResourcesDeleter:
         return NamespacedResourcesDeleter(self.client, get_logger("test"))
 
 
@@ -63,21 +63,21 @@ def served(*verbs: str) -> ServedResource:
 
 
 async def test_an_empty_resource_costs_one_request(world: World) -> None:
-    assert (await world.emptier.clear(served(*ALL), "default")).count == 0
+    assert (await world.deleter.clear(served(*ALL), "default")).count == 0
     assert world.requests == ["GET configmaps"]
 
 
 async def test_content_is_deleted_together(world: World) -> None:
     await world.fill(3)
-    assert (await world.emptier.clear(served(*ALL), "default")).count == 0
+    assert (await world.deleter.clear(served(*ALL), "default")).count == 0
     assert world.requests == ["GET configmaps", "DELETE configmaps", "GET configmaps"]
 
 
 async def test_what_is_on_its_way_is_only_looked_at(world: World) -> None:
     await world.fill(2, "example.org/hold")
-    await world.emptier.clear(served(*ALL), "default")
+    await world.deleter.clear(served(*ALL), "default")
     world.requests.clear()
-    remains = await world.emptier.clear(served(*ALL), "default")
+    remains = await world.deleter.clear(served(*ALL), "default")
     assert (remains.count, dict(remains.finalizers)) == (2, {"example.org/hold": 2})
     assert world.requests == ["GET configmaps"]
 
@@ -86,12 +86,12 @@ async def test_a_deletion_that_waits_for_dependents_is_hurried(world: World) -> 
     await world.fill(1)
     await world.cluster.client.delete(CONFIG_MAPS, Key("default", "c-0"), propagation="Foreground")
     assert await world.left() == ["c-0"]
-    assert (await world.emptier.clear(served(*ALL), "default")).count == 0
+    assert (await world.deleter.clear(served(*ALL), "default")).count == 0
 
 
 async def test_objects_that_cannot_be_deleted_together_go_one_by_one(world: World) -> None:
     await world.fill(3)
-    assert (await world.emptier.clear(served("list", "delete"), "default")).count == 0
+    assert (await world.deleter.clear(served("list", "delete"), "default")).count == 0
     assert sorted(world.requests[-4:-1]) == ["DELETE c-0", "DELETE c-1", "DELETE c-2"]
     assert await world.left() == []
 
@@ -105,13 +105,13 @@ async def test_a_server_that_refuses_what_it_offers_is_asked_otherwise(world: Wo
         return Response(refusal.code, {}, refusal.status().encode()) if together else None
 
     world.refuse = refuse
-    assert (await world.emptier.clear(served(*ALL), "default")).count == 0
+    assert (await world.deleter.clear(served(*ALL), "default")).count == 0
     assert await world.left() == []
 
 
 async def test_what_cannot_be_listed_is_deleted_unseen(world: World) -> None:
     await world.fill(2)
-    assert (await world.emptier.clear(served("delete", "deletecollection"), "default")).count == 0
+    assert (await world.deleter.clear(served("delete", "deletecollection"), "default")).count == 0
     assert world.requests == ["DELETE configmaps"]
     assert await world.left() == []
 
@@ -124,7 +124,7 @@ async def test_an_object_that_is_refused_keeps_no_other_and_is_told_of(world: Wo
         return Response(403, {}, Forbidden("c-1 stays").status().encode()) if mine else None
 
     world.refuse = refuse
-    remains = await world.emptier.clear(served("list", "delete"), "default")
+    remains = await world.deleter.clear(served("list", "delete"), "default")
     assert (remains.count, remains.failure) == (1, "configmaps: c-1 stays")
     assert world.requests.count("DELETE c-1") == ATTEMPTS
     assert await world.left() == ["c-1"]
@@ -132,25 +132,25 @@ async def test_an_object_that_is_refused_keeps_no_other_and_is_told_of(world: Wo
 
 async def test_a_resource_that_is_gone_has_nothing(world: World) -> None:
     world.refuse = lambda _: Response(404, {}, b"")
-    remains = await world.emptier.clear(served(*ALL), "default")
+    remains = await world.deleter.clear(served(*ALL), "default")
     assert (remains.count, remains.failure) == (0, "")
 
 
 async def test_discovery_is_shared_by_those_who_ask_at_the_same_time(world: World) -> None:
-    catalogue = DiscoveryCache(world.client)
+    cache = DiscoveryCache(world.client)
     await asyncio.sleep(1)
     now = asyncio.get_running_loop().time()
-    await all_of(*(catalogue.since(now) for _ in range(5)))
+    await all_of(*(cache.since(now) for _ in range(5)))
     assert world.requests == ["GET api", "GET apis"]
-    await catalogue.since(now)
+    await cache.since(now)
     assert len(world.requests) == 2
     await asyncio.sleep(1)
-    await catalogue.since(now + 0.5)
+    await cache.since(now + 0.5)
     assert len(world.requests) == 4
 
 
 async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World) -> None:
-    catalogue = DiscoveryCache(world.client)
+    cache = DiscoveryCache(world.client)
     gate = asyncio.Event()
     inner = world._transport.send
 
@@ -162,9 +162,9 @@ async def test_an_answer_that_was_asked_for_too_early_serves_nobody(world: World
 
     async def ask_later() -> None:
         await asyncio.sleep(1)
-        found = catalogue.since(asyncio.get_running_loop().time())
+        found = cache.since(asyncio.get_running_loop().time())
         gate.set()
         await found
 
-    await all_of(catalogue.since(0.0), ask_later())
+    await all_of(cache.since(0.0), ask_later())
     assert len(world.requests) == 4

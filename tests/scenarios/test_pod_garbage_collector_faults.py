@@ -136,12 +136,12 @@ async def test_only_garbage_is_collected_and_all_of_it_in_the_end() -> None:
             await world.join(name)
         for _ in range(6):
             await world.bear()
-        trouble = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
+        injector = FaultInjector(cluster, await cluster.manage(*FLAGS, faults=0.2), FLAGS, READ)
         people = (world.move, world.move, world.bear, world.bear, world.bear)
         for _ in range(ROUNDS):
-            await one_of((*people, trouble.kill, trouble.cut, trouble.deafen))()
+            await one_of((*people, injector.kill, injector.cut, injector.deafen))()
             await cluster.sleep(random_source().uniform(0, 40))
-        await trouble.heal()
+        await injector.heal()
         await cluster.sleep(BOUND)
         assert world.wrong == []
         left = (await cluster.client.list(PODS)).items

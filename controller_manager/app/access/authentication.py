@@ -112,7 +112,7 @@ def believe_files(options: AuthenticationOptions, trust: Trust) -> None:
 
 async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger) -> None:
     """Believe what those files hold from now on, until cancelled; one that is of no use is told of once."""
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     while files := list(_files(options)):
         await asyncio.sleep(_LOOK_AGAIN)
         for name, purpose, path in files:
@@ -121,9 +121,9 @@ async def follow_files(options: AuthenticationOptions, trust: Trust, log: Logger
                 trust.set(purpose, read_authorities(Path(path), f"--{name}"))
             except UnusableAuthorities as error:
                 problem = str(error)
-            if problem and told.get(name) != problem:
+            if problem and reported.get(name) != problem:
                 log.warning("authorities are kept as they were", error=problem)
-            told[name] = problem
+            reported[name] = problem
 
 
 def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:

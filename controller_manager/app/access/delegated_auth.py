@@ -34,7 +34,7 @@ from controller_manager.serving.trust import CLIENTS, Trust
 
 
 class DelegatedAuth:
-    """Checks each request; `trust` is what the site believes of client certificates.
+    """Checks each request; `trust` is what the server believes of client certificates.
 
     `client_metrics` count what the API server is asked. Raises ConfigError for files that cannot be used.
     """

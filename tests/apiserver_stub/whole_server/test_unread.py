@@ -76,16 +76,16 @@ async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServ
     for number in range(10):
         body = msgspec.json.encode({"metadata": {"name": f"a{number}"}, "data": {"a": "x" * 1_000_000}})
         assert (await api.handle(Request("POST", CONFIG_MAPS, body=body, certificate=ADMIN))).status == 201
-    site, loop = HTTPServer(api.handle, "127.0.0.1", 0, None), asyncio.get_running_loop()
-    await site.start()
-    reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
+    server, loop = HTTPServer(api.handle, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    await server.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
     writer.write(f"GET {CONFIG_MAPS}?watch=1&timeoutSeconds=5 HTTP/1.1\r\nhost: x\r\n".encode())
     writer.write(b"authorization: Bearer s3cret\r\n\r\n")
     began = loop.time()
     await asyncio.sleep(4.5)
-    assert site.held
+    assert server.held
     await asyncio.sleep(1)
-    assert not site.held
+    assert not server.held
     assert loop.time() - began < 6
     said = b""
     while more := await asyncio.wait_for(reader.read(1 << 20), 30):
@@ -93,4 +93,4 @@ async def test_a_watch_that_nobody_reads_ends_when_its_time_is_over(api: ApiServ
     assert said
     assert not said.endswith(b"\r\n0\r\n\r\n")  # it breaks off
     writer.transport.abort()
-    await site.stop(1)
+    await server.stop(1)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controller_manager.api.coordination import Lease
-from controller_manager.api.timestamps import time_of, told
+from controller_manager.api.timestamps import nonzero_time, time_of
 from controller_manager.leader.record import held, read
 
 ZERO = "0001-01-01T00:00:00Z"
@@ -13,12 +13,12 @@ ZERO = "0001-01-01T00:00:00Z"
 
 @pytest.mark.parametrize("none", [None, "", ZERO, "0001-01-01T00:00:00.000000Z"])
 def test_a_zero_time_is_none(none: str | None) -> None:
-    assert told(none) == ""
+    assert nonzero_time(none) == ""
     assert time_of(none) is None
 
 
 def test_a_time_is_the_moment_it_names() -> None:
-    assert told("2026-01-02T03:04:05Z") == "2026-01-02T03:04:05Z"
+    assert nonzero_time("2026-01-02T03:04:05Z") == "2026-01-02T03:04:05Z"
     assert time_of("2026-01-02T03:04:05Z") == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     with pytest.raises(ValueError, match="isoformat"):
         time_of("no time")

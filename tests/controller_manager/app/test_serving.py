@@ -1,4 +1,4 @@
-"""The site the flags describe: its addresses, certificates and terms, and clear sentences about what is of no use."""
+"""The server the flags describe: its addresses, certificates and terms, and clear sentences about what is of no use."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ def flags(*argv: str) -> ServingOptions:
     return FlagSet(ServingOptions).parse(argv)[ServingOptions]
 
 
-def site(*argv: str, client_ca_file: str = "") -> HTTPServer | None:
+def server(*argv: str, client_ca_file: str = "") -> HTTPServer | None:
     trust = Trust()
     believe_files(AuthenticationOptions(client_ca_file=client_ca_file), trust)
     return pages_server(handle, flags(*argv), trust, "a-program")
@@ -49,7 +49,7 @@ def free_port() -> int:
 @asynccontextmanager
 async def serving(*argv: str) -> AsyncIterator[HTTPServer]:
     given = argv if any(one.startswith("--secure-port") for one in argv) else (*argv, f"--secure-port={free_port()}")
-    made = site(*given)
+    made = server(*given)
     assert made is not None
     await made.start()
     try:
@@ -59,13 +59,13 @@ async def serving(*argv: str) -> AsyncIterator[HTTPServer]:
 
 
 async def visit(
-    site: HTTPServer,
+    server: HTTPServer,
     version: ssl.TLSVersion | None = None,
     name: str | None = None,
     host: str = "127.0.0.1",
     ciphers: str = "",
 ) -> tuple[x509.Certificate, str, str]:
-    """What the site shows: its certificate, and the suite and the protocol it agreed to."""
+    """The view of a client: its certificate, and the suite and the protocol it agreed to."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -74,7 +74,7 @@ async def visit(
         context.set_ciphers(ciphers)
     if version is not None:
         context.minimum_version = context.maximum_version = version
-    _, writer = await asyncio.open_connection(host, site.port, ssl=context, server_hostname=name or "")
+    _, writer = await asyncio.open_connection(host, server.port, ssl=context, server_hostname=name or "")
     inner = writer.get_extra_info("ssl_object")
     shown = x509.load_der_x509_certificate(inner.getpeercert(binary_form=True))
     writer.close()
@@ -97,7 +97,7 @@ async def test_the_port_is_the_one_asked_for_and_0_serves_nothing():
     async with serving(f"--secure-port={port}") as made:
         assert made.port == port
         await visit(made)
-    assert site("--secure-port=0") is None
+    assert server("--secure-port=0") is None
 
 
 @pytest.mark.flag("bind-address")
@@ -154,7 +154,7 @@ async def test_given_files_are_shown_by_name(tmp_path):
 def test_client_certificates_are_asked_for_once_there_is_an_authority(tmp_path):
     cert, key = write(tmp_path, "a")
     for authority, mode in (("", ssl.CERT_NONE), (cert, ssl.CERT_OPTIONAL)):
-        made = site(f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", client_ca_file=authority)
+        made = server(f"--tls-cert-file={cert}", f"--tls-private-key-file={key}", client_ca_file=authority)
         assert made is not None
         assert made._choose("127.0.0.1").verify_mode is mode
 
@@ -202,9 +202,9 @@ async def test_suites_are_agreed_on_by_their_standard_names():
 
 def test_insecure_suites_are_warned_of():
     with structlog.testing.capture_logs() as lines:
-        site(f"--tls-cipher-suites={AES}")
+        server(f"--tls-cipher-suites={AES}")
         assert not lines
-        site(f"--tls-cipher-suites={AES},TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_RC4_128_SHA")
+        server(f"--tls-cipher-suites={AES},TLS_RSA_WITH_AES_128_CBC_SHA,TLS_RSA_WITH_RC4_128_SHA")
     insecure, missing = (line["suites"] for line in lines)
     assert insecure == ("TLS_RSA_WITH_AES_128_CBC_SHA", "TLS_RSA_WITH_RC4_128_SHA")
     assert missing == ("TLS_RSA_WITH_RC4_128_SHA",)
@@ -273,7 +273,7 @@ async def test_a_restart_serves_at_once_beside_connections_that_linger(argv):
 def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(CannotStart) as caught:
-        site(*(one.format(tmp=tmp_path) for one in argv))
+        server(*(one.format(tmp=tmp_path) for one in argv))
     assert str(caught.value).startswith(problem.format(tmp=tmp_path))
 
 
@@ -281,7 +281,7 @@ def test_files_of_no_use_are_named_with_their_flag(tmp_path, argv, problem):
 def test_authorities_of_no_use_are_named_with_their_flag(tmp_path, file):
     (tmp_path / "file").write_text("hello")
     with pytest.raises(CannotStart, match=f"--client-ca-file: {tmp_path}/{file} holds no certificates"):
-        site(client_ca_file=f"{tmp_path}/{file}")
+        server(client_ca_file=f"{tmp_path}/{file}")
 
 
 @pytest.mark.parametrize(

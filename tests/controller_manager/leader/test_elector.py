@@ -34,7 +34,7 @@ class Candidate:
 
     acting: set[str]
 
-    def __init__(self, api: Any, name: str, acting: set[str], terms: LeaseTimings | None = None) -> None:
+    def __init__(self, api: Any, name: str, acting: set[str], timings: LeaseTimings | None = None) -> None:
         self.name = name
         self.acting = acting
         self.cut = False
@@ -46,7 +46,7 @@ class Candidate:
         self.lost = ""
         metrics = LeaderMetrics(self.runtime.registry)
         client = Client(InProcessTransport(self.send))
-        self.elector = Elector(client, KEY, name, terms or LeaseTimings(), self.runtime, metrics)
+        self.elector = Elector(client, KEY, name, timings or LeaseTimings(), self.runtime, metrics)
 
     async def send(self, request: Request) -> Response:
         if self.cut:
@@ -380,15 +380,15 @@ def test_identities_differ() -> None:
 class BadNetwork:
     """Delays requests and answers, loses either, and lets some requests arrive long after their sender gave up."""
 
-    def __init__(self, api: Any, chance: random.Random, tasks: Tasks) -> None:
+    def __init__(self, api: Any, source: random.Random, tasks: Tasks) -> None:
         self.api = api
-        self.chance = chance
+        self.source = source
         self.tasks = tasks
 
     async def send(self, request: Request) -> Response:
-        chance = self.chance
-        await asyncio.sleep(chance.choice([0, 0, 0, 0.5, 3, 12]))
-        match chance.randrange(10):
+        source = self.source
+        await asyncio.sleep(source.choice([0, 0, 0, 0.5, 3, 12]))
+        match source.randrange(10):
             case 0:
                 raise TransportError("request lost")
             case 1:
@@ -398,28 +398,28 @@ class BadNetwork:
                 self.tasks.start(self.later(request), name="late request")
                 await asyncio.sleep(1000)
         answer: Response = await self.api.handle(request)
-        await asyncio.sleep(chance.choice([0, 0, 0, 0.5, 3, 12]))
+        await asyncio.sleep(source.choice([0, 0, 0, 0.5, 3, 12]))
         return answer
 
     async def later(self, request: Request) -> None:
-        await asyncio.sleep(self.chance.uniform(0, 20))
+        await asyncio.sleep(self.source.uniform(0, 20))
         await self.api.handle(request)
 
 
-async def life(candidate: Candidate, make: Callable[[], Candidate], chance: random.Random) -> None:
+async def life(candidate: Candidate, make: Callable[[], Candidate], source: random.Random) -> None:
     """Lead when possible; now and then be cut off, stop cleanly, or die and come back under another name."""
     while True:
         async with Tasks() as tasks:
             running = tasks.start(candidate.run(), name=candidate.name)
-            await asyncio.wait((running,), timeout=chance.uniform(5, 80))
-            match chance.randrange(4):
+            await asyncio.wait((running,), timeout=source.uniform(5, 80))
+            match source.randrange(4):
                 case 0:
                     candidate.finish.set()
                     await asyncio.sleep(5)
                 case 1:
                     candidate.cut = True
                 case 2:
-                    await asyncio.sleep(chance.uniform(5, 30))
+                    await asyncio.sleep(source.uniform(5, 30))
         candidate = make()
 
 
@@ -427,21 +427,21 @@ async def life(candidate: Candidate, make: Callable[[], Candidate], chance: rand
 @given(seed=st.integers(0, 2**32))
 def test_two_never_act_at_once_and_some_one_leads_in_the_end(make_api: Any, seed: int) -> None:
     async def scenario() -> None:
-        api, chance, acting = make_api(), random.Random(seed), set[str]()
+        api, source, acting = make_api(), random.Random(seed), set[str]()
         made: list[Candidate] = []
 
         async with Tasks() as tasks:
-            network = BadNetwork(api, chance, tasks)
+            network = BadNetwork(api, source, tasks)
 
             def make() -> Candidate:
                 candidate = Candidate(api, f"candidate-{len(made)}", acting)
                 candidate.handle = network.send
-                candidate.slow_to_stop = chance.uniform(0, 4.9)
+                candidate.slow_to_stop = source.uniform(0, 4.9)
                 made.append(candidate)
                 return candidate
 
             for _ in range(3):
-                tasks.start(life(make(), make, chance), name="life")
+                tasks.start(life(make(), make, source), name="life")
             await asyncio.sleep(600)
         assert any(candidate.began for candidate in made)
 

@@ -37,11 +37,11 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         listener.setblocking(False)
-        crowd, dropped = ConnectionLimiter(10), list[str]()
+        limiter, dropped = ConnectionLimiter(10), list[str]()
         for number in range(3):
-            crowd.enter(number, partial(dropped.append, f"{number} for its file"))
-        door = Acceptor(listener, lambda arrived: Greeting(), lambda address: None, crowd)
-        await door.open()
+            limiter.enter(number, partial(dropped.append, f"{number} for its file"))
+        acceptor = Acceptor(listener, lambda arrived: Greeting(), lambda address: None, limiter)
+        await acceptor.open()
         with structlog.testing.capture_logs() as lines:
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             await asyncio.sleep(3.5)
@@ -51,4 +51,4 @@ async def test_a_process_out_of_files_tries_again_and_loses_nobody():
             assert await reader.read() == b"welcome"
         assert 3.5 < loop.time() < 5
         writer.close()
-        await door.close()
+        await acceptor.close()

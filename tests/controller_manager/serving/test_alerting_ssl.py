@@ -29,12 +29,12 @@ async def answer(_: Request) -> Response:
 
 @contextlib.asynccontextmanager
 async def serving(policy: tls.Policy = tls.DEFAULT_POLICY) -> AsyncIterator[int]:
-    site = HTTPServer(answer, "127.0.0.1", 0, tls.context_of(SERVER, CA.certificate, policy))
-    await site.start()
+    server = HTTPServer(answer, "127.0.0.1", 0, tls.context_of(SERVER, CA.certificate, policy))
+    await server.start()
     try:
-        yield site.port
+        yield server.port
     finally:
-        await site.stop(1.0)
+        await server.stop(1.0)
 
 
 def client(version: ssl.TLSVersion, pair: tls.KeyPair | None = None, tmp_path=None) -> ssl.SSLContext:

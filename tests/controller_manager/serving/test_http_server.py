@@ -1,4 +1,4 @@
-"""A site on the loopback interface: translation, bodies, streams, certificates and a clean stop."""
+"""A server on the loopback interface: translation, bodies, streams, certificates and a clean stop."""
 
 import asyncio
 import contextlib
@@ -90,23 +90,23 @@ class Handler:
 
 @contextlib.asynccontextmanager
 async def serving(handler: Handler, context: Any = None, **more: Any) -> AsyncIterator[HTTPServer]:
-    site = HTTPServer(handler, "127.0.0.1", 0, context, **more)
-    await site.start()
+    server = HTTPServer(handler, "127.0.0.1", 0, context, **more)
+    await server.start()
     try:
-        yield site
+        yield server
     finally:
-        await site.stop(1.0)
+        await server.stop(1.0)
 
 
 @contextlib.asynccontextmanager
 async def visiting(handler: Handler, **more: Any) -> AsyncIterator[aiohttp.ClientSession]:
-    async with serving(handler, **more) as site, aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+    async with serving(handler, **more) as server, aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
         yield session
 
 
 async def test_whoever_is_not_believed_comes_on_another_connection():
-    async with serving(Handler()) as site:
-        answer = await raw(site.port, b"GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
+    async with serving(Handler()) as server:
+        answer = await raw(server.port, b"GET /unknown HTTP/1.1\r\nHost: a\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 401 ")
     assert b"connection: close" in answer
 
@@ -138,9 +138,9 @@ async def test_a_request_arrives_as_it_was_sent():
 
 async def test_one_connection_carries_many_requests():
     handler = Handler()
-    async with serving(handler) as site:
+    async with serving(handler) as server:
         one = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
-        answer = await raw(site.port, one * 3 + b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+        answer = await raw(server.port, one * 3 + b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert answer.count(b"hello") == 4
     assert answer.count(b"connection: close") == 1
 
@@ -180,8 +180,8 @@ async def test_the_first_chunk_of_an_endless_stream_arrives_at_once_and_leaving_
 
 async def test_a_client_that_does_not_read_holds_the_stream_back():
     handler = Handler()
-    async with serving(handler) as site:
-        reader, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1024)
+    async with serving(handler) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
         await reader.readline()
         produced = 0
@@ -201,8 +201,8 @@ async def test_a_stream_that_breaks_is_visibly_incomplete():
 
 
 async def test_an_old_client_gets_a_plain_stream_and_a_close():
-    async with serving(Handler()) as site:
-        answer = await raw(site.port, b"GET /stream HTTP/1.0\r\n\r\n")
+    async with serving(Handler()) as server:
+        answer = await raw(server.port, b"GET /stream HTTP/1.0\r\n\r\n")
     head, _, body = answer.partition(b"\r\n\r\n")
     assert body == b"tick\n" * 3
     assert b"chunked" not in head
@@ -242,10 +242,10 @@ async def test_a_client_that_waits_for_leave_to_send_its_body_gets_it():
 
 async def test_nobody_else_is_given_leave():
     head = b"POST / HTTP/%b\r\nHost: x\r\nExpect: %b\r\nContent-Length: 4\r\nConnection: close\r\n\r\nbody"
-    async with serving(Handler()) as site:
-        assert (await raw(site.port, head % (b"1.1", b"100-Continue"))).startswith(b"HTTP/1.1 200 OK")  # it was there
-        assert (await raw(site.port, head % (b"1.0", b"100-continue"))).startswith(b"HTTP/1.1 200 OK")
-        assert (await raw(site.port, head % (b"1.1", b"miracles"))).startswith(b"HTTP/1.1 200 OK")
+    async with serving(Handler()) as server:
+        assert (await raw(server.port, head % (b"1.1", b"100-Continue"))).startswith(b"HTTP/1.1 200 OK")  # it was there
+        assert (await raw(server.port, head % (b"1.0", b"100-continue"))).startswith(b"HTTP/1.1 200 OK")
+        assert (await raw(server.port, head % (b"1.1", b"miracles"))).startswith(b"HTTP/1.1 200 OK")
 
 
 @pytest.mark.parametrize(
@@ -253,9 +253,9 @@ async def test_nobody_else_is_given_leave():
 )
 async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_is_read(start):
     handler = Handler()
-    async with serving(handler) as site:
+    async with serving(handler) as server:
         request = f"{start}\r\nConnection: Upgrade\r\nHost: x\r\n\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n"
-        answers = await raw(site.port, request.encode())
+        answers = await raw(server.port, request.encode())
     assert answers.startswith(b"HTTP/1.1 200 OK")
     assert [request.body for request in handler.requests] == [b""]
 
@@ -283,8 +283,8 @@ async def test_an_offer_to_leave_http_is_answered_at_once_and_nothing_behind_it_
 )
 async def test_what_is_no_http_gets_a_status(garbage):
     handler = Handler()
-    async with serving(handler) as site:
-        answer = await raw(site.port, garbage)
+    async with serving(handler) as server:
+        answer = await raw(server.port, garbage)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 ")
     assert json.loads(body)["reason"] == "BadRequest"
@@ -292,13 +292,13 @@ async def test_what_is_no_http_gets_a_status(garbage):
 
 
 async def test_an_old_client_need_not_name_a_host():
-    async with serving(Handler()) as site:
-        assert (await raw(site.port, b"GET /a HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    async with serving(Handler()) as server:
+        assert (await raw(server.port, b"GET /a HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
-    async with serving(Handler()) as site:
-        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    async with serving(Handler()) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
         assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
         writer.write(b"nonsense\r\n\r\n")
@@ -308,15 +308,15 @@ async def test_what_is_no_http_gets_a_status_on_a_used_connection_too():
 
 async def test_a_stop_ends_streams_properly_and_lets_requests_finish():
     handler = Handler()
-    site = HTTPServer(handler, "127.0.0.1", 0, None)
-    await site.start()
-    async with aiohttp.ClientSession(f"http://127.0.0.1:{site.port}") as session:
+    server = HTTPServer(handler, "127.0.0.1", 0, None)
+    await server.start()
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{server.port}") as session:
         endless = await session.get("/endless")
         await endless.content.readline()
         async with asyncio.TaskGroup() as group:
             slow = group.create_task(session.get("/slow"))
             await handler.started.wait()
-            group.create_task(site.stop(5.0))
+            group.create_task(server.stop(5.0))
         assert await endless.read() == b""
         assert (await slow.result().read()) == b"hello"
         with pytest.raises(aiohttp.ClientConnectorError):
@@ -330,22 +330,22 @@ async def test_a_stop_is_bounded():
         await asyncio.sleep(300)
         return Response(200)
 
-    site = HTTPServer(stubborn, "127.0.0.1", 0, None)
-    await site.start()
-    _, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    server = HTTPServer(stubborn, "127.0.0.1", 0, None)
+    await server.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
     writer.write(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
     await asyncio.sleep(0.05)
     started = loop.time()
-    await site.stop(0.2)
+    await server.stop(0.2)
     assert loop.time() - started < 30
     writer.close()
 
 
 async def test_a_busy_port_is_one_clear_sentence():
-    async with serving(Handler()) as site:
+    async with serving(Handler()) as server:
         with pytest.raises(CannotListen) as caught:
-            await HTTPServer(Handler(), "127.0.0.1", site.port, None).start()
-    assert str(caught.value) == f"cannot listen on 127.0.0.1:{site.port}: address already in use"
+            await HTTPServer(Handler(), "127.0.0.1", server.port, None).start()
+    assert str(caught.value) == f"cannot listen on 127.0.0.1:{server.port}: address already in use"
 
 
 async def test_a_site_that_never_started_stops_quietly():
@@ -384,9 +384,9 @@ async def get(port: int, context: ssl.SSLContext) -> int:
 async def test_the_subject_of_a_client_certificate_reaches_the_handler(keys):
     handler = Handler()
     pair = tls.issue(keys.ca, "alice", ("b-team", "a-team"), client=True)
-    async with serving(handler, keys.server) as site:
-        assert await get(site.port, keys.client(pair)) == 200
-        assert await get(site.port, keys.client()) == 200
+    async with serving(handler, keys.server) as server:
+        assert await get(server.port, keys.client(pair)) == 200
+        assert await get(server.port, keys.client()) == 200
     shown, nothing = (one.certificate for one in handler.requests)
     assert nothing is None
     assert shown is not None
@@ -402,9 +402,9 @@ async def test_a_client_certificate_that_proves_nothing_is_refused(keys, flaw):
     ca = tls.make_ca("ca") if flaw == "foreign authority" else keys.ca
     pair = tls.issue(ca, "mallory", ("system:masters",), client=flaw == "foreign authority")
     handler = Handler()
-    async with serving(handler, keys.server) as site:
+    async with serving(handler, keys.server) as server:
         with pytest.raises(aiohttp.ClientError):
-            await get(site.port, keys.client(pair))
+            await get(server.port, keys.client(pair))
     assert not handler.requests
 
 
@@ -415,11 +415,11 @@ def test_old_versions_of_tls_are_refused(keys):
 async def test_an_authority_that_is_no_root_is_found_at_the_end_of_the_chain(keys, tmp_path):
     middle = issue_authority(keys.ca)
     pair = tls.issue(middle, "alice", client=True)
-    handler, server = Handler(), tls.issue(keys.ca, "server", hosts=("127.0.0.1",))
+    handler, shown_by_server = Handler(), tls.issue(keys.ca, "server", hosts=("127.0.0.1",))
     shown = keys.client(tls.KeyPair(pair.certificate + middle.certificate, pair.key))
     for authority in (keys.ca, middle):
-        async with serving(handler, tls.context_of(server, authority.certificate)) as site:
-            assert await get(site.port, shown) == 200
+        async with serving(handler, tls.context_of(shown_by_server, authority.certificate)) as server:
+            assert await get(server.port, shown) == 200
         certificate = handler.requests.pop().certificate
         assert certificate is not None
         found = x509.load_pem_x509_certificate(authority.certificate)
@@ -430,10 +430,10 @@ async def test_a_resumed_session_tells_the_same_of_its_client(keys):
     handler = Handler()
     context = keys.client(tls.issue(keys.ca, "alice", client=True))
     context.maximum_version = ssl.TLSVersion.TLSv1_2  # with 1.3 nothing is resumed at all
-    async with serving(handler, keys.server) as site:
+    async with serving(handler, keys.server) as server:
 
         def visit(session: ssl.SSLSession | None) -> ssl.SSLSocket:
-            plain = socket.create_connection(("127.0.0.1", site.port), 5)
+            plain = socket.create_connection(("127.0.0.1", server.port), 5)
             secured = context.wrap_socket(plain, server_hostname="127.0.0.1", session=session)
             secured.sendall(b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n")
             assert secured.recv(100).startswith(b"HTTP/1.1 200")
@@ -456,22 +456,22 @@ async def test_the_context_of_each_new_connection_is_asked_for(keys):
             raise ValueError("no certificate right now")
         return keys.server
 
-    async with serving(Handler(), choose) as site:
-        assert await get(site.port, keys.client()) == 200
+    async with serving(Handler(), choose) as server:
+        assert await get(server.port, keys.client()) == 200
         with pytest.raises(aiohttp.ClientError):
-            await get(site.port, keys.client())
-        assert await get(site.port, keys.client()) == 200
+            await get(server.port, keys.client())
+        assert await get(server.port, keys.client()) == 200
     assert asked == ["127.0.0.1"] * 3
 
 
 @pytest.mark.parametrize("secured", [True, False])
 async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
     context = keys.server if secured else None
-    async with serving(Handler(), context, limits=Limits(connections=2)) as site:
-        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
+    async with serving(Handler(), context, limits=Limits(connections=2)) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(5)]
         scheme, ssl_context = ("https", keys.client()) if secured else ("http", False)
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"{scheme}://127.0.0.1:{site.port}/a", ssl=ssl_context) as answer:
+            async with session.get(f"{scheme}://127.0.0.1:{server.port}/a", ssl=ssl_context) as answer:
                 assert answer.status == 200
             async with asyncio.timeout(30):
                 for reader, _ in silent[:4]:
@@ -483,8 +483,8 @@ async def test_connections_that_say_nothing_make_room_for_others(keys, secured):
 
 async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (4, 4))
-    async with serving(Handler()) as site:
-        silent = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(4)]
+    async with serving(Handler()) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(4)]
         async with asyncio.timeout(30):
             with contextlib.suppress(ConnectionResetError):
                 assert await silent[0][0].read() == b""
@@ -496,11 +496,11 @@ async def test_clients_leave_the_process_files_of_its_own(monkeypatch):
 
 async def test_connections_above_the_limit_are_closed_while_all_others_are_answered():
     handler = Handler()
-    async with serving(handler, limits=Limits(connections=1)) as site, aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{site.port}"
+    async with serving(handler, limits=Limits(connections=1)) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}"
         async with session.get(f"{url}/endless") as endless:
             with contextlib.suppress(ConnectionResetError):
-                assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n") == b""
+                assert await raw(server.port, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n") == b""
             assert await endless.content.readline() == b"tick\n"
             endless.close()
         await asyncio.wait_for(handler.closed.wait(), 30)
@@ -509,26 +509,26 @@ async def test_connections_above_the_limit_are_closed_while_all_others_are_answe
 
 
 async def test_handshakes_that_fail_leave_nothing_behind(keys):
-    async with serving(Handler(), keys.server, limits=Limits(connections=2)) as site:
+    async with serving(Handler(), keys.server, limits=Limits(connections=2)) as server:
         for _ in range(5):
             with contextlib.suppress(ConnectionResetError):
-                assert b"HTTP" not in await raw(site.port, b"GET / HTTP/1.1\r\n\r\n")
-        assert await get(site.port, keys.client()) == 200
+                assert b"HTTP" not in await raw(server.port, b"GET / HTTP/1.1\r\n\r\n")
+        assert await get(server.port, keys.client()) == 200
 
 
 async def test_many_headers_are_read_and_too_many_bytes_of_them_are_not():
     handler = Handler()
-    async with serving(handler) as site:
+    async with serving(handler) as server:
         groups = b"".join(b"x-remote-group: group-%d\r\n" % number for number in range(1000))
-        answer = await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + groups + b"\r\n")
+        answer = await raw(server.port, b"GET /a HTTP/1.1\r\nhost: x\r\nconnection: close\r\n" + groups + b"\r\n")
         assert answer.startswith(b"HTTP/1.1 200")
         long = b"".join(b"x-%d: %b\r\n" % (number, b"x" * 60_000) for number in range(20))
         with contextlib.suppress(ConnectionResetError):
-            assert await raw(site.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
+            assert await raw(server.port, b"GET /a HTTP/1.1\r\nhost: x\r\n" + long) == b""
         assert len(handler.requests) == 1
-    async with serving(handler, limits=Limits(head=1000)) as site:
+    async with serving(handler, limits=Limits(head=1000)) as server:
         with contextlib.suppress(ConnectionResetError):
-            assert await raw(site.port, b"GET /a HTTP/1.1\r\nx: " + b"x" * 2000) == b""
+            assert await raw(server.port, b"GET /a HTTP/1.1\r\nx: " + b"x" * 2000) == b""
 
 
 def issue_authority(ca: tls.KeyPair) -> tls.KeyPair:

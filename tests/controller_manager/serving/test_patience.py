@@ -1,4 +1,4 @@
-"""How long a site waits for its clients, in virtual time."""
+"""How long a server waits for its clients, in virtual time."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,14 +39,14 @@ class Visit:
 @asynccontextmanager
 async def visiting(*, secured: bool = False) -> AsyncIterator[Visit]:
     context = tls.context_of(tls.issue(tls.make_ca("ca"), "server")) if secured else None
-    site = HTTPServer(answer_slowly, "127.0.0.1", 0, context)
-    await site.start()
-    visit = Visit(*await asyncio.open_connection("127.0.0.1", site.port))
+    server = HTTPServer(answer_slowly, "127.0.0.1", 0, context)
+    await server.start()
+    visit = Visit(*await asyncio.open_connection("127.0.0.1", server.port))
     try:
         yield visit
     finally:
         visit.writer.close()
-        await site.stop(1)
+        await server.stop(1)
 
 
 @pytest.mark.virtual
@@ -137,14 +137,14 @@ async def test_who_takes_nothing_is_cut_off_in_time(stream, seconds):
     async def answer(_: Request) -> Response:
         return Response(200, {}, stream())
 
-    site, loop = HTTPServer(answer, "127.0.0.1", 0, None), asyncio.get_running_loop()
-    await site.start()
-    _, writer = await asyncio.open_connection("127.0.0.1", site.port, limit=1)
+    server, loop = HTTPServer(answer, "127.0.0.1", 0, None), asyncio.get_running_loop()
+    await server.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
     writer.write(HEAD + b"\r\n")
     await asyncio.sleep(seconds - 1)
-    assert site.held
+    assert server.held
     await asyncio.sleep(2)
-    assert not site.held
+    assert not server.held
     assert loop.time() == seconds + 1
     writer.transport.abort()
-    await site.stop(1)
+    await server.stop(1)

@@ -1,4 +1,4 @@
-"""What a site does for clients before and after it knows them: bodies unread, answers untaken, heads unfinished."""
+"""What a server does for clients before and after it knows them: bodies unread, answers untaken, heads unfinished."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ def event_loop_policy(request):
     return request.param()
 
 
-class Door:
+class RefusingHandler:
     """Lets everybody in but strangers; says what it knew when it did, and what it read."""
 
     def __init__(self) -> None:
@@ -56,21 +56,23 @@ async def _endless() -> AsyncIterator[bytes]:
 
 @contextlib.asynccontextmanager
 async def serving(handler: Any, **limits: int) -> AsyncIterator[HTTPServer]:
-    site = HTTPServer(handler, "127.0.0.1", 0, None, limits=Limits(**limits))
-    await site.start()
+    server = HTTPServer(handler, "127.0.0.1", 0, None, limits=Limits(**limits))
+    await server.start()
     try:
-        yield site
+        yield server
     finally:
-        await site.stop(1.0)
+        await server.stop(1.0)
 
 
 @contextlib.asynccontextmanager
-async def visit(site: HTTPServer, say: bytes = b"") -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def visit(
+    server: HTTPServer, say: bytes = b""
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A connection whose client has said something, and takes little at a time."""
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.setblocking(False)
-    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", site.port))
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", server.port))
     reader, writer = await asyncio.open_connection(sock=client, limit=1000)
     writer.write(say)
     try:
@@ -97,24 +99,25 @@ async def until(condition: Any) -> None:
 
 @pytest.mark.parametrize("framing", [b"content-length: %d\r\n\r\n" % BIG, b"transfer-encoding: chunked\r\n\r\n5\r\n"])
 async def test_a_stranger_is_judged_by_the_head_and_shown_out_while_the_body_is_still_to_come(framing):
-    door = Door()
-    async with serving(door) as site, visit(site, STRANGER + framing + b"hello") as (reader, _):
+    handler = RefusingHandler()
+    async with serving(handler) as server, visit(server, STRANGER + framing + b"hello") as (reader, _):
         said = await answer(reader)
         assert said.startswith(b"HTTP/1.1 401 ")
         assert b"connection: close" in said
         assert json.loads(said.partition(b"\r\n\r\n")[2])["reason"] == "Unauthorized"
-    assert [request.body for request in door.judged] == [b""]
-    assert site.held == 0
+    assert [request.body for request in handler.judged] == [b""]
+    assert server.held == 0
 
 
 async def test_a_stranger_can_read_the_refusal_although_it_has_sent_more():
     head = STRANGER + b"content-length: %d\r\n\r\n" % BIG
-    async with serving(Door()) as site, visit(site, head + b"x" * 1_000_000) as (reader, _):
+    async with serving(RefusingHandler()) as server, visit(server, head + b"x" * 1_000_000) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
 
 
 async def test_what_a_stranger_goes_on_to_send_is_not_taken():
-    async with serving(Door()) as site, visit(site, STRANGER + b"content-length: 1000000000\r\n\r\n") as (_, writer):
+    head = STRANGER + b"content-length: 1000000000\r\n\r\n"
+    async with serving(RefusingHandler()) as server, visit(server, head) as (_, writer):
         sent = 0
         with contextlib.suppress(ConnectionError, TimeoutError, RuntimeError):
             async with asyncio.timeout(10):
@@ -126,7 +129,7 @@ async def test_what_a_stranger_goes_on_to_send_is_not_taken():
 
 
 async def test_a_body_that_came_with_the_head_of_a_refused_request_ends_no_connection():
-    async with serving(Door()) as site, visit(site, b"") as (reader, writer):
+    async with serving(RefusingHandler()) as server, visit(server, b"") as (reader, writer):
         for _ in range(2):
             writer.write(FRIEND + b"content-length: 5\r\n\r\nhello")
             await reader.readuntil(b"\r\n\r\n5")
@@ -134,47 +137,48 @@ async def test_a_body_that_came_with_the_head_of_a_refused_request_ends_no_conne
 
 async def test_only_who_is_let_in_is_told_to_go_on():
     expecting = b"expect: 100-continue\r\nconnection: close\r\ncontent-length: 5\r\n\r\n"
-    async with serving(Door()) as site:
-        async with visit(site, STRANGER + expecting) as (reader, _):
+    async with serving(RefusingHandler()) as server:
+        async with visit(server, STRANGER + expecting) as (reader, _):
             assert (await answer(reader)).startswith(b"HTTP/1.1 401 ")
-        async with visit(site, FRIEND + expecting) as (reader, writer):
+        async with visit(server, FRIEND + expecting) as (reader, writer):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             writer.write(b"hello")
             assert (await answer(reader)).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_bodies_are_not_inflated():
-    packed, door = gzip.compress(b" " * 1_000_000), Door()
+    packed, handler = gzip.compress(b" " * 1_000_000), RefusingHandler()
     head = b"content-encoding: gzip\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(packed)
-    async with serving(door) as site, visit(site, FRIEND + head + packed) as (reader, _):
+    async with serving(handler) as server, visit(server, FRIEND + head + packed) as (reader, _):
         assert (await answer(reader)).startswith(b"HTTP/1.1 200 ")
-    assert door.bodies == [packed]
+    assert handler.bodies == [packed]
 
 
 async def test_a_body_counts_until_it_is_answered_and_so_do_all_of_a_caller():
-    door = Door()
-    door.go_on.clear()
-    async with serving(door, body=BIG) as site, contextlib.AsyncExitStack() as stack:
+    handler = RefusingHandler()
+    handler.go_on.clear()
+    async with serving(handler, body=BIG) as server, contextlib.AsyncExitStack() as stack:
         for _ in range(6):
             head = FRIEND + b"connection: close\r\ncontent-length: %d\r\n\r\n" % BIG
-            _, writer = await stack.enter_async_context(visit(site, head))
+            _, writer = await stack.enter_async_context(visit(server, head))
             writer.write(b"x" * BIG)
-        await until(lambda: len(door.bodies) == 4)
-        assert site.held == 4 * BIG
+        await until(lambda: len(handler.bodies) == 4)
+        assert server.held == 4 * BIG
         await stack.enter_async_context(
-            visit(site, b"POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n")
+            visit(server, b"POST /other HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n")
         )
-        await until(lambda: site.held == 4 * BIG + 300_000)
-        assert len(door.bodies) == 4
-        door.go_on.set()
-        await until(lambda: len(door.bodies) == 6)
-    await until(lambda: site.held == 0)
+        await until(lambda: server.held == 4 * BIG + 300_000)
+        assert len(handler.bodies) == 4
+        handler.go_on.set()
+        await until(lambda: len(handler.bodies) == 6)
+    await until(lambda: server.held == 0)
 
 
 @pytest.mark.parametrize("noise", [b"1;" + b"x" * 100_000, b"1\r\nx\r\n" * 20_000])
 async def test_framing_without_content_is_no_body(noise):
-    door = Door()
-    async with serving(door) as site, visit(site, FRIEND + b"transfer-encoding: chunked\r\n\r\n") as (reader, writer):
+    handler = RefusingHandler()
+    head = FRIEND + b"transfer-encoding: chunked\r\n\r\n"
+    async with serving(handler) as server, visit(server, head) as (reader, writer):
         waiting = asyncio.ensure_future(answer(reader))
         with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
             while not waiting.done():
@@ -182,27 +186,27 @@ async def test_framing_without_content_is_no_body(noise):
                 await asyncio.sleep(0.001)
         said = await waiting
         assert not said or said.startswith(b"HTTP/1.1 400 ")  # a reset may overtake the answer
-    assert not door.bodies
-    assert site.held == 0
+    assert not handler.bodies
+    assert server.held == 0
 
 
 async def test_answers_that_nobody_takes_share_a_budget_and_the_slowest_is_cut_off():
-    async with serving(Door(), backlog=3_500_000) as site, contextlib.AsyncExitStack() as stack:
+    async with serving(RefusingHandler(), backlog=3_500_000) as server, contextlib.AsyncExitStack() as stack:
         first, *_ = [
-            await stack.enter_async_context(visit(site, b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n")) for _ in range(3)
+            await stack.enter_async_context(visit(server, b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n")) for _ in range(3)
         ]
-        await until(lambda: site.held == 3_000_000)
-        await stack.enter_async_context(visit(site, b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n"))
+        await until(lambda: server.held == 3_000_000)
+        await stack.enter_async_context(visit(server, b"GET /list HTTP/1.1\r\nhost: x\r\n\r\n"))
         assert len(await answer(first[0])) < 10_000_000
-        await until(lambda: site.held == 3_000_000)
-    await until(lambda: site.held == 0)
+        await until(lambda: server.held == 3_000_000)
+    await until(lambda: server.held == 0)
 
 
 async def test_heads_that_are_not_finished_share_a_budget():
-    async with serving(Door(), heads=250_000) as site, contextlib.AsyncExitStack() as stack:
+    async with serving(RefusingHandler(), heads=250_000) as server, contextlib.AsyncExitStack() as stack:
         head = b"GET /list HTTP/1.1\r\nhost: x\r\n" + b"x-more: " + b"x" * 60_000 + b"\r\ny: "
-        first, *_ = [await stack.enter_async_context(visit(site, head)) for _ in range(4)]
-        await until(lambda: site.held >= 240_000)
-        await stack.enter_async_context(visit(site, head))
+        first, *_ = [await stack.enter_async_context(visit(server, head)) for _ in range(4)]
+        await until(lambda: server.held >= 240_000)
+        await stack.enter_async_context(visit(server, head))
         assert await answer(first[0]) == b""
-        assert site.held <= 250_000
+        assert server.held <= 250_000

@@ -64,7 +64,7 @@ async def test_a_controller_is_held_to_what_it_declares() -> None:
         await cluster.client.create(PODS, builders.pod("p"))
         await cluster.settle()
         refused = "meddler did not declare that it may get namespaces of the group '' (default)"
-        assert list(replica.permits.refused) == [refused]
+        assert list(replica.enforcer.refused) == [refused]
 
 
 def test_however_much_is_asked_for_little_is_remembered_and_nothing_is_allowed_for_that() -> None:

@@ -48,7 +48,7 @@ class Server:
 
 
 @asynccontextmanager
-async def wires(
+async def pool_of(
     server: Server, connections: int = 4, read_timeout: float = 5.0
 ) -> AsyncIterator[tuple[ConnectionPool, Origin]]:
     listening = await asyncio.start_server(server, "127.0.0.1", 0)
@@ -62,17 +62,17 @@ async def wires(
 
 async def test_a_connection_is_used_again() -> None:
     server = Server(lambda *_: OK)
-    async with wires(server) as (made, place):
+    async with pool_of(server) as (pool, origin):
         for _ in range(3):
-            assert (await made.send(place, GET, idempotent=False)).body == b"ok"
+            assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
     assert server.seen == [(1, 1), (1, 2), (1, 3)]
 
 
 async def test_there_are_so_many_at_most() -> None:
     server = Server(lambda *_: OK)
-    async with wires(server, connections=3) as (made, place), asyncio.TaskGroup() as group:
+    async with pool_of(server, connections=3) as (pool, origin), asyncio.TaskGroup() as group:
         for _ in range(12):
-            group.create_task(made.send(place, GET, idempotent=False))
+            group.create_task(pool.send(origin, GET, idempotent=False))
     assert server.connections == 3
     assert len(server.seen) == 12
 
@@ -80,48 +80,48 @@ async def test_there_are_so_many_at_most() -> None:
 @pytest.mark.parametrize("said", [OK.replace(b"OK", b"OK\r\nConnection: close"), OK + b"more"])
 async def test_one_that_ends_with_its_answer_is_not(said: bytes) -> None:
     server = Server(lambda *_: said)
-    async with wires(server) as (made, place):
+    async with pool_of(server) as (pool, origin):
         for _ in range(2):
-            assert (await made.send(place, GET, idempotent=False)).body == b"ok"
+            assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
     assert server.seen == [(1, 1), (2, 1)]
 
 
 async def test_what_may_be_sent_twice_survives_a_connection_that_was_closed_meanwhile() -> None:
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
-    async with wires(server) as (made, place):
+    async with pool_of(server) as (pool, origin):
         for _ in range(2):
-            assert (await made.send(place, GET, idempotent=True)).body == b"ok"
+            assert (await pool.send(origin, GET, idempotent=True)).body == b"ok"
     assert server.seen == [(1, 1), (1, 2), (2, 1)]
 
 
 async def test_nothing_else_is_sent_twice() -> None:
     server = Server(lambda _, count: None if count == 2 else OK)
-    async with wires(server) as (made, place):
-        await made.send(place, GET, idempotent=False)
+    async with pool_of(server) as (pool, origin):
+        await pool.send(origin, GET, idempotent=False)
         with pytest.raises(ServerDisconnected):
-            await made.send(place, GET, idempotent=False)
+            await pool.send(origin, GET, idempotent=False)
     fresh = Server(lambda *_: None)
-    async with wires(fresh) as (made, place):
+    async with pool_of(fresh) as (pool, origin):
         with pytest.raises(ServerDisconnected):
-            await made.send(place, GET, idempotent=True)
+            await pool.send(origin, GET, idempotent=True)
     half = Server(lambda _, count: OK if count == 1 else OK[:9])
-    async with wires(half, read_timeout=0.1) as (made, place):
-        await made.send(place, GET, idempotent=True)
+    async with pool_of(half, read_timeout=0.1) as (pool, origin):
+        await pool.send(origin, GET, idempotent=True)
         with pytest.raises(TimeoutError):
-            await made.send(place, GET, idempotent=True)
+            await pool.send(origin, GET, idempotent=True)
     assert [len(one.seen) for one in (server, fresh, half)] == [2, 1, 2]
 
 
 async def test_who_gives_up_leaves_no_answer_for_the_next() -> None:
     answers = iter((OK, OK.replace(b"ok", b"no")))
     server = Server(lambda *_: next(answers))
-    async with wires(server, connections=1) as (made, place):
-        asking = asyncio.create_task(made.send(place, GET, idempotent=True))
+    async with pool_of(server, connections=1) as (pool, origin):
+        asking = asyncio.create_task(pool.send(origin, GET, idempotent=True))
         await server.asked.wait()  # and nothing is answered yet
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        assert (await made.send(place, GET, idempotent=True)).body in (b"ok", b"no")
+        assert (await pool.send(origin, GET, idempotent=True)).body in (b"ok", b"no")
     assert server.connections == 2
 
 
@@ -134,87 +134,87 @@ async def test_a_slow_answer_is_no_silence() -> None:
         writer.close()
 
     listening = await asyncio.start_server(slowly, "127.0.0.1", 0)
-    made = ConnectionPool(1, 5.0, 0.5)
-    place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
-    assert (await made.send(place, GET, idempotent=False)).body == b"ok"
-    made.close()
+    pool = ConnectionPool(1, 5.0, 0.5)
+    origin = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    assert (await pool.send(origin, GET, idempotent=False)).body == b"ok"
+    pool.close()
     listening.close()
 
 
 async def test_what_is_not_used_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
-    async with wires(server) as (made, place):
-        await made.send(place, GET, idempotent=False)
+    async with pool_of(server) as (pool, origin):
+        await pool.send(origin, GET, idempotent=False)
         async with asyncio.timeout(30):
             await server.ended.wait()
-        await made.send(place, GET, idempotent=False)
+        await pool.send(origin, GET, idempotent=False)
     assert server.connections == 2
 
 
 async def test_closing_ends_what_runs() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
-    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
-        group.create_task(closed(made, place))
+    async with pool_of(server) as (pool, origin), asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(closed(pool, origin))
         await server.asked.wait()
         await asyncio.sleep(0.05)
-        made.close()
+        pool.close()
 
 
 async def test_closing_ends_what_waits_for_a_connection_too() -> None:
     server = Server(lambda *_: b"HTTP/1.1 200 OK\r\n\r\npart")
-    async with wires(server, connections=1) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with pool_of(server, connections=1) as (pool, origin), asyncio.timeout(30), asyncio.TaskGroup() as group:
         for _ in range(3):
-            group.create_task(closed(made, place))
+            group.create_task(closed(pool, origin))
         await server.asked.wait()
         await asyncio.sleep(0.05)
-        made.close()
+        pool.close()
     assert server.seen == [(1, 1)]
-    async with wires(server) as (made, place), asyncio.timeout(30), asyncio.TaskGroup() as group:
-        group.create_task(closed(made, place))
+    async with pool_of(server) as (pool, origin), asyncio.timeout(30), asyncio.TaskGroup() as group:
+        group.create_task(closed(pool, origin))
         await asyncio.sleep(0)
-        made.close()
+        pool.close()
     assert server.seen == [(1, 1)]
 
 
 async def test_what_a_kept_connection_carried_is_not_sent_again_once_all_are_closed() -> None:
     server = Server(lambda _, count: OK if count == 1 else b"")
-    async with wires(server) as (made, place), asyncio.timeout(30):
-        await made.send(place, GET, idempotent=True)
+    async with pool_of(server) as (pool, origin), asyncio.timeout(30):
+        await pool.send(origin, GET, idempotent=True)
         server.asked.clear()
         async with asyncio.TaskGroup() as group:
-            group.create_task(closed(made, place))
+            group.create_task(closed(pool, origin))
             await server.asked.wait()
             await asyncio.sleep(0.05)
-            made.close()
+            pool.close()
     assert server.seen == [(1, 1), (1, 2)]
 
 
 async def test_after_closing_what_is_not_used_is_still_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.transport.connection_pool._IDLE", 0.05)
     server = Server(lambda *_: OK)
-    async with wires(server) as (made, place):
-        await made.send(place, GET, idempotent=False)
-        made.close()
+    async with pool_of(server) as (pool, origin):
+        await pool.send(origin, GET, idempotent=False)
+        pool.close()
         async with asyncio.timeout(30):
             await server.ended.wait()
             server.ended.clear()
-            await made.send(place, GET, idempotent=False)
+            await pool.send(origin, GET, idempotent=False)
             await server.ended.wait()
 
 
-async def closed(made: ConnectionPool, place: Origin) -> None:
+async def closed(pool: ConnectionPool, origin: Origin) -> None:
     with pytest.raises(TransportError, match="the connection was closed"):
-        await made.send(place, GET, idempotent=True)
+        await pool.send(origin, GET, idempotent=True)
 
 
 async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller_manager.transport.connection_pool._SOON", 0.005)  # the server takes 0.01
     server = Server(lambda connection, count: None if (connection, count) == (1, 2) else OK)
-    async with wires(server) as (made, place):
-        await made.send(place, GET, idempotent=True)
+    async with pool_of(server) as (pool, origin):
+        await pool.send(origin, GET, idempotent=True)
         with pytest.raises(ServerDisconnected):
-            await made.send(place, GET, idempotent=True)
+            await pool.send(origin, GET, idempotent=True)
     assert server.seen == [(1, 1), (1, 2)]
 
 
@@ -232,38 +232,38 @@ class Loopless(asyncio.Transport):
 
 @pytest.mark.parametrize("error", [None, ConnectionResetError(), ssl.SSLError("refused")])
 async def test_a_connection_that_ends_before_it_is_used_is_told_at_once(error: Exception | None) -> None:
-    wire, transport = ClientConnection(), Loopless()
-    wire.connection_made(transport)
-    wire.connection_lost(error)
+    connection, transport = ClientConnection(), Loopless()
+    connection.connection_made(transport)
+    connection.connection_lost(error)
     with pytest.raises(OSError if error is None else type(error)):
         async with asyncio.timeout(30):
-            await wire.send(GET, 60.0)
+            await connection.send(GET, 60.0)
     assert transport.written == b""
 
 
 @pytest.mark.parametrize("error", [ConnectionResetError(), BrokenPipeError()])
 async def test_of_a_connection_that_broke_no_part_is_taken_for_the_whole(error: Exception) -> None:
-    wire = ClientConnection()
-    wire.connection_made(Loopless())
-    asyncio.get_running_loop().call_soon(wire.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
-    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+    connection = ClientConnection()
+    connection.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(connection.data_received, b"HTTP/1.1 200 OK\r\n\r\npart")
+    asyncio.get_running_loop().call_soon(connection.connection_lost, error)
     with pytest.raises(type(error)):
-        await wire.send(GET, 60.0)
-    wire = ClientConnection()
-    wire.connection_made(Loopless())
-    asyncio.get_running_loop().call_soon(wire.connection_lost, error)
+        await connection.send(GET, 60.0)
+    connection = ClientConnection()
+    connection.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(connection.connection_lost, error)
     with pytest.raises(ServerDisconnected):
-        await wire.send(GET, 60.0)
+        await connection.send(GET, 60.0)
 
 
 async def test_a_server_that_says_it_will_send_no_more_is_believed_at_once() -> None:
-    wire = ClientConnection()
-    wire.connection_made(Loopless())
-    asyncio.get_running_loop().call_soon(wire.data_received, OK)
-    await wire.send(GET, 60.0)
-    assert wire.open
-    wire.eof_received()
-    assert not wire.open
+    connection = ClientConnection()
+    connection.connection_made(Loopless())
+    asyncio.get_running_loop().call_soon(connection.data_received, OK)
+    await connection.send(GET, 60.0)
+    assert connection.open
+    connection.eof_received()
+    assert not connection.open
 
 
 @pytest.mark.parametrize("said", [b"\x15\x03\x01\x00\x02", b"SSH-2.0-x\r\n"])
@@ -272,12 +272,12 @@ async def test_a_server_of_another_kind_is_told_at_once(said: bytes) -> None:
         writer.write(said)
 
     listening = await asyncio.start_server(speak, "127.0.0.1", 0)
-    made = ConnectionPool(1, 5.0, 60.0)
-    place = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
+    pool = ConnectionPool(1, 5.0, 60.0)
+    origin = Origin("127.0.0.1", listening.sockets[0].getsockname()[1])
     with pytest.raises(OSError):
         async with asyncio.timeout(30):
-            await made.send(place, GET, idempotent=True)
-    made.close()
+            await pool.send(origin, GET, idempotent=True)
+    pool.close()
     listening.close()
 
 
@@ -295,7 +295,7 @@ async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: p
     async def resolve(*_: object, **__: object) -> list[object]:
         return list(addresses)
 
-    made = ConnectionPool(1, 1.6, 5.0)
+    pool = ConnectionPool(1, 1.6, 5.0)
     try:
         with monkeypatch.context() as patched:
             loop = asyncio.get_running_loop()
@@ -303,9 +303,9 @@ async def test_an_address_that_is_silent_leaves_time_for_the_next(monkeypatch: p
             patched.setattr(
                 loop, "getaddrinfo", lambda host, *a, **k: (resolve if host == "twice" else real)(host, *a, **k)
             )
-            assert (await made.send(Origin("twice", port), GET, idempotent=False)).body == b"ok"
+            assert (await pool.send(Origin("twice", port), GET, idempotent=False)).body == b"ok"
     finally:
-        made.close()
+        pool.close()
         listening.close()
         for one in (silent, *fillers):
             one.close()
