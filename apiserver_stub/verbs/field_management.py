@@ -95,6 +95,7 @@ def _second(moment: int) -> str:
     return format_time(datetime.fromtimestamp(moment, UTC))
 
 
+@lru_cache(64)  # few programs make most requests
 def _program(agent: str) -> str:
     """Return the name before the slash of a user agent, as much of it as a manager's may have."""
     name = "".join(filter(str.isprintable, agent.partition("/")[0]))

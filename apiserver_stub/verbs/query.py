@@ -83,6 +83,8 @@ def is_apply(request: APIRequest) -> bool:
 
 def check_write(request: APIRequest) -> None:
     """Raises `Invalid` for parameters of a create, update or patch that mean nothing."""
+    if not request.query and request.verb != "patch":
+        return
     causes = [*_manager(request), *_dry_run(request), *_field_validation(request.query)]
     if causes:
         raise _refused(_OPTIONS[request.verb], causes)
