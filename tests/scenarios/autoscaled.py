@@ -39,8 +39,8 @@ async def look(cluster: Cluster, key: Key = WEB) -> HorizontalPodAutoscaler:
     return await cluster.client.get(HPAS, key)
 
 
-async def told(cluster: Cluster, key: Key = WEB) -> dict[str, tuple[str, str]]:
-    """What the conditions say."""
+async def conditions_of(cluster: Cluster, key: Key = WEB) -> dict[str, tuple[str, str]]:
+    """Return status and reason of each condition by its type."""
     found = await look(cluster, key)
     return {one.type: (one.status, one.reason) for one in found.status.conditions}
 

@@ -13,7 +13,7 @@ from controller_manager.api.resource import Key, Resource
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
-from tests.scenarios.autoscaled import HPAS, QUEUE, WEB, events, external, look, manage, shop, told
+from tests.scenarios.autoscaled import HPAS, QUEUE, WEB, conditions_of, events, external, look, manage, shop
 
 pytestmark = pytest.mark.virtual
 
@@ -37,7 +37,7 @@ async def test_it_scales_up_to_what_the_metrics_ask_for_and_stays_there() -> Non
         (metric,) = found.status.current_metrics
         assert metric.resource is not None
         assert (metric.resource.current.average_utilization, metric.resource.current.average_value) == (50, "50m")
-        assert await told(cluster) == {
+        assert await conditions_of(cluster) == {
             "AbleToScale": ("True", "ReadyForNewScale"),
             "ScalingActive": ("True", "ValidMetricFound"),
             "ScalingLimited": ("False", "DesiredWithinRange"),
@@ -66,7 +66,7 @@ async def test_it_scales_down_once_nothing_higher_was_recommended_for_long(
         web.measure()
         await cluster.advance(seconds - 40)
         assert await web.replicas() == 6
-        assert (await told(cluster))["AbleToScale"] == ("True", "ScaleDownStabilized")
+        assert (await conditions_of(cluster))["AbleToScale"] == ("True", "ScaleDownStabilized")
         await cluster.advance(60)
         assert await web.follow() == 2
         assert ("SuccessfulRescale", "New size: 2; reason: no metric is above its target") in await events(cluster)
@@ -184,12 +184,12 @@ async def test_a_target_without_replicas_is_left_alone() -> None:
         await cluster.client.create(HPAS, autoscaler(web))
         await cluster.advance(60)
         assert await web.replicas() == 0
-        assert (await told(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
         await web.scale(1)
         await web.follow()
         await cluster.advance(15)
         assert await web.replicas() == 4
-        assert (await told(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ async def test_the_bounds_hold_whatever_metrics_say(replicas: int, wanted: int, 
         await cluster.sleep(2)
         assert await web.replicas() == wanted
         assert await events(cluster) == [("SuccessfulRescale", f"New size: {wanted}; reason: {reason}")]
-        assert (await told(cluster))["AbleToScale"] == ("True", "SucceededRescale")
+        assert (await conditions_of(cluster))["AbleToScale"] == ("True", "SucceededRescale")
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ async def test_a_target_that_is_not_there_is_told_of(reference: dict[str, str], 
         await manage(cluster)
         await cluster.client.create(HPAS, autoscaler(web, scaleTargetRef=reference))
         await cluster.advance(60)
-        assert (await told(cluster))["AbleToScale"] == ("False", "FailedGetScale")
+        assert (await conditions_of(cluster))["AbleToScale"] == ("False", "FailedGetScale")
         ((reason, message),) = await events(cluster)
         assert reason == "FailedGetScale"
         assert why in message
@@ -286,8 +286,8 @@ async def test_two_autoscalers_of_the_same_pods_are_both_held() -> None:
             await cluster.client.create(HPAS, msgspec.structs.replace(made, metadata=meta, raw=b""))
         await cluster.advance(60)
         more = Key("default", "more")
-        assert (await told(cluster))["ScalingActive"] == ("False", "AmbiguousSelector")
-        assert (await told(cluster, more))["ScalingActive"] == ("False", "AmbiguousSelector")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("False", "AmbiguousSelector")
+        assert (await conditions_of(cluster, more))["ScalingActive"] == ("False", "AmbiguousSelector")
         await cluster.client.delete(HPAS, more)
         replicas = await web.follow()
         await cluster.advance(60)
@@ -309,7 +309,7 @@ async def test_a_behavior_limits_how_fast_replicas_come_and_go() -> None:
             seen.append(await web.follow())
             await cluster.advance(59)
         assert seen == [1, 3, 4, 5, 3, 2]
-        assert (await told(cluster))["ScalingLimited"][1] in ("ScaleDownLimit", "DesiredWithinRange")
+        assert (await conditions_of(cluster))["ScalingLimited"][1] in ("ScaleDownLimit", "DesiredWithinRange")
 
 
 async def test_scaling_by_a_queue_goes_to_zero_and_comes_back() -> None:
@@ -322,16 +322,16 @@ async def test_scaling_by_a_queue_goes_to_zero_and_comes_back() -> None:
         await cluster.client.create(HPAS, autoscaler(web, external({"type": "Value", "value": "10"}), low=0))
         await cluster.advance(60)
         assert await web.follow() == 0
-        assert (await told(cluster))["ScaledToZero"] == ("True", "ScaledToZero")
+        assert (await conditions_of(cluster))["ScaledToZero"] == ("True", "ScaledToZero")
         meter.values[QUEUE] = "25"
         await cluster.advance(15)
         assert await web.follow() == 3
-        assert (await told(cluster))["ScaledToZero"] == ("False", "NotScaledToZero")
+        assert (await conditions_of(cluster))["ScaledToZero"] == ("False", "NotScaledToZero")
         await web.scale(0)
         await web.follow()
         await cluster.advance(60)
         assert await web.replicas() == 0
-        assert (await told(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("False", "ScalingDisabled")
 
 
 async def test_without_the_gate_nobody_can_ask_for_no_replicas_at_all() -> None:

@@ -8,7 +8,7 @@ from controller_manager.api.metrics import CUSTOM_METRICS, EXTERNAL_METRICS
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, autoscaler
-from tests.scenarios.autoscaled import HPAS, QUEUE, events, external, look, manage, shop, told
+from tests.scenarios.autoscaled import HPAS, QUEUE, conditions_of, events, external, look, manage, shop
 
 pytestmark = pytest.mark.virtual
 
@@ -23,7 +23,7 @@ async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
         await cluster.client.create(HPAS, autoscaler(web, *both))
         await cluster.advance(60)
         assert await web.replicas() == 4
-        assert (await told(cluster))["ScalingActive"] == ("False", "FailedGetExternalMetric")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("False", "FailedGetExternalMetric")
         assert {reason for reason, _ in await events(cluster)} == {
             "FailedGetExternalMetric",
             "FailedComputeMetricsReplicas",
@@ -41,7 +41,7 @@ async def test_a_metric_that_fails_lets_nothing_be_scaled_down() -> None:
         meter.values[QUEUE] = "1"
         await cluster.advance(30)
         assert await web.follow() == 2
-        assert (await told(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
+        assert (await conditions_of(cluster))["ScalingActive"] == ("True", "ValidMetricFound")
 
 
 @pytest.mark.parametrize("version", ["v1beta2", "v1beta1"])

@@ -8,7 +8,7 @@ from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster
 from controller_manager.testing.metering import Meter, Workload, autoscaler
-from tests.scenarios.autoscaled import HPAS, ONLY, events, external, manage, shop, told
+from tests.scenarios.autoscaled import HPAS, ONLY, conditions_of, events, external, manage, shop
 
 pytestmark = pytest.mark.virtual
 
@@ -29,7 +29,8 @@ async def test_an_api_that_hangs_holds_up_nobody_else() -> None:
         await cluster.sleep(1)
         assert await web.replicas() == 4
         await cluster.sleep(60)
-        assert (await told(cluster, Key("default", "stuck-7")))["ScalingActive"] == ("False", "FailedGetExternalMetric")
+        stuck = await conditions_of(cluster, Key("default", "stuck-7"))
+        assert stuck["ScalingActive"] == ("False", "FailedGetExternalMetric")
 
 
 async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
@@ -55,7 +56,7 @@ async def test_a_scale_that_hangs_holds_up_no_other_resource() -> None:
         await cluster.sleep(1)
         assert await web.replicas() == 4
         await cluster.sleep(60)
-        assert (await told(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
+        assert (await conditions_of(cluster, Key("default", "stuck-7")))["AbleToScale"] == ("False", "FailedGetScale")
 
 
 async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> None:
@@ -82,7 +83,7 @@ async def test_targets_that_can_not_be_scaled_in_time_make_room_for_others() -> 
         await cluster.sleep(35)
         assert await shops[5].replicas() == 4
         key = Key("default", "a")
-        assert (await told(cluster, key))["AbleToScale"] == ("False", "FailedUpdateScale")
+        assert (await conditions_of(cluster, key))["AbleToScale"] == ("False", "FailedUpdateScale")
 
 
 async def test_what_a_scale_is_refused_for_is_told() -> None:
@@ -99,7 +100,7 @@ async def test_what_a_scale_is_refused_for_is_told() -> None:
         replica.network.intercept(refuse)
         await cluster.client.create(HPAS, autoscaler(web))
         await cluster.advance(10)
-        assert (await told(cluster))["AbleToScale"] == ("False", "FailedUpdateScale")
+        assert (await conditions_of(cluster))["AbleToScale"] == ("False", "FailedUpdateScale")
         ((reason, message),) = await events(cluster)
         assert reason == "FailedRescale"
         assert message.startswith("New size: 4; reason: cpu resource utilization")
