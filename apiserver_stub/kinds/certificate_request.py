@@ -119,12 +119,12 @@ REQUESTS = "certificatesigningrequests.certificates.k8s.io"
 _VERDICTS = ("Approved", "Denied")
 
 
-def request_born(request: Tree) -> None:
+def request_on_create(request: Tree) -> None:
     """Nobody has judged a new request."""
     request["status"] = {}
 
 
-def request_changed(new: Tree, old: Tree, subresource: str) -> None:
+def request_on_update(new: Tree, old: Tree, subresource: str) -> None:
     """Keep what was asked for; a write of the status keeps the verdicts."""
     if not subresource:
         new["spec"] = old.get("spec", {})

@@ -16,7 +16,7 @@ _GENERATION = "observedGeneration"
 _LISTS = ("containers", "initContainers")
 
 
-def pod_born(pod: Tree) -> None:
+def pod_on_create(pod: Tree) -> None:
     """A new Pod waits; why, where its spec says so."""
     sync_app_armor(pod)
     spec = pod.get("spec", {})
@@ -48,7 +48,7 @@ def _amount(resources: Tree, side: str, name: str) -> Any:
     return text if text and text != "0" else None
 
 
-def pod_changed(new: Tree, old: Tree, _part: str) -> None:
+def pod_on_update(new: Tree, old: Tree, _part: str) -> None:
     """Keep what was decided once, and what clients that do not know of generations leave out."""
     status, before = new.get("status") or {}, old.get("status") or {}
     if status == before:
@@ -72,7 +72,7 @@ def _with_generations(conditions: Any, before: Any) -> list[Tree]:
     return found
 
 
-def pod_patience(pod: Tree, requested: int | None) -> int:
+def pod_grace_period(pod: Tree, requested: int | None) -> int:
     """Return the seconds of grace: a Pod on a node is given the time asked for; one that nobody runs goes at once."""
     if not get_in(pod, ("spec", "nodeName")) or get_in(pod, ("status", "phase")) in _ENDED:
         return 0

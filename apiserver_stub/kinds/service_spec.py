@@ -117,13 +117,13 @@ def _without_node_ports(ports: Any, before: Any) -> Any:
     return [{name: value for name, value in port.items() if name != "nodePort"} for _, port in dicts(ports)]
 
 
-def service_born(service: Tree) -> None:
+def service_on_create(service: Tree) -> None:
     """The step of a new Service: both of its fields for addresses name the first."""
     spec = service.get("spec") or {}
     if spec.get("clusterIP") and not spec.get("clusterIPs"):
         service["spec"] = {**spec, "clusterIPs": [spec["clusterIP"]]}
 
 
-def service_changed(new: Tree, old: Tree, _part: str) -> None:
+def service_on_update(new: Tree, old: Tree, _part: str) -> None:
     """The step of an update."""
     new["spec"] = _carried_over(new.get("spec") or {}, old.get("spec") or {})

@@ -5,10 +5,10 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.certificate_request import REQUESTS, request_born, request_changed
-from apiserver_stub.kinds.pod_life import pod_born, pod_changed, pod_patience, resized, with_ephemeral
+from apiserver_stub.kinds.certificate_request import REQUESTS, request_on_create, request_on_update
+from apiserver_stub.kinds.pod_life import pod_grace_period, pod_on_create, pod_on_update, resized, with_ephemeral
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.service_spec import service_born, service_changed
+from apiserver_stub.kinds.service_spec import service_on_create, service_on_update
 from apiserver_stub.kinds.strategy import METADATA, NO_PARTS, STATUS, Path, Strategy
 from apiserver_stub.kinds.trees import dicts, get_in, put_in
 
@@ -17,12 +17,12 @@ _COUNT = ("metadata", "annotations", _COUNT_ANNOTATION)
 _TEMPLATE = ("spec", "template")
 
 
-def _daemon_set_born(daemon_set: Tree) -> None:
+def _daemon_set_on_create(daemon_set: Tree) -> None:
     """It begins with one, unless a count is brought along."""
     _put_count(daemon_set, max(_count_of(daemon_set), 1))
 
 
-def _daemon_set_changed(new: Tree, old: Tree, _part: str) -> None:
+def _daemon_set_on_update(new: Tree, old: Tree, _part: str) -> None:
     """It goes up with each change of the template, and nobody else may set it."""
     changed = get_in(new, _TEMPLATE) != get_in(old, _TEMPLATE)
     _put_count(new, max(_count_of(old), 1) + changed)
@@ -51,37 +51,37 @@ _PLAIN, _PLAIN_WITH_STATUS = Strategy(), Strategy(STATUS)
 def strategy_of(name: str, subresources: Iterable[str]) -> Strategy:
     """Return the strategy of the kind called `plural.group`."""
     found = STRATEGIES.get(name, _PLAIN)
-    if found.parts is not NO_PARTS or "status" not in subresources:
+    if found.subresources is not NO_PARTS or "status" not in subresources:
         return found
-    return _PLAIN_WITH_STATUS if found is _PLAIN else replace(found, parts=STATUS)
+    return _PLAIN_WITH_STATUS if found is _PLAIN else replace(found, subresources=STATUS)
 
 
-def _namespace_born(namespace: Tree) -> None:
+def _namespace_on_create(namespace: Tree) -> None:
     namespace["status"] = {"phase": "Active"}
     held = get_in(namespace, ("spec", "finalizers")) or []
     put_in(namespace, ("spec", "finalizers"), held if "kubernetes" in held else [*held, "kubernetes"])
 
 
-def _namespace_marked(namespace: Tree) -> None:
+def _namespace_on_delete(namespace: Tree) -> None:
     put_in(namespace, ("status", "phase"), "Terminating")
 
 
-def _volume_born(volume: Tree) -> None:
+def _volume_on_create(volume: Tree) -> None:
     volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": volume["metadata"].get("creationTimestamp")}
 
 
-def _claim_born(claim: Tree) -> None:
+def _claim_on_create(claim: Tree) -> None:
     claim["status"] = {"phase": "Pending"}
 
 
-def _node_changed(new: Tree, old: Tree, _part: str) -> None:
+def _node_on_update(new: Tree, old: Tree, _part: str) -> None:
     # What was given to a node stays with it.
     for name in ("podCIDR", "podCIDRs", "providerID"):
         if get_in(new, ("spec", name)) is None:
             put_in(new, ("spec", name), get_in(old, ("spec", name)))
 
 
-def _job_born(job: Tree) -> None:
+def _job_on_create(job: Tree) -> None:
     """Give the Pods of a job labels of their own and select by them, unless its owner does that by hand."""
     if get_in(job, ("spec", "manualSelector")) or not isinstance(get_in(job, ("spec", "template")), dict):
         return
@@ -96,18 +96,18 @@ def _job_born(job: Tree) -> None:
         put_in(job, ("spec", "selector"), {"matchLabels": {_UID_LABELS[0]: uid}})
 
 
-def _crd_born(definition: Tree) -> None:
+def _crd_on_create(definition: Tree) -> None:
     stored = [v.get("name") for _, v in dicts(get_in(definition, ("spec", "versions"))) if v.get("storage")]
     definition["status"] = {"storedVersions": stored}
 
 
 # The writers of a status change nothing of the metadata.
-_ALL_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
+_ALL_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({"status": METADATA})
 
 # By `plural.group`; a kind without a row has the plain strategy. Where a kind has a status, only it may write that.
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
-    "apiservices.apiregistration.k8s.io": Strategy(kept=_ALL_KEPT, unconditional_update=False),
-    REQUESTS: Strategy(_APPROVAL, born=request_born, changed=request_changed),
+    "apiservices.apiregistration.k8s.io": Strategy(reset_fields=_ALL_RESET, unconditional_update=False),
+    REQUESTS: Strategy(_APPROVAL, on_create=request_on_create, on_update=request_on_update),
     "clusterrolebindings.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "clusterroles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "cronjobs.batch": Strategy(generation=True),
@@ -115,19 +115,21 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "csinodes.storage.k8s.io": Strategy(unconditional_update=False, shows_deleted=True),
     "csistoragecapacities.storage.k8s.io": Strategy(unconditional_update=False),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
-        generation=True, kept=_ALL_KEPT, born=_crd_born, unconditional_update=False,
+        generation=True, reset_fields=_ALL_RESET, on_create=_crd_on_create, unconditional_update=False,
     ),
-    "daemonsets.apps": Strategy(generation=True, born=_daemon_set_born, changed=_daemon_set_changed),
-    "deployments.apps": Strategy(generation=True, kept=MappingProxyType({"status": ("labels",)})),
+    "daemonsets.apps": Strategy(generation=True, on_create=_daemon_set_on_create, on_update=_daemon_set_on_update),
+    "deployments.apps": Strategy(generation=True, reset_fields=MappingProxyType({"status": ("labels",)})),
     "deviceclasses.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
     "endpoints": Strategy(creates_on_update=True),
     "endpointslices.discovery.k8s.io": Strategy(generation=True),
     "events": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
     "events.events.k8s.io": Strategy(dependents="", creates_on_update=True, lists_deleted=False, has_ttl=True),
-    "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(generation=True, kept=_ALL_KEPT, unconditional_update=False),
+    "flowschemas.flowcontrol.apiserver.k8s.io": Strategy(
+        generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
+    ),
     "ingressclasses.networking.k8s.io": Strategy(generation=True),
     "ingresses.networking.k8s.io": Strategy(generation=True),
-    "jobs.batch": Strategy(generation=True, born=_job_born, dependents="Orphan"),
+    "jobs.batch": Strategy(generation=True, on_create=_job_on_create, dependents="Orphan"),
     "leases.coordination.k8s.io": Strategy(creates_on_update=True, unconditional_update=False),
     "limitranges": Strategy(creates_on_update=True),
     "mutatingadmissionpolicies.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),
@@ -136,26 +138,28 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     ),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(generation=True, unconditional_update=False),
     "namespaces": Strategy(
-        _FINALIZE, born=_namespace_born, marked=_namespace_marked, finalizers=("spec", "finalizers"),
+        _FINALIZE, on_create=_namespace_on_create, on_delete=_namespace_on_delete, finalizers=("spec", "finalizers"),
     ),
     "networkpolicies.networking.k8s.io": Strategy(generation=True),
-    "nodes": Strategy(changed=_node_changed, born_with_status=True),
-    "persistentvolumeclaims": Strategy(born=_claim_born, shows_deleted=True),
-    "persistentvolumes": Strategy(born=_volume_born, shows_deleted=True),
+    "nodes": Strategy(on_update=_node_on_update, status_on_create=True),
+    "persistentvolumeclaims": Strategy(on_create=_claim_on_create, shows_deleted=True),
+    "persistentvolumes": Strategy(on_create=_volume_on_create, shows_deleted=True),
     "poddisruptionbudgets.policy": Strategy(generation=True, unconditional_update=False),
     "pods": Strategy(
         shared=MappingProxyType({"resize": resized, "ephemeralcontainers": with_ephemeral}), generation=True,
-        kept=MappingProxyType({"status": ("ownerReferences",), "ephemeralcontainers": METADATA, "resize": METADATA}),
-        born=pod_born, changed=pod_changed, patience=pod_patience, shows_deleted=True,
+        reset_fields=MappingProxyType({
+            "status": ("ownerReferences",), "ephemeralcontainers": METADATA, "resize": METADATA,
+        }),
+        on_create=pod_on_create, on_update=pod_on_update, grace_period=pod_grace_period, shows_deleted=True,
     ),
     "podtemplates": Strategy(generation=True, shows_deleted=True),
     "priorityclasses.scheduling.k8s.io": Strategy(generation=True),
     "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io": Strategy(
-        generation=True, kept=_ALL_KEPT, unconditional_update=False,
+        generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
     ),
     "replicasets.apps": Strategy(generation=True),
     "replicationcontrollers": Strategy(generation=True, dependents="Orphan"),
-    "resourceclaims.resource.k8s.io": Strategy(kept=_ALL_KEPT, shows_deleted=True),
+    "resourceclaims.resource.k8s.io": Strategy(reset_fields=_ALL_RESET, shows_deleted=True),
     "resourceclaimtemplates.resource.k8s.io": Strategy(shows_deleted=True),
     "resourcequotas": Strategy(shows_deleted=True),
     "resourceslices.resource.k8s.io": Strategy(generation=True, shows_deleted=True),
@@ -163,12 +167,14 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "roles.rbac.authorization.k8s.io": Strategy(creates_on_update=True),
     "runtimeclasses.node.k8s.io": Strategy(unconditional_update=False),
     "serviceaccounts": Strategy(shows_deleted=True),
-    "servicecidrs.networking.k8s.io": Strategy(kept=_ALL_KEPT, born_with_status=True),
-    "services": Strategy(born=service_born, changed=service_changed, creates_on_update=True, shows_deleted=True),
+    "servicecidrs.networking.k8s.io": Strategy(reset_fields=_ALL_RESET, status_on_create=True),
+    "services": Strategy(
+        on_create=service_on_create, on_update=service_on_update, creates_on_update=True, shows_deleted=True,
+    ),
     "statefulsets.apps": Strategy(generation=True),
     "storageclasses.storage.k8s.io": Strategy(shows_deleted=True),
     "validatingadmissionpolicies.admissionregistration.k8s.io": Strategy(
-        generation=True, kept=_ALL_KEPT, unconditional_update=False,
+        generation=True, reset_fields=_ALL_RESET, unconditional_update=False,
     ),
     "validatingadmissionpolicybindings.admissionregistration.k8s.io": Strategy(
         generation=True, unconditional_update=False,
@@ -176,6 +182,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType({
     "validatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(
         generation=True, unconditional_update=False,
     ),
-    "volumeattachments.storage.k8s.io": Strategy(kept=_ALL_KEPT, unconditional_update=False, shows_deleted=True),
+    "volumeattachments.storage.k8s.io": Strategy(
+        reset_fields=_ALL_RESET, unconditional_update=False, shows_deleted=True,
+    ),
     "volumeattributesclasses.storage.k8s.io": Strategy(shows_deleted=True),
 })  # fmt: skip

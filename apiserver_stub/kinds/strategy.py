@@ -18,7 +18,7 @@ STATUS: Mapping[str, tuple[Path, ...]] = MappingProxyType({"status": (("status",
 NO_PARTS: Mapping[str, tuple[Path, ...]] = MappingProxyType({})
 METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
 _NONE_SHARED: Mapping[str, Merge] = MappingProxyType({})
-_NOTHING_KEPT: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+_NONE_RESET: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 # Written by the server alone. A client that leaves them out of an update means "as they are".
 _FILLED = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _NOT_SENT = ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink")
@@ -41,30 +41,31 @@ def _immediately(_tree: Tree, _requested: int | None) -> int:
 class Strategy:
     """The rules of a kind.
 
-    `parts` names for each subresource the paths that only it may write, `shared` merges what a subresource writes where
-    updates of the whole reach too (and are held to other rules). `generation` says whether `metadata.generation` counts
-    the changes outside metadata and status. `kept` are, by subresource, the fields of metadata it may not change.
-    `born` fills what the server owns of a new object, `changed(new, old, subresource)` what it owns of an update, with
-    the subresource it comes through or none; `patience(tree, requested)` is the seconds a delete waits; `marked` notes
-    the beginning of a deletion; `finalizers` is the path of a second list that holds a deletion; `dependents` is the
-    propagation policy of a delete that names none, empty where objects have no dependents. `born_with_status` lets the
-    creator set the status; `creates_on_update` says whether a PUT of a missing object creates it,
-    `unconditional_update` whether an update without a resourceVersion is accepted, `shows_deleted` whether a delete is
-    answered with the object instead of a `Status`, `lists_deleted` whether a deletecollection is answered with the list
-    of the objects instead of a `Status`, `has_ttl` whether objects expire that nobody writes any more.
+    `subresources` names for each subresource the paths that only it may write, `shared` merges what a subresource
+    writes where updates of the whole reach too (and are held to other rules). `generation` says whether
+    `metadata.generation` counts the changes outside metadata and status. `reset_fields` are, by subresource, the fields
+    of metadata it may not change, which are reset. `on_create` fills what the server owns of a new object,
+    `on_update(new, old, subresource)` what it owns of an update, with the subresource it comes through or none;
+    `grace_period(tree, requested)` is the seconds a delete waits; `on_delete` notes the beginning of a deletion;
+    `finalizers` is the path of a second list that holds a deletion; `dependents` is the propagation policy of a delete
+    that names none, empty where objects have no dependents. `status_on_create` lets the creator set the status;
+    `creates_on_update` says whether a PUT of a missing object creates it, `unconditional_update` whether an update
+    without a resourceVersion is accepted, `shows_deleted` whether a delete is answered with the object instead of a
+    `Status`, `lists_deleted` whether a deletecollection is answered with the list of the objects instead of a `Status`,
+    `has_ttl` whether objects expire that nobody writes any more.
     """
 
-    parts: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
+    subresources: Mapping[str, tuple[Path, ...]] = field(default_factory=lambda: NO_PARTS)
     shared: Mapping[str, Merge] = field(default_factory=lambda: _NONE_SHARED)
     generation: bool = False
-    kept: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NOTHING_KEPT)
-    born: Callable[[Tree], None] = nothing
-    changed: Callable[[Tree, Tree, str], None] = _nothing_owed
-    patience: Callable[[Tree, int | None], int] = _immediately
-    marked: Callable[[Tree], None] = nothing
+    reset_fields: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NONE_RESET)
+    on_create: Callable[[Tree], None] = nothing
+    on_update: Callable[[Tree, Tree, str], None] = _nothing_owed
+    grace_period: Callable[[Tree, int | None], int] = _immediately
+    on_delete: Callable[[Tree], None] = nothing
     finalizers: Path = ()
     dependents: str = "Background"
-    born_with_status: bool = False
+    status_on_create: bool = False
     creates_on_update: bool = False
     unconditional_update: bool = True
     shows_deleted: bool = False
@@ -74,23 +75,23 @@ class Strategy:
     @property
     def graceful(self) -> bool:
         """Return whether objects are given time to end."""
-        return self.patience is not _immediately
+        return self.grace_period is not _immediately
 
     def serves(self, subresource: str) -> bool:
         """Return whether a subresource is a part of the object itself, read and written as the object is."""
-        return subresource in self.parts or subresource in self.shared
+        return subresource in self.subresources or subresource in self.shared
 
     def prepare_create(self, new: Tree) -> None:
         """Take away what a client may not set on a new object and fill in what the kind owns; the caller has already
         set name, uid and creationTimestamp.
         """
-        if "status" in self.parts and not self.born_with_status:
+        if "status" in self.subresources and not self.status_on_create:
             new["status"] = {}
         metadata = new.setdefault("metadata", {})
         self.forget(metadata)
         if self.generation:
             metadata["generation"] = 1
-        self.born(new)
+        self.on_create(new)
 
     @staticmethod
     def forget(metadata: Tree) -> None:
@@ -100,29 +101,29 @@ class Strategy:
 
     def prepare_update(self, new: Tree, old: Tree) -> None:
         """Keep from `old` what belongs to subresources and to the server; count a change of the rest."""
-        for path in (path for paths in self.parts.values() for path in paths):
+        for path in (path for paths in self.subresources.values() for path in paths):
             put_in(new, path, get_in(old, path))
-        self.changed(new, old, "")
+        self.on_update(new, old, "")
         self._own_metadata(new, old)
 
     def prepare_subresource(self, name: str, new: Tree, old: Tree) -> None:
         """Make `new` the old object but for what the subresource `name` may write, in place."""
-        written = [(path, get_in(new, path)) for path in self.parts.get(name, ())]
+        written = [(path, get_in(new, path)) for path in self.subresources.get(name, ())]
         if name in self.shared:
             written.append((("spec",), self.shared[name](new, old)))
         metadata = new.get("metadata", {})
-        for kept in self.kept.get(name, ()):
+        for kept in self.reset_fields.get(name, ()):
             put_in(metadata, (kept,), old["metadata"].get(kept))
         new.clear()
         new.update(old, metadata=metadata)
         for path, value in written:
             put_in(new, path, value)
-        self.changed(new, old, name)
+        self.on_update(new, old, name)
         self._own_metadata(new, old)
 
     def mark_deleted(self, tree: Tree) -> None:
         """Note that a deletion begins; the caller sets `deletionTimestamp` and its grace."""
-        self.marked(tree)
+        self.on_delete(tree)
         count = tree["metadata"].get("generation")
         if count:
             tree["metadata"]["generation"] = count + 1

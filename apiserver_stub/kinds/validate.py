@@ -25,7 +25,7 @@ def validate(kind: ResourceInfo, new: Tree, old: Tree | None, subresource: str =
     check_metadata(rules.name, new, old, found, namespaced=kind.namespaced)
     if old is None:
         rules.body(new, None, found)
-        rules.born(new, None, found)
+        rules.on_create(new, None, found)
     else:
         _judge_change(rules, new, old, subresource or _implied(new, old), found)
     return _once([*found.causes, *check_schema(new, kind.schema)])
@@ -45,10 +45,10 @@ def _implied(new: Tree, old: Tree) -> str:
 
 def _judge_change(rules: KindRules, new: Tree, old: Tree, subresource: str, found: ErrorList) -> None:
     if subresource in _OF_STATUS:
-        rules.parts.get(subresource, _PLAIN.change)(new, old, found)
+        rules.subresources.get(subresource, _PLAIN.change)(new, old, found)
     else:
         rules.body(new, None, found)
-        rules.parts.get(subresource, rules.change)(new, old, found)
+        rules.subresources.get(subresource, rules.change)(new, old, found)
 
 
 _ABSENT = (None, "")

@@ -199,7 +199,7 @@ def propagate(finalizers: list[str], usual: str, policy: str | None) -> list[str
 
 def _begin(tree: Tree, strategy: Strategy, now: datetime, asked: int | None) -> None:
     metadata = tree["metadata"]
-    grace = min(strategy.patience(tree, asked), _LONGEST_GRACE)
+    grace = min(strategy.grace_period(tree, asked), _LONGEST_GRACE)
     metadata[_WHEN] = format_time(now + timedelta(seconds=grace))
     if not strategy.finalizers:
         metadata[_GRACE] = grace

@@ -25,13 +25,13 @@ def manage_new_fields(scope: RequestScope, request: APIRequest, tree: Tree, _old
     author, versions, time = field_manager_of(request), Versions(scope.kinds, request.kind), now()
     said = writable(tree, request.kind.strategy, "")
     if named := accepted(managed_fields_of(tree), []):
-        put_managed_fields(tree, updated(named, author, partial(_born_in, versions, said), time))
+        put_managed_fields(tree, updated(named, author, partial(_initial_in, versions, said), time))
         return
     fields = versions.own.typed.initial(owned_part(said))
     put_managed_fields(tree, [author.entry_in_order(fields, time)] if fields else [])
 
 
-def _born_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:
+def _initial_in(versions: Versions, tree: Tree, api_version: str) -> FieldChanges | None:
     """Return all fields of a new object, seen in a version; None when there is no such version."""
     version = versions.find(api_version)
     return (
@@ -70,14 +70,16 @@ def field_manager_of(request: APIRequest, operation: str = UPDATE) -> FieldManag
 
 def writable(tree: Tree, strategy: Strategy, subresource: str) -> Tree:
     """Return the part of an object that is written through a subresource, or through none if its name is empty."""
-    paths = strategy.parts.get(subresource)
+    paths = strategy.subresources.get(subresource)
     if paths is None:
         found = dict(tree)
-        for path in (path for paths in strategy.parts.values() for path in paths):
+        for path in (path for paths in strategy.subresources.values() for path in paths):
             put_in(found, path, None)
         return found
     metadata = {
-        name: value for name, value in tree["metadata"].items() if name not in strategy.kept.get(subresource, ())
+        name: value
+        for name, value in tree["metadata"].items()
+        if name not in strategy.reset_fields.get(subresource, ())
     }
     found = {"apiVersion": tree["apiVersion"], "kind": tree["kind"], "metadata": metadata}
     for path in paths:

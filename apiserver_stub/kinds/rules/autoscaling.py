@@ -122,11 +122,11 @@ def _counts(*fields: str) -> Change:
     return outcome(within("status", record(dict.fromkeys(fields, at_least(0)))))
 
 
-_SCALER = KindRules(within("spec", _SPEC), parts={"status": _counts("currentReplicas", "desiredReplicas")})
+_SCALER = KindRules(within("spec", _SPEC), subresources={"status": _counts("currentReplicas", "desiredReplicas")})
 RULES = {
     "autoscaling/v1/HorizontalPodAutoscaler": _SCALER,
     "autoscaling/v2/HorizontalPodAutoscaler": _SCALER,
-    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), parts={
+    "policy/v1/PodDisruptionBudget": KindRules(within("spec", _BUDGET), subresources={
         "status": _counts("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"),
     }),
 }  # fmt: skip

@@ -31,9 +31,9 @@ class KindRules:
 
     body: Rule = nothing
     change: Change = nothing
-    parts: Mapping[str, Change] = field(default_factory=lambda: MappingProxyType({}))
+    subresources: Mapping[str, Change] = field(default_factory=lambda: MappingProxyType({}))
     name: Form = names.subdomain
-    born: Rule = nothing
+    on_create: Rule = nothing
 
 
 def record(rows: Mapping[str, Rule], *whole: Rule) -> Rule:

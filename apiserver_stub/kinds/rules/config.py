@@ -100,7 +100,7 @@ RULES = {
     "v1/ConfigMap": KindRules(record({"data": _KEYS, "binaryData": _KEYS}, _config_map), _frozen("data", "binaryData")),
     "v1/Secret": KindRules(record({"data": _KEYS}, _secret), changes(fixed("type"), _frozen("data"))),
     "v1/Namespace": KindRules(
-        within("spec.finalizers", namespace_finalizers), parts={"status": _namespace_status}, name=names.label,
+        within("spec.finalizers", namespace_finalizers), subresources={"status": _namespace_status}, name=names.label,
     ),
     "apps/v1/ControllerRevision": KindRules(_revision, fixed("data")),
 }  # fmt: skip

@@ -87,5 +87,5 @@ def _change(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 RULES = {
     "v1/Event": KindRules(_event("involvedObject", "reportingComponent", "message")),
-    "events.k8s.io/v1/Event": KindRules(_NEW, _change, born=_of_today),
+    "events.k8s.io/v1/Event": KindRules(_NEW, _change, on_create=_of_today),
 }

@@ -186,7 +186,7 @@ def _ranges_change(new: Tree, old: Tree, errors: ErrorList) -> None:
 
 
 RULES = {
-    "networking.k8s.io/v1/Ingress": KindRules(within("spec", _SPEC), parts={"status": outcome(INGRESS_POINTS)}),
+    "networking.k8s.io/v1/Ingress": KindRules(within("spec", _SPEC), subresources={"status": outcome(INGRESS_POINTS)}),
     "networking.k8s.io/v1/IngressClass": KindRules(within("spec", _CLASS), fixed("spec.controller")),
     "networking.k8s.io/v1/NetworkPolicy": KindRules(within("spec", _POLICY)),
     "networking.k8s.io/v1/IPAddress": KindRules(

@@ -75,6 +75,6 @@ _PARTS: Mapping[str, Change] = MappingProxyType({
     "status": change_status, "ephemeralcontainers": change_ephemeral, "resize": resize,
 })  # fmt: skip
 RULES = {
-    "v1/Pod": KindRules(_pod, change, _PARTS, born=within("spec", never("ephemeralContainers", why=_LATER))),
+    "v1/Pod": KindRules(_pod, change, _PARTS, on_create=within("spec", never("ephemeralContainers", why=_LATER))),
     "v1/PodTemplate": KindRules(_stored_template),
 }

@@ -187,5 +187,5 @@ RULES = {
     "apps/v1/StatefulSet": KindRules(_STATEFUL_SET, _stateful_change, {"status": _counts(
         "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas",
     )}),
-    "v1/ReplicationController": KindRules(_CONTROLLER, parts={"status": _REPLICAS}),
+    "v1/ReplicationController": KindRules(_CONTROLLER, subresources={"status": _REPLICAS}),
 }  # fmt: skip

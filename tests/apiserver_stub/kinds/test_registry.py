@@ -221,5 +221,9 @@ def test_every_row_of_a_table_is_of_a_resource(kinds: ResourceRegistry) -> None:
     assert PRINTERS.keys() <= bodies
     for info in infos:
         assert info.warnings.keys() <= {"", *info.subresources}
-        assert info.rules.parts.keys() <= info.subresources.keys()
-        assert {*info.strategy.parts, *info.strategy.shared, *info.strategy.kept} <= info.subresources.keys()
+        assert info.rules.subresources.keys() <= info.subresources.keys()
+        assert {
+            *info.strategy.subresources,
+            *info.strategy.shared,
+            *info.strategy.reset_fields,
+        } <= info.subresources.keys()

@@ -168,7 +168,7 @@ def test_a_status_update_can_t_change_the_quality_of_service() -> None:
 )
 def test_the_grace_of_a_pod(spec: Tree, status: Tree, requested: int | None, expected: int) -> None:
     assert PODS.graceful
-    assert PODS.patience({"metadata": {}, "spec": spec, "status": status}, requested) == expected
+    assert PODS.grace_period({"metadata": {}, "spec": spec, "status": status}, requested) == expected
 
 
 def test_other_kinds_go_at_once() -> None:

@@ -15,7 +15,7 @@ from controller_manager.api.timestamps import format_time, parse_time
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
 PLAIN, ORPHANING, CHILDLESS = Strategy(), Strategy(dependents="Orphan"), Strategy(dependents="")
-GRACEFUL = Strategy(patience=lambda tree, asked: tree["usual"] if asked is None else asked)
+GRACEFUL = Strategy(grace_period=lambda tree, asked: tree["usual"] if asked is None else asked)
 APART = Strategy(finalizers=("spec", "finalizers"))
 
 Tree = dict[str, Any]
