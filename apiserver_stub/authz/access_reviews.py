@@ -9,34 +9,11 @@ from apiserver_stub.reviews import Review, read
 from controller_manager.api.errors import BadRequest, Cause, invalid
 from controller_manager.api.model import Model
 from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.reviews import SubjectAccessReviewSpec
 from controller_manager.serving.authentication import User
 from controller_manager.serving.authorization import Attributes, Authorizer, Decision
 
 _GROUP = f"authorization.{GROUP_DOMAIN}"
-
-
-class _ResourceAttributes(Model):
-    namespace: str = ""
-    verb: str = ""
-    group: str = ""
-    version: str = ""
-    resource: str = ""
-    subresource: str = ""
-    name: str = ""
-
-
-class _OtherAttributes(Model):
-    path: str = ""
-    verb: str = ""
-
-
-class _Spec(Model):
-    resource_attributes: _ResourceAttributes | None = None
-    non_resource_attributes: _OtherAttributes | None = None
-    user: str = ""
-    uid: str = ""
-    groups: tuple[str, ...] = ()
-    extra: Mapping[str, tuple[str, ...]] = {}
 
 
 class _RulesSpec(Model):
@@ -59,7 +36,7 @@ class AccessReviews:
         }
 
     async def _of_subject(self, request: APIRequest, tree: Tree) -> Tree:
-        spec = read(tree, _Spec)
+        spec = read(tree, SubjectAccessReviewSpec)
         causes = list(_problems(request, tree, spec))
         if not spec.user and not spec.groups:
             causes.append(_wrong("spec.user", "at least one of user or group must be specified"))
@@ -67,7 +44,7 @@ class AccessReviews:
         return await self._judge(_attributes(User(spec.user, spec.uid, spec.groups, spec.extra), spec))
 
     async def _of_caller(self, request: APIRequest, tree: Tree) -> Tree:
-        spec = read(tree, _Spec)
+        spec = read(tree, SubjectAccessReviewSpec)
         _refuse(request, list(_problems(request, tree, spec)))
         return await self._judge(_attributes(request.user, spec))
 
@@ -98,7 +75,7 @@ def _shown(**lists: Sequence[str]) -> dict[str, Any]:
     return {name: list(values) for name, values in lists.items() if values}
 
 
-def _problems(request: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
+def _problems(request: APIRequest, tree: Tree, spec: SubjectAccessReviewSpec) -> Iterator[Cause]:
     """Yield what is wrong with a question about access; one in a namespace is about the resources in it."""
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None and other is not None:
@@ -116,7 +93,7 @@ def _problems(request: APIRequest, tree: Tree, spec: _Spec) -> Iterator[Cause]:
         yield _wrong("spec.nonResourceAttributes", "disallowed on this kind of request")
 
 
-def _attributes(user: User, spec: _Spec) -> Attributes:
+def _attributes(user: User, spec: SubjectAccessReviewSpec) -> Attributes:
     of, other = spec.resource_attributes, spec.non_resource_attributes
     if of is not None:
         return Attributes(user, of.verb, "", of.group, of.version, of.resource, of.subresource, of.namespace, of.name)

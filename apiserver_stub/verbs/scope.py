@@ -41,7 +41,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class RequestScope:
-    """The environment of every verb; `offload` runs steps on large objects, `followers` act on writes by resource."""
+    """The environment of every verb; `offload` runs steps on large objects."""
 
     store: WatchCache
     hub: Hub

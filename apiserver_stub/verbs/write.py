@@ -19,8 +19,9 @@ of a caller's choosing into the object leave steps out:
 What is judged is given its defaults and held to the rules of its kind. Evictions and bindings are shown to admission
 before they become mutations of their object.
 
-The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn (`Store.turn`)
-only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the commit.
+The fields of a new object are recorded before admission: what that adds is nobody's. Waiting for a turn
+(`WatchCache.turn`) only saves a mutation from deciding in vain; that nothing is lost follows from the compare of the
+commit.
 """
 
 from collections.abc import Sequence

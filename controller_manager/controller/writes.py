@@ -19,7 +19,7 @@ from controller_manager.base.tasks import all_of
 from controller_manager.client import Client, TransportError
 
 T = TypeVar("T", bound=Object)
-I = TypeVar("I")  # noqa: E741
+Item = TypeVar("Item")
 R = TypeVar("R")
 
 # Requests that are open at the same time at most.
@@ -91,7 +91,7 @@ def batch_sizes(count: int, largest: int = LARGEST_BATCH) -> Iterator[int]:
 
 
 async def slow_start(
-    items: Sequence[I], act: Callable[[I], Awaitable[R]], *, largest: int = LARGEST_BATCH
+    items: Sequence[Item], act: Callable[[Item], Awaitable[R]], *, largest: int = LARGEST_BATCH
 ) -> Batched[R]:
     """Await `act(item)` for all items, in batches that double, each after all of the one before has succeeded.
 
@@ -99,7 +99,7 @@ async def slow_start(
     cancels the rest and is raised.
     """
 
-    async def attempt(item: I) -> R | ApiError | TransportError:
+    async def attempt(item: Item) -> R | ApiError | TransportError:
         try:
             return await act(item)
         except (ApiError, TransportError) as error:
