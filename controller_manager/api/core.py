@@ -114,6 +114,7 @@ class ServiceSpec(Model):
     selector: Mapping[str, str] | None = None
     ports: tuple[ServicePort, ...] = ()
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
+    external_name: str = ""
     ip_families: tuple[str, ...] = ()
     publish_not_ready_addresses: bool = False
     traffic_distribution: str | None = None
