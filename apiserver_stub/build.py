@@ -47,18 +47,16 @@ from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server
 from apiserver_stub.service_accounts import ServiceAccounts
-from apiserver_stub.storage.backend import Backend
+from apiserver_stub.storage.backend import Backend, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Storage
-from apiserver_stub.storage.memory import MemoryBackend
-from apiserver_stub.storage.metrics import StorageMetrics
 from apiserver_stub.storage.sqlite import SqliteBackend
-from apiserver_stub.telemetry import StoredObjects, Telemetry
+from apiserver_stub.telemetry import StorageMetrics, StoredObjects, Telemetry
 from apiserver_stub.verbs import Features, Limits, RequestScope, Verbs
 from apiserver_stub.verbs.decode import read_new
 from apiserver_stub.verbs.update import amend
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.api.errors import ApiError

@@ -9,8 +9,8 @@ from typing import Self
 from pydantic import model_validator
 
 from apiserver_stub.flags import DATABASE
-from apiserver_stub.storage.errors import Unusable
 from apiserver_stub.storage.integrity import JUMP
+from apiserver_stub.storage.interface import Unusable
 from apiserver_stub.storage.snapshot import Content, check, restore, take
 from controller_manager.base.clock import monotonic
 from controller_manager.options import FlagSet, Options, Parsed, command_line, flag

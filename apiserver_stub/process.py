@@ -13,7 +13,7 @@ from apiserver_stub.component_statuses import Ask
 from apiserver_stub.flags import ServingOptions
 from apiserver_stub.pki.certificates import ServerCertificates, close_folders
 from apiserver_stub.server import on_behalf
-from apiserver_stub.storage.errors import Unusable
+from apiserver_stub.storage.interface import Unusable
 from controller_manager.base.errors import CannotStart
 from controller_manager.base.runtime import Runtime, collect_garbage_seldom
 from controller_manager.base.tasks import Tasks, keep_running

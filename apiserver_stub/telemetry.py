@@ -1,4 +1,4 @@
-"""Metrics of requests: their number, status and duration, how many are under way, and the number of stored objects.
+"""Metrics of requests (their number, status and duration, how many are under way) and of what is stored.
 
 Names, labels and buckets are those of kube-apiserver, which dashboards and alerts query.
 """
@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from apiserver_stub.api_request import RequestContext
+from apiserver_stub.storage.interface import Storage
 from controller_manager.api.wire import Request
 from controller_manager.base.metrics import Counters, Family, Histograms, Shown
 
@@ -57,6 +58,18 @@ _STORED = Family(
     deprecated="1.34",
 )
 _OBJECTS = Family("apiserver_resource_objects", "Objects in the store, by resource.", "gauge", ("group", "resource"))
+_CHECKPOINTS = Family(
+    "apiserver_storage_checkpoints_total",
+    "Attempts to fold the write-ahead log of the store into its file, by result (success or failure).",
+    "counter",
+    ("result",),
+)
+_FAILURES = Family(
+    "apiserver_storage_write_failures_total",
+    "Writes that the store could not make, by what is known of them: refused, or unknown if they may appear later.",
+    "counter",
+    ("outcome",),
+)
 
 _VERBS = {"create": "POST", "update": "PUT"}
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
@@ -162,3 +175,17 @@ def _of_page(request: Request) -> Labels:
     path = request.path.lstrip("/")
     page = next((page for page in _PAGES if path == page or path.startswith(f"{page}/")), "")
     return (request.method if request.method in _METHODS else "OTHER", "", "", "", "", page, "", "")
+
+
+class StorageMetrics(Collector):
+    """Reads what the storage counts."""
+
+    def __init__(self, storage: Storage, registry: CollectorRegistry) -> None:
+        self._storage = storage
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Called by the registry."""
+        success, failure = self._storage.checkpoint_counts
+        yield Shown(_CHECKPOINTS, [(("success",), success), (("failure",), failure)])
+        yield Shown(_FAILURES, [((outcome,), count) for outcome, count in self._storage.failures.items()])

@@ -19,9 +19,7 @@ from typing import Any
 import msgspec
 
 from apiserver_stub.encode.json import encode, in_order
-from apiserver_stub.storage.errors import RevisionConflict
-from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.storage.interface import RevisionConflict, Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import Corrupt, CorruptRow, Row
 from controller_manager.api.errors import ServiceUnavailable, Timeout

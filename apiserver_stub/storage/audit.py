@@ -1,16 +1,21 @@
-"""Reading a store's log without changing anything, and noting whether it is whole."""
+"""Reading a store's log and noting whether it is whole; a damaged one is made anew of what is sound."""
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from apiserver_stub.storage import schema
-from apiserver_stub.storage.checksum import Damage, Tally, damage
-from apiserver_stub.storage.integrity import Observed
+from apiserver_stub.storage.integrity import Damage, Observed, Tally, damage
 from apiserver_stub.storage.interface import Record
 from apiserver_stub.storage.schema import State
+from controller_manager.base.random import random_source
 
 _FLAW = "the bytes are not those that were written"
+_PORTION = 1000
+_ADD = "INSERT INTO log VALUES (?,?,?,?,?,?,?,?)"
 
 
 def judged(row: tuple[Any, ...]) -> tuple[Record, Damage]:
@@ -113,3 +118,33 @@ class Audit:
         if self.seen.said is None or revision <= self.seen.said.revision:
             self.seen.present = self.seen.present.plus(one)
         return record
+
+
+def rebuild(path: Path, state: State) -> State:
+    """Put a sound database in the place of `path`, which becomes `path`-damaged, with its write-ahead log. What the
+    sound one says of itself follows `state`.
+    """
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)
+    store = state.store or random_source().uid().replace("-", "")
+    state = msgspec.structs.replace(state, store=store, epoch=max(state.epoch, 1))
+    audit = Audit(path, salvage=True)
+    with closing(sqlite3.connect(part, isolation_level=None)) as made:
+        made.execute(f"PRAGMA page_size = {schema.PAGE_SIZE}")
+        schema.create(made, store)
+        made.execute("BEGIN")
+        schema.write_state(made, state)
+        audit.open()
+        while records := audit.read(_PORTION):
+            sums = zip(records, audit.sums, strict=True)
+            made.executemany(_ADD, [(*record[:6], sealed, record.ttl) for record, sealed in sums])
+        made.execute("COMMIT")
+    audit.close()
+    part.chmod(0o600)
+    for end in ("", "-wal"):
+        old = path.with_name(path.name + end)
+        if old.exists():
+            old.rename(path.with_name(f"{path.name}-damaged{end}"))
+    path.with_name(f"{path.name}-shm").unlink(missing_ok=True)
+    part.rename(path)
+    return state

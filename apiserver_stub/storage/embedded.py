@@ -6,14 +6,22 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from apiserver_stub.storage.backend import Backend
-from apiserver_stub.storage.clock import SteadyClock, Written
-from apiserver_stub.storage.errors import RevisionConflict, TooNew, TooOld, Unknown, Unusable
-from apiserver_stub.storage.expiry import Expiry, TTLIndex
-from apiserver_stub.storage.garbage import GarbageCollection
-from apiserver_stub.storage.interface import Deliver, Listing, Record, Write
+from apiserver_stub.storage.expiry import Expiry, SteadyClock, TTLIndex, Written
+from apiserver_stub.storage.interface import (
+    Deliver,
+    Listing,
+    Record,
+    RevisionConflict,
+    TooNew,
+    TooOld,
+    Unknown,
+    Unusable,
+    Write,
+    as_of,
+    stamped,
+)
 from apiserver_stub.storage.pipeline import GroupLimits, PendingTransaction, Pipeline
-from apiserver_stub.storage.revisions import RevisionIndex
-from apiserver_stub.storage.stamp import as_of, stamped
+from apiserver_stub.storage.revisions import GarbageCollection, RevisionIndex
 from controller_manager.api.errors import ServiceUnavailable, Timeout
 from controller_manager.base.log import Logger, get_logger
 

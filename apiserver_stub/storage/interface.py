@@ -1,10 +1,16 @@
-"""The protocol of storages: one order of revisions, transactions that compare, a watch."""
+"""The protocol of storages: one order of revisions, transactions that compare, a watch; refusals; stamped bytes."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
+
+from controller_manager.api import errors
+
+_VERSION = b'"resourceVersion":"'
+_EMPTY = b'"resourceVersion":""'
+_PARTS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Write(msgspec.Struct, frozen=True, gc=False):
@@ -110,3 +116,55 @@ class Storage(Protocol):
         """Forget what was superseded up to a revision, in small batches; done again, or of an earlier revision, it does
         nothing. Several servers may each decide on it.
         """
+
+
+class RevisionConflict(Exception):
+    """A row is not, or no longer, at the revision the writer expected: it is at `current` (0: there is none), as of
+    `revision` of the storage.
+    """
+
+    def __init__(self, resource: str, key: str, current: int, revision: int) -> None:
+        super().__init__(f"{resource} {key!r} {f'is at revision {current}' if current else 'does not exist'}")
+        self.resource = resource
+        self.key = key
+        self.current = current
+        self.revision = revision
+
+
+class TooOld(errors.Expired):
+    """The history since that revision is no longer held; what is held begins behind `oldest`."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {revision} ({oldest})")
+
+
+class TooNew(errors.Timeout):
+    """No revision that high is visible yet."""
+
+    def __init__(self, revision: int, current: int) -> None:
+        message = "Too large resource version"
+        cause = errors.Cause(reason="ResourceVersionTooLarge", message=message)
+        details = errors.Details(causes=(cause,), retry_after_seconds=1)
+        super().__init__(f"{message}: {revision}, current: {current}", details)
+
+
+class Unknown(Exception):
+    """A write failed in such a way that it may still be found after a restart, and could not be taken back."""
+
+
+class Unusable(Exception):
+    """The store's file cannot be used; the message is one sentence for the person who started the server."""
+
+
+def stamped(data: bytes, revision: int) -> bytes:
+    """Return the bytes with `revision` for their resourceVersion, if they leave it empty."""
+    if not data.startswith(_EMPTY, data.find(_VERSION)):
+        return data
+    return data.replace(_EMPTY, b'"resourceVersion":"%d"' % revision, 1)
+
+
+def as_of(data: bytes, revision: int | str) -> bytes:
+    """Return the same object with another `metadata.resourceVersion`, which may be empty."""
+    parts: Mapping[str, msgspec.Raw] = _PARTS.decode(data)
+    metadata = {**_PARTS.decode(parts.get("metadata", b"{}")), "resourceVersion": str(revision)}
+    return msgspec.json.encode({**parts, "metadata": metadata})

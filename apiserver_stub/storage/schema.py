@@ -8,9 +8,8 @@ from zlib import crc32
 
 import msgspec
 
-from apiserver_stub.storage.checksum import Tally, checksum
-from apiserver_stub.storage.errors import Unusable
-from apiserver_stub.storage.interface import Record
+from apiserver_stub.storage.integrity import Tally, checksum
+from apiserver_stub.storage.interface import Record, Unusable
 
 APPLICATION = 0x6B737462  # marks our files (PRAGMA application_id)
 SCHEMA = 3

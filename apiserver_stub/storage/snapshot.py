@@ -12,9 +12,9 @@ import msgspec
 
 from apiserver_stub.storage import schema
 from apiserver_stub.storage.audit import Audit
-from apiserver_stub.storage.errors import Unusable
-from apiserver_stub.storage.integrity import losses
-from apiserver_stub.storage.witness import Acknowledged, Witness, parse, witness_path
+from apiserver_stub.storage.integrity import Acknowledged, losses
+from apiserver_stub.storage.interface import Unusable
+from apiserver_stub.storage.witness import Witness, parse, witness_path
 
 Tell = Callable[[str], None]  # how far it has come, for somebody who waits
 

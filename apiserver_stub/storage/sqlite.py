@@ -14,16 +14,13 @@ from typing import TypeVar, TypeVarTuple, Unpack
 import msgspec
 
 from apiserver_stub.storage import schema
-from apiserver_stub.storage.audit import Audit, judged
+from apiserver_stub.storage.audit import Audit, judged, rebuild
 from apiserver_stub.storage.backend import Done
 from apiserver_stub.storage.checkpoints import Checkpoints, Folded
-from apiserver_stub.storage.checksum import Tally, checksum
-from apiserver_stub.storage.errors import Unknown, Unusable
-from apiserver_stub.storage.integrity import JUMP, in_doubt, losses
-from apiserver_stub.storage.interface import Record
-from apiserver_stub.storage.rebuild import rebuild
+from apiserver_stub.storage.integrity import JUMP, Acknowledged, Tally, checksum, in_doubt, losses
+from apiserver_stub.storage.interface import Record, Unknown, Unusable
 from apiserver_stub.storage.schema import State
-from apiserver_stub.storage.witness import Acknowledged, Witness, boot_id
+from apiserver_stub.storage.witness import Witness, boot_id
 from controller_manager.base.log import Logger, get_logger
 from controller_manager.base.random import random_source
 

@@ -10,31 +10,14 @@ import fcntl
 import os
 import struct
 from pathlib import Path
-from typing import NamedTuple
 from zlib import crc32
 
-from apiserver_stub.storage.checksum import Tally
-from apiserver_stub.storage.errors import Unusable
+from apiserver_stub.storage.integrity import Acknowledged, Tally
+from apiserver_stub.storage.interface import Unusable
 
 _FORM = struct.Struct("<8s16sqqqq?36s")
 _MAGIC = b"witness1"
 _COPY = 512  # bytes of each of two copies, one sector: what is torn or damaged in one is whole in the other
-
-
-class Acknowledged(NamedTuple):
-    """The extent to which writes of a store were acknowledged.
-
-    `epoch` counts the write-ahead logs there were, `revision` is the newest that was acknowledged, `written` tells all
-    records up to it, whether they are still kept or not. `closed` is set by an orderly end, `boot` names the run of
-    the operating system in which this was said.
-    """
-
-    store: bytes
-    epoch: int = 0
-    revision: int = 0
-    written: Tally = Tally()
-    closed: bool = False
-    boot: str = ""
 
 
 class Witness:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from apiserver_stub.api_request import APIRequest, Items, Reply
-from apiserver_stub.storage.errors import TooOld
+from apiserver_stub.storage.interface import TooOld
 from apiserver_stub.verbs.list_semantics import (
     ContinueToken,
     ListSemantics,

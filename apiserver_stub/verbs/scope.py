@@ -10,7 +10,7 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.encode.body import run_of
 from apiserver_stub.kinds.registry import ResourceRegistry
 from apiserver_stub.offload import Offload, Run
-from apiserver_stub.storage.errors import TooNew
+from apiserver_stub.storage.interface import TooNew
 from apiserver_stub.verbs.query import is_dry_run
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.hub import Hub

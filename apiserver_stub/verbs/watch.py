@@ -10,7 +10,7 @@ from apiserver_stub.verbs.scope import Limits, RequestScope
 from apiserver_stub.verbs.selection import select
 from apiserver_stub.verbs.storage import from_storage
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
-from apiserver_stub.watch_cache.options import WatchOptions
+from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.base.random import random_source
 
 

@@ -38,8 +38,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
-from apiserver_stub.storage.errors import RevisionConflict
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.interface import RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.preconditions import already_exists, check_namespace, check_version, object_not_found, stale

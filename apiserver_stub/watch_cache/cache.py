@@ -8,14 +8,11 @@ from functools import partial
 
 import msgspec
 
-from apiserver_stub.storage.clock import SteadyClock
-from apiserver_stub.storage.errors import RevisionConflict, TooOld
-from apiserver_stub.storage.interface import Record, Storage, Write
+from apiserver_stub.storage.expiry import SteadyClock
+from apiserver_stub.storage.interface import Record, RevisionConflict, Storage, TooOld, Write, stamped
 from apiserver_stub.storage.pipeline import turn, wake
-from apiserver_stub.storage.stamp import stamped
-from apiserver_stub.watch_cache.collection import Collection, Snapshot
+from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.compactor import Compactor
-from apiserver_stub.watch_cache.history import Retention, Window
 from apiserver_stub.watch_cache.replay import Replay
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row
 from controller_manager.api.errors import ServiceUnavailable

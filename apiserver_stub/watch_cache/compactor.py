@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from apiserver_stub.storage.interface import Storage
-from apiserver_stub.watch_cache.collection import Collection
-from apiserver_stub.watch_cache.history import Retention, oldest_first
+from apiserver_stub.watch_cache.collection import Collection, Retention, oldest_first
 from apiserver_stub.watch_cache.row import Change
 
 _STEP = 256  # changes that are looked at together when there are many

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.storage.interface import as_of
 from apiserver_stub.watch_cache.row import Change, Row
 from controller_manager.api.errors import ApiError
 from controller_manager.api.platform import GROUP_DOMAIN

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 
 from apiserver_stub.storage.interface import Listing, Record
-from apiserver_stub.watch_cache.collection import Collection
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Collection, Retention
 from apiserver_stub.watch_cache.ordered import OrderedMap
 from apiserver_stub.watch_cache.row import Change, CorruptRow, Row, row_of
 

@@ -5,8 +5,7 @@ import contextlib
 
 from msgspec.structs import replace
 
-from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.storage.interface import Write, as_of
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta

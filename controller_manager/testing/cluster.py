@@ -9,7 +9,7 @@ from typing import Self
 
 from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.platform import ADMIN_GROUP, MANAGER_USER
 from controller_manager.api.wire import Certificate, Request, Response

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apiserver_stub.build import ApiServer
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.testing.virtual import VirtualLoop
 
 _MOST_KEPT = 128  # logs, each of about a hundred records

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.backend import Done, MemoryBackend
 from apiserver_stub.storage.interface import Record
-from apiserver_stub.storage.memory import MemoryBackend
 
 
 class Disk(MemoryBackend):

@@ -8,7 +8,7 @@ import pytest
 
 from apiserver_stub.build import ApiServer, build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.errors import Unusable
+from apiserver_stub.storage.interface import Unusable
 from controller_manager.api.wire import Certificate, Request
 from controller_manager.base.runtime import Runtime
 from controller_manager.options import FlagError

@@ -18,8 +18,8 @@ from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.request_info import RequestInfo
 from apiserver_stub.server import Filters, Handlers, Server, on_behalf
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.telemetry import Telemetry
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder

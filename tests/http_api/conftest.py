@@ -11,7 +11,7 @@ import pytest
 
 from apiserver_stub.build import ApiServer, build, embedded_storage
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.api.wire import Certificate, Request, Response
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import VirtualLoop

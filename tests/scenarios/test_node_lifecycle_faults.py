@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.storage.interface import Write, as_of
 from controller_manager.api.coordination import LEASES
 from controller_manager.api.model import PartialObject
 from controller_manager.api.nodes import NODES

@@ -9,9 +9,9 @@ import pytest
 from apiserver_stub.admission import Admission, built_in
 from apiserver_stub.admission.allocations import Allocations
 from apiserver_stub.admission.services import ServiceAddresses, ServiceAllocation
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 
 Give = Callable[..., tuple[dict[str, Any], list[str]]]

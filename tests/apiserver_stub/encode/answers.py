@@ -9,8 +9,8 @@ from apiserver_stub.encode import protobuf
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
 from apiserver_stub.kinds.registry import built_in
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.event_encoder import EventEncoder
 from controller_manager.api.wire import Request

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from apiserver_stub.encode import gzip
 from apiserver_stub.encode.negotiate import ContentNegotiator
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.wire import Request, Response
 

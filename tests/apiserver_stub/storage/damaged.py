@@ -8,7 +8,7 @@ from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
 from apiserver_stub.storage.interface import Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import decode_error_of
 
 FILES = ("", "-wal", "-witness")

@@ -19,7 +19,7 @@ KILLS = 3
 LOAD = """
 import asyncio, sys
 from pathlib import Path
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache

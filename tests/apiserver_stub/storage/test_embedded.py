@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from apiserver_stub.storage import embedded
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import TooOld
-from apiserver_stub.storage.interface import Record, Write
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.interface import Record, TooOld, Write
 
 DATA = b'{"metadata":{"resourceVersion":""}}'
 

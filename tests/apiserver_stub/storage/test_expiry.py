@@ -10,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.errors import RevisionConflict
 from apiserver_stub.storage.expiry import TTLIndex
-from apiserver_stub.storage.interface import Record, Write
-from apiserver_stub.storage.stamp import stamped
+from apiserver_stub.storage.interface import Record, RevisionConflict, Write, stamped
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.base.clock import wall_seconds

@@ -15,8 +15,7 @@ import pytest
 
 from apiserver_stub.storage import sqlite
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import Unusable
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, ServiceUnavailable, Timeout

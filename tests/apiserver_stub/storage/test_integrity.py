@@ -12,14 +12,11 @@ import msgspec
 import pytest
 
 from apiserver_stub.storage import schema
-from apiserver_stub.storage.checksum import Tally, checksum
 from apiserver_stub.storage.embedded import EmbeddedStorage, StorageRules
-from apiserver_stub.storage.errors import TooOld, Unusable
-from apiserver_stub.storage.integrity import JUMP
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.integrity import JUMP, Tally, checksum
+from apiserver_stub.storage.interface import TooOld, Unusable, Write, stamped
 from apiserver_stub.storage.snapshot import restore, take
 from apiserver_stub.storage.sqlite import SqliteBackend
-from apiserver_stub.storage.stamp import stamped
 from apiserver_stub.storage.witness import Witness, parse, witness_path
 from apiserver_stub.watch_cache.cache import WatchCache
 from apiserver_stub.watch_cache.row import CorruptRow, Record, decode_error_of

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.storage.checksum import Damage, Tally, checksum, damage
-from apiserver_stub.storage.integrity import Observed, in_doubt, losses
-from apiserver_stub.storage.witness import Acknowledged
+from apiserver_stub.storage.integrity import Acknowledged, Damage, Observed, Tally, checksum, damage, in_doubt, losses
 from apiserver_stub.watch_cache.row import Record
 
 SAID = Acknowledged(b"a" * 16, 3, 10, Tally(5, 50))

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from apiserver_stub.storage.errors import Unusable
 from apiserver_stub.storage.integrity import JUMP
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.watch_cache.row import CorruptRow
 from tests.apiserver_stub.storage.damaged import BODY, FILES, backend_of, crash, flip, opened, truncate, write
 

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import Unusable
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.interface import Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from controller_manager.api.errors import ServiceUnavailable
 
 

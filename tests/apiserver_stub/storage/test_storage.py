@@ -12,10 +12,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import RevisionConflict, TooNew, TooOld
-from apiserver_stub.storage.interface import Record, Storage, Write
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.interface import Record, RevisionConflict, Storage, TooNew, TooOld, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 

@@ -20,11 +20,11 @@ from apiserver_stub.kinds.certificate_request import REQUESTS
 from apiserver_stub.kinds.registry import ResourceRegistry, built_in
 from apiserver_stub.patch.field_set import paths, render
 from apiserver_stub.request_info import RequestInfo, last_values, resolve
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.verbs import RequestScope, Verbs
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.hub import Hub
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.authentication import User

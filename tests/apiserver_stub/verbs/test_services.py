@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.backend import Done, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Record
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api import errors
 from controller_manager.api.core import SERVICES as KIND

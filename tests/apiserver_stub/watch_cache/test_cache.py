@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apiserver_stub.storage.backend import Backend, Done
+from apiserver_stub.storage.backend import Backend, Done, MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import RevisionConflict, TooNew, TooOld
-from apiserver_stub.storage.interface import Record, Write
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.interface import Record, RevisionConflict, TooNew, TooOld, Write
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.storage.sqlite import SqliteBackend
 from apiserver_stub.watch_cache.cache import WatchCache, WriteLimits
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import Change
 from controller_manager.api.errors import ServiceUnavailable
 from controller_manager.testing import virtual

@@ -9,14 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
-from apiserver_stub.watch_cache.hub import Hub
-from apiserver_stub.watch_cache.options import WatchOptions
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.collection import Retention
+from apiserver_stub.watch_cache.hub import Hub, Stream
+from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.testing import virtual
 

@@ -7,12 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.errors import RevisionConflict, TooOld
-from apiserver_stub.storage.interface import Listing, Write
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.interface import Listing, RevisionConflict, TooOld, Write
 from apiserver_stub.watch_cache.cache import WatchCache
-from apiserver_stub.watch_cache.history import Retention
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.row import Change, Row
 from tests.apiserver_stub.lagging import LaggingStorage
 

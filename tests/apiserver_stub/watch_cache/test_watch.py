@@ -10,16 +10,14 @@ import msgspec
 import pytest
 
 from apiserver_stub.encode.representations import RepresentationCache
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.memory import MemoryBackend
-from apiserver_stub.storage.stamp import as_of
+from apiserver_stub.storage.interface import Write, as_of
 from apiserver_stub.watch_cache.cache import WatchCache
+from apiserver_stub.watch_cache.collection import Retention
 from apiserver_stub.watch_cache.event_encoder import PLAIN, EventEncoder
-from apiserver_stub.watch_cache.history import Retention
-from apiserver_stub.watch_cache.hub import Hub
-from apiserver_stub.watch_cache.options import WatchOptions
-from apiserver_stub.watch_cache.stream import Stream
+from apiserver_stub.watch_cache.hub import Hub, Stream
+from apiserver_stub.watch_cache.watcher import WatchOptions
 from controller_manager.api.selectors import FieldSelector, LabelSelector
 
 pytestmark = pytest.mark.virtual

@@ -9,7 +9,7 @@ import pytest
 
 from apiserver_stub.build import build
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.watch_cache.row import decode_error_of
 from controller_manager.base.runtime import Runtime
 from controller_manager.testing import Cluster

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.storage.backend import Done
+from apiserver_stub.storage.backend import Done, MemoryBackend
 from apiserver_stub.storage.interface import Record
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.storage.pipeline import GroupLimits
 from apiserver_stub.watch_cache.cache import WriteLimits
 

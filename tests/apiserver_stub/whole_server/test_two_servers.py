@@ -8,7 +8,7 @@ import pytest
 
 from apiserver_stub.build import build, embedded_storage
 from apiserver_stub.flags import FLAGS
-from apiserver_stub.storage.memory import MemoryBackend
+from apiserver_stub.storage.backend import MemoryBackend
 from controller_manager.base.runtime import Runtime
 from tests.apiserver_stub.lagging import LaggingStorage
 

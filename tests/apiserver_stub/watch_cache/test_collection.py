@@ -2,8 +2,8 @@
 
 import pytest
 
-from apiserver_stub.storage.errors import TooOld
-from apiserver_stub.watch_cache.history import Retention, Window, oldest_first
+from apiserver_stub.storage.interface import TooOld
+from apiserver_stub.watch_cache.collection import Retention, Window, oldest_first
 from apiserver_stub.watch_cache.row import Change, Row
 
 
