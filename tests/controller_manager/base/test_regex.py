@@ -1,0 +1,90 @@
+"""Regular expressions of users find what Go's find, and are refused in the same words."""
+
+import time
+
+import pytest
+
+from controller_manager.base.regex import Regex, compile_regex
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        ("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a-b", True),
+        ("^a$", "a\n", False),
+        ("(?m)^a$", "b\na", True),
+        ("b+", "abbc", True),
+        ("", "", True),
+        (r"^\pL+$", "aé日", True),
+        (r"^\p{greek}$", "\u03b1", True),
+        (r"^\p{Uppercase_Letter}\P{Letter}$", "A1", True),
+        (r"^[\p{digit}_]$", "7", True),
+        (r"(?P<n>a)(?<n>b)", "ab", True),
+        (r"^\Q(?<é>\C\E$", r"(?<é>\C", True),
+        ("^[(?<é>]$", "é", True),
+        (r"^\\C$", r"\C", True),
+        (".", "\ud800", True),
+        ("(?i)\u017f", "S", True),
+    ],
+)
+def test_an_expression_is_found_anywhere(pattern: str, text: str, expected: bool) -> None:
+    assert compile_regex(pattern).matches(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [
+        ("*", "missing argument to repetition operator: `*`"),
+        ("[a", "missing closing ]: `[a`"),
+        ("(a", "missing closing ): `(a`"),
+        ("a)", "unexpected ): `a)`"),
+        ("a**", "invalid nested repetition operator: `**`"),
+        ("a{1001}", "invalid repeat count: `{1001}`"),
+        ("(a{100}){11}", "invalid repeat count: `{11}`"),
+        ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
+        ("x(?<=a)b", "invalid named capture: `(?<=a)b`"),
+        ("(?P<na", "invalid named capture: `(?P<na`"),
+        ("(?<é>a)", "invalid named capture: `(?<é>`"),
+        (r"a\1", r"invalid escape sequence: `\1`"),
+        (r"\C", r"invalid escape sequence: `\C`"),
+        ("a\\", "trailing backslash at end of expression: ``"),
+        ("[é-a]", "invalid character class range: `é-a`"),
+        (r"\p{Foo}", r"invalid character class range: `\p{Foo}`"),
+        ("(" * 1000 + ")" * 1000, f"expression nests too deeply: `{'(' * 1000 + ')' * 1000}`"),
+        (r"\pL{1000}", r"expression too large: `\pL{1000}`"),
+    ],
+)
+def test_a_wrong_expression_is_refused_as_go_says_it(pattern: str, reason: str) -> None:
+    with pytest.raises(ValueError) as refused:
+        Regex(pattern)
+    assert str(refused.value) == f"error parsing regexp: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "limit", "expected"),
+    [
+        ("[0-9]+", "a1b22c333", -1, ["1", "22", "333"]),
+        ("[0-9]+", "a1b22c333", 2, ["1", "22"]),
+        ("[0-9]+", "a1", 0, []),
+        ("a*", "baaab", -1, ["", "aaa", ""]),
+        ("", "日本", -1, ["", "", ""]),
+        (r"\b", "ab", -1, ["", ""]),
+        ("^a", "aaa", -1, ["a"]),
+        ("(a)(b)?", "abé a", -1, ["ab", "a"]),
+        ("x", "", -1, []),
+    ],
+)
+def test_matches_are_whole_and_do_not_overlap(pattern: str, text: str, limit: int, expected: list[str]) -> None:
+    assert compile_regex(pattern).find_all(text, limit) == expected
+
+
+def test_the_first_match_is_found() -> None:
+    assert compile_regex("b(c)?é?").find("abcéd") == "bcé"
+    assert compile_regex("x").find("abc") is None
+    assert compile_regex("x*").find("abc") == ""
+
+
+def test_time_is_linear_in_the_text() -> None:
+    started = time.process_time()
+    assert not compile_regex("^(a+)+$").matches("a" * 100_000 + "!")
+    assert time.process_time() - started < 1.0
