@@ -1,10 +1,10 @@
 """All that is known of a kind: names, schema, rules, columns; what works on objects asks here and nowhere else."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 from apiserver_stub.kinds.rules.combine import KindRules
 from apiserver_stub.kinds.scale import ScalePaths
@@ -37,6 +37,17 @@ DEFAULT_PRINTER = Printer((("Name", "string", "name", 0), ("Created At", "date",
 
 
 Convert = Callable[[Tree], Tree]
+
+
+class Converter(Protocol):
+    """Converts objects of a kind whose rows are stored in any of its versions; it may ask another program."""
+
+    def __call__(self, trees: Sequence[Tree], api_version: str, /) -> Awaitable[list[Tree]]:
+        """Return the objects in a version of the kind, in the same order, as trees of their own; each of those handed
+        in says which version it is of, and is left as it is. Raises `ApiError`.
+        """
+
+
 # Fills in the defaults of an object that fits its schema, in place.
 Defaults = Callable[[Tree], None]
 # Returns what to warn the writer of a new object of, or of a change from an old one, which is None for a new object.
@@ -78,6 +89,7 @@ class ResourceInfo:
 
     `storage` names its rows in the store; kinds that share it convert with `to_storage` and `from_storage` (both
     return a new tree), and `stored_as` is the group, version and kind of the stored objects where that is another one.
+    Rows of a kind with a `converter` are of any version of it and say which; new ones are of the version `stored_as`.
     `definition` is the name of the schema in the published API (`core.v1.Pod`), by which OpenAPI and protobuf know it;
     a kind without one is described by its schema, and takes neither protobuf nor strategic merge patches.
     `fields` are the selectable fields beyond name and namespace. `warnings` are those of writers by subresource ("" is
@@ -106,6 +118,7 @@ class ResourceInfo:
     to_storage: Convert | None = None
     from_storage: Convert | None = None
     stored_as: tuple[str, str, str] | None = None
+    converter: Converter | None = None
     defaults: Defaults = nothing
     rules: KindRules = _PLAIN_RULES
     warnings: Mapping[str, Warn] = field(default_factory=lambda: _NO_WARNINGS)
