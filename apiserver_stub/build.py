@@ -13,8 +13,7 @@ from apiserver_stub.admission.certificates import Allows
 from apiserver_stub.admission.quotas import QUOTAS
 from apiserver_stub.admission.services import ServiceAddresses
 from apiserver_stub.authn.certificate import ClientCertificates
-from apiserver_stub.authn.token_reviews import authentication_reviews
-from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, read_token_file
+from apiserver_stub.authn.tokens import StaticTokens, TokenAuthenticatorChain, authentication_reviews, read_token_file
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.authz.always_allow import PUBLIC, AlwaysAllow
 from apiserver_stub.bootstrap import HOOKS, ClusterInfo, ServerAddress, bootstrap
@@ -39,10 +38,9 @@ from apiserver_stub.flags import (
 )
 from apiserver_stub.health import StartProgress
 from apiserver_stub.kinds.registry import ResourceChange, ResourceRegistry, built_in
-from apiserver_stub.non_resource import NonResourceHandler
+from apiserver_stub.non_resource import NonResourceHandler, process_routes
 from apiserver_stub.offload import Offload
 from apiserver_stub.openapi import Media
-from apiserver_stub.pages import process_routes
 from apiserver_stub.pki.addresses import reachable_address
 from apiserver_stub.reviews import Reviews
 from apiserver_stub.server import Filters, Handlers, Server

@@ -4,12 +4,19 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from apiserver_stub.authn.keys import SigningKey, VerifyingKey, own_key, read_signing_key, read_verifying_keys
-from apiserver_stub.authn.openid import KEYS, discovery_pages
+from apiserver_stub.authn.keys import (
+    KEYS,
+    SigningKey,
+    VerifyingKey,
+    discovery_pages,
+    own_key,
+    read_signing_key,
+    read_verifying_keys,
+)
 from apiserver_stub.authn.service_accounts import Get, ServiceAccountTokens, Signer
 from apiserver_stub.flags import TokenOptions
 from apiserver_stub.verbs.subresources.token import Terms, TokenRequests
-from controller_manager.component.routes import Handler
+from controller_manager.component.pages import Handler
 
 
 class ServiceAccounts:

@@ -14,7 +14,7 @@ from controller_manager.api.resource import Resource
 from controller_manager.client import Client
 from controller_manager.controller import Key
 
-from ._pod_indexes import services_of_pod
+from ._pods import services_of_pod
 
 TRIGGER_TIME = f"endpoints.{PLATFORM_DOMAIN}/last-change-trigger-time"
 HEADLESS = f"service.{PLATFORM_DOMAIN}/headless"

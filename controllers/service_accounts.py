@@ -2,8 +2,7 @@
 
 import contextlib
 
-from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
-from controller_manager.api.core import NAMESPACES
+from controller_manager.api.core import NAMESPACES, SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.errors import AlreadyExists
 from controller_manager.api.model import ObjectMeta
 from controller_manager.controller import Context, ControllerSpec, For, Key, Mapped, PolicyRule, try_write

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from controller_manager.api.core import PODS, Pod, Toleration
+from controller_manager.api.core import NODES, PODS, Node, Pod, Taint, Toleration
 from controller_manager.api.errors import Conflict, NotFound
-from controller_manager.api.nodes import NODES, Node, Taint
 from controller_manager.api.platform import PLATFORM_DOMAIN
 from controller_manager.base import clock
 from controller_manager.base.metrics import Counters, Family, Histograms
@@ -25,9 +24,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Options
 
-from ._disruption import disruption, status_patch
-from ._pod_indexes import PODS_BY_NODE, pods_on
-from ._tolerations import FOR_GOOD, by_key, no_execute, patience
+from ._pods import FOR_GOOD, PODS_BY_NODE, by_key, disruption, no_execute, patience, pods_on, status_patch
 
 COMPARES = "TaintTolerationComparisonOperators"
 REASON = "DeletionByTaintManager"

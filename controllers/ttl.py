@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 
+from controller_manager.api.core import NODES
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES
 from controller_manager.controller import Add, Context, ControllerSpec, For, Key, PolicyRule, Priority, key_of
 from controller_manager.options import Options
 

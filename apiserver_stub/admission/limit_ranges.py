@@ -10,7 +10,7 @@ import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.api_request import Tree
-from apiserver_stub.kinds.pod_resources import total
+from apiserver_stub.kinds.defaults_pod import total
 from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import forbidden

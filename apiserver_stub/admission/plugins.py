@@ -1,20 +1,48 @@
 """The table of admission: which plugin is asked about which requests, in which order."""
 
-from apiserver_stub.admission.autoscalers import refuse_scale_to_zero
 from apiserver_stub.admission.certificates import Allows, CertificateRequests, certificate_subject_restriction
-from apiserver_stub.admission.chain import ALL, Admission, Operation, Rule, Rules
+from apiserver_stub.admission.chain import ALL, Admission, Attributes, Operation, Rule, Rules
 from apiserver_stub.admission.limit_ranges import LimitRanges
 from apiserver_stub.admission.namespaces import NamespaceLifecycle
-from apiserver_stub.admission.node_taints import taint_new_node
-from apiserver_stub.admission.priorities import Priorities
+from apiserver_stub.admission.pods import Priorities, RuntimeClasses, default_toleration_seconds
 from apiserver_stub.admission.quotas import ResourceQuotas, Update
-from apiserver_stub.admission.runtime_classes import RuntimeClasses
 from apiserver_stub.admission.service_accounts import PodAccounts
 from apiserver_stub.admission.services import ServiceAddresses
-from apiserver_stub.admission.tolerations import default_toleration_seconds
 from apiserver_stub.kinds.certificate_request import REQUESTS
+from apiserver_stub.kinds.trees import dicts, get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.errors import Cause, invalid
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+
+# No autoscaler may take the last replicas of its target, unless a feature gate lets it (KEP-2021).
+
+_LOWEST = ("spec", "minReplicas")
+_WHY = "Invalid value: 0: must be greater than or equal to 1"
+
+
+async def refuse_scale_to_zero(attributes: Attributes) -> None:
+    """Refuse an autoscaler that would scale to zero; one that already may can still be changed otherwise."""
+    kind, old = attributes.kind, attributes.old_object
+    if get_in(attributes.object, _LOWEST) == 0 and (old is None or get_in(old, _LOWEST) != 0):
+        cause = Cause(reason="FieldValueInvalid", message=_WHY, field="spec.minReplicas")
+        raise invalid(kind.group, kind.kind, attributes.name, [cause])
+
+
+# A new node takes no pods until a controller has seen that it is ready: the usual plug-in TaintNodesByCondition.
+
+_TAINTS = ("spec", "taints")
+_NOT_READY = {"key": f"node.{PLATFORM_DOMAIN}/not-ready", "effect": "NoSchedule"}
+
+
+async def taint_new_node(attributes: Attributes) -> None:
+    """Give a node that is created the taint of one that is not ready, unless it has it."""
+    node = attributes.tree
+    taints = get_in(node, _TAINTS) or []
+    if not any({name: one.get(name) for name in _NOT_READY} == _NOT_READY for _, one in dicts(taints)):
+        spec = dict(node.get("spec") or {})
+        spec["taints"] = [*taints, dict(_NOT_READY)]
+        put_in(node, ("spec",), spec)
+
 
 _CREATE: tuple[Operation, ...] = ("create",)
 _UPDATE: tuple[Operation, ...] = ("update",)

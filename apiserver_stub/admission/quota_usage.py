@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.defaults_pod import total
 from apiserver_stub.kinds.pod_life import quality_of_service
-from apiserver_stub.kinds.pod_resources import total
 from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.kinds.trees import dicts, get_in
 from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN

@@ -9,8 +9,7 @@ from typing import Any
 from apiserver_stub.admission.allocations import Allocations, items_of_tree
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.admission.families import choose, family, wrong
-from apiserver_stub.admission.ranges import addresses, ports
-from apiserver_stub.admission.service_ranges import ServiceRanges
+from apiserver_stub.admission.service_ranges import ServiceRanges, addresses, ports
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.service_spec import (
     is_headless,

@@ -1,14 +1,16 @@
-"""Keys of service account tokens: read from PEM files or made, named by their content, bound to one algorithm each."""
+"""Keys of service account tokens: read or made, named by content; the pages that publish them (OpenID Connect)."""
 
 import base64
 import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -19,8 +21,13 @@ from cryptography.hazmat.primitives.asymmetric.ec import (
     generate_private_key,
 )
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
+from controller_manager.api.wire import Response
 from controller_manager.base.files import write_atomically
+from controller_manager.component.pages import Handler, fixed
+
+# Keys of service account tokens: read from PEM files or made, named by their content, bound to one algorithm each.
 
 _ALGORITHMS: Mapping[str, str] = MappingProxyType({"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"})
 _SMALLEST_RSA = 2048
@@ -130,3 +137,38 @@ def _algorithm(public: Any) -> str:
     if isinstance(public, EllipticCurvePublicKey) and public.curve.name in _ALGORITHMS:
         return _ALGORITHMS[public.curve.name]
     raise _Unusable("a key that is neither RSA nor ECDSA on P-256, P-384 or P-521")
+
+
+# The pages with which others verify service account tokens themselves (OpenID Connect Discovery 1.0, RFC 7517).
+
+CONFIGURATION = "/.well-known/openid-configuration"
+KEYS = "/openid/v1/jwks"
+_HEADERS = {"cache-control": "public, max-age=3600"}
+
+
+def discovery_pages(issuer: str, keys_url: str, keys: Sequence[VerifyingKey]) -> Mapping[str, Handler]:
+    """Return the pages by path; none for an issuer that is no https URL, since nobody could find them."""
+    if not issuer.startswith("https://"):
+        return {}
+    algorithms = sorted({key.algorithm for key in keys})
+    document = {
+        "issuer": issuer,
+        "jwks_uri": keys_url,
+        "response_types_supported": ["id_token"],
+        "subject_types_supported": ["public"],
+        "id_token_signing_alg_values_supported": algorithms,
+    }
+    configuration = _page("application/json", document)
+    key_set = _page("application/jwk-set+json", {"keys": [_web_key(key) for key in keys]})
+    return {CONFIGURATION: fixed(configuration), KEYS: fixed(key_set)}
+
+
+def _page(media: str, document: Any) -> Response:
+    return Response(200, {"content-type": media, **_HEADERS}, msgspec.json.encode(document))
+
+
+def _web_key(key: VerifyingKey) -> dict[str, Any]:
+    public = key.public
+    text = RSAAlgorithm.to_jwk(public) if isinstance(public, RSAPublicKey) else ECAlgorithm.to_jwk(public)
+    named = {"use": "sig", "kty": "", "kid": key.name, "alg": key.algorithm}
+    return {**named, **{name: value for name, value in json.loads(text).items() if name != "key_ops"}}

@@ -25,16 +25,14 @@ from apiserver_stub.kinds.rules import (
     autoscaling,
     certificates,
     claims,
-    config,
+    core,
     devices,
     endpoints,
-    events,
     extensions,
     flows,
     jobs,
     limits,
     networking,
-    nodes,
     pod,
     services,
     storage,
@@ -87,8 +85,8 @@ SELECTABLE: Mapping[str, Mapping[str, SelectableField]] = MappingProxyType({
 
 RULES: Mapping[str, KindRules] = MappingProxyType({
     **access.RULES, **admissionregistration.RULES, **autoscaling.RULES, **certificates.RULES, **claims.RULES,
-    **config.RULES, **devices.RULES, **endpoints.RULES, **events.RULES, **extensions.RULES, **flows.RULES,
-    **jobs.RULES, **limits.RULES, **networking.RULES, **nodes.RULES, **pod.RULES, **services.RULES, **storage.RULES,
+    **core.RULES, **devices.RULES, **endpoints.RULES, **extensions.RULES, **flows.RULES,
+    **jobs.RULES, **limits.RULES, **networking.RULES, **pod.RULES, **services.RULES, **storage.RULES,
     **workloads.RULES,
 })  # fmt: skip
 # Kinds that are a view of rows stored as another: (group, version, plural) -> storage, the other kind, in, out.

@@ -20,8 +20,7 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.offload import Run, at_once
 from apiserver_stub.openapi import gnostic, v2, v3
 from apiserver_stub.openapi.definitions import Definitions, built_in
-from apiserver_stub.openapi.media import Media
-from apiserver_stub.openapi.operation import page, root_of
+from apiserver_stub.openapi.operation import Media, page, root_of
 from apiserver_stub.openapi.operations import operations
 from apiserver_stub.request_info import unknown
 from controller_manager.api.errors import NotAcceptable

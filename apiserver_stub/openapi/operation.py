@@ -4,11 +4,76 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
-from apiserver_stub.openapi.definitions import META
-from apiserver_stub.openapi.parameters import PATH_PARAMETERS
+from apiserver_stub.encode import serializers as written
+from apiserver_stub.encode.body import (
+    APPLY_CBOR,
+    APPLY_YAML,
+    CBOR,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    STRATEGIC_MERGE_PATCH,
+    YAML,
+)
+from apiserver_stub.encode.protobuf import MEDIA_TYPE as PROTOBUF
+from apiserver_stub.openapi.definitions import META, PATCH
 from controller_manager.api.platform import GROUP_DOMAIN
+
+# Query parameters as descriptions tell of them (API concepts, Query parameters): types, sentences, who takes which.
+
+
+class Parameter(NamedTuple):
+    """The type of a parameter's value and what it is for."""
+
+    type: str
+    about: str
+
+
+PARAMETERS: Mapping[str, Parameter] = MappingProxyType({
+    "allowWatchBookmarks": Parameter("boolean", "Whether a watch may send events of type BOOKMARK."),
+    "continue": Parameter("string", "The token of the previous chunk of a list; all else must be as it was then."),
+    "dryRun": Parameter("string", "With the value All, everything is done but storing the outcome."),
+    "fieldManager": Parameter("string", "Who the written fields belong to, in at most 128 printable characters."),
+    "fieldSelector": Parameter("string", "Only objects with these values in selectable fields."),
+    "fieldValidation": Parameter(
+        "string", "What becomes of unknown and repeated fields: Ignore, Warn (unless said otherwise) or Strict."
+    ),
+    "force": Parameter("boolean", "Whether server-side apply takes over fields that others own."),
+    "gracePeriodSeconds": Parameter("integer", "How many seconds the object has to end; 0 ends it at once."),
+    "ignoreStoreReadErrorWithClusterBreakingPotential": Parameter(
+        "boolean", "Whether an object that cannot be read any more is removed all the same, heeding nothing."
+    ),
+    "labelSelector": Parameter("string", "Only objects whose labels fit."),
+    "limit": Parameter("integer", "At most so many objects in one answer; the rest is behind a token."),
+    "orphanDependents": Parameter("boolean", "Older form of propagationPolicy: whether dependents stay."),
+    "pretty": Parameter("string", "With the value true, the answer is indented."),
+    "propagationPolicy": Parameter("string", "What becomes of dependents: Orphan, Background or Foreground."),
+    "resourceVersion": Parameter("string", "The version the answer is to be made from."),
+    "resourceVersionMatch": Parameter("string", "How resourceVersion is meant: Exact or NotOlderThan."),
+    "sendInitialEvents": Parameter("boolean", "Whether a watch begins with what there is, and says when it is done."),
+    "timeoutSeconds": Parameter("integer", "After how many seconds the request ends, whatever it is doing."),
+    "watch": Parameter("boolean", "Whether to be told of changes instead of what there is."),
+})  # fmt: skip
+
+PATH_PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {"name": "The name of the object.", "namespace": "The namespace the object is in."}
+)
+# What each action takes; every action takes `pretty` besides.
+WRITING = ("dryRun", "fieldManager", "fieldValidation")
+PATCHING = ("dryRun", "fieldManager", "fieldValidation", "force")
+DELETING = (
+    "dryRun", "gracePeriodSeconds", "ignoreStoreReadErrorWithClusterBreakingPotential", "orphanDependents",
+    "propagationPolicy",
+)  # fmt: skip
+LISTING = (
+    "allowWatchBookmarks", "continue", "fieldSelector", "labelSelector", "limit", "resourceVersion",
+    "resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch",
+)  # fmt: skip
+_OF_A_WATCH = frozenset({"allowWatchBookmarks", "watch"})
+COLLECTING = tuple(sorted({*DELETING, *LISTING} - _OF_A_WATCH))
+
 
 TEXT = "text"  # stands for a definition where the answer is no object
 PHRASES: Mapping[str, str] = MappingProxyType({"200": "OK", "201": "Created", "202": "Accepted"})
@@ -115,3 +180,48 @@ def tag_of(group: str) -> str:
 
 def _bare(group: str) -> str:
     return group.removesuffix(f".{GROUP_DOMAIN}") if group else "core"
+
+
+# The media types that go in and out of an operation (API concepts, Media types).
+
+_PATCHES = (APPLY_YAML, JSON_PATCH, MERGE_PATCH)
+_STREAMED = frozenset({"list", "watch", "watchlist"})
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """The media types of this server: CBOR only where it is switched on."""
+
+    cbor: bool = False
+
+    @property
+    def refused(self) -> list[str]:
+        """Return what a refusal may be."""
+        return [JSON, YAML, PROTOBUF, *_if(self.cbor, CBOR)]
+
+    def consumed(self, operation: Operation) -> list[str]:
+        """Return what a body may be."""
+        if not operation.body:
+            return []
+        if operation.body == PATCH:
+            return [*_PATCHES, *_if(not operation.custom, STRATEGIC_MERGE_PATCH), *_if(self.cbor, APPLY_CBOR)]
+        return self._whole(operation)
+
+    def produced(self, operation: Operation) -> list[str]:
+        """Return what an answer may be."""
+        if operation.answer == TEXT:
+            return ["*/*"] if operation.action == "connect" else ["text/plain"]
+        if operation.about is None:
+            return [JSON]
+        whole = self._whole(operation)
+        if operation.action not in _STREAMED:
+            return whole
+        streams = (f"{media};stream=watch" for media in whole if media in (JSON, PROTOBUF))
+        return [*whole, *streams, *_if(self.cbor, written.CBOR.watch_type)]
+
+    def _whole(self, operation: Operation) -> list[str]:
+        return [JSON, YAML, *_if(not operation.custom, PROTOBUF), *_if(self.cbor, CBOR)]
+
+
+def _if(condition: bool, media: str) -> tuple[str, ...]:
+    return (media,) if condition else ()

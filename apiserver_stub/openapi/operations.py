@@ -14,8 +14,18 @@ from apiserver_stub.openapi.definitions import (
     name_of,
     name_of_list,
 )
-from apiserver_stub.openapi.operation import TEXT, Operation, root_of, tag_of, words
-from apiserver_stub.openapi.parameters import COLLECTING, DELETING, LISTING, PATCHING, WRITING
+from apiserver_stub.openapi.operation import (
+    COLLECTING,
+    DELETING,
+    LISTING,
+    PATCHING,
+    TEXT,
+    WRITING,
+    Operation,
+    root_of,
+    tag_of,
+    words,
+)
 
 
 @dataclass(frozen=True, slots=True)

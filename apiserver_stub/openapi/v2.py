@@ -4,9 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from apiserver_stub.openapi.definitions import STATUS, Definitions
-from apiserver_stub.openapi.media import Media
-from apiserver_stub.openapi.operation import PHRASES, TEXT, Operation, by_path
-from apiserver_stub.openapi.parameters import PARAMETERS, PATH_PARAMETERS
+from apiserver_stub.openapi.operation import PARAMETERS, PATH_PARAMETERS, PHRASES, TEXT, Media, Operation, by_path
 from apiserver_stub.openapi.schemas import V2
 from controller_manager.options import release_version
 

@@ -12,18 +12,21 @@ from apiserver_stub.kinds.schema import Schema
 from apiserver_stub.kinds.trees import deep_copy, get_in
 from apiserver_stub.patch.field_set import Fields, Path, difference, intersection, of, paths, render, union
 from apiserver_stub.patch.managed_fields import (
+    UNOWNED,
     UPDATE,
+    Comparison,
     Entries,
     Entry,
     FieldManager,
+    Versions,
     disowned,
     fields_of,
     identity_of,
     in_order,
+    owned_part,
 )
 from apiserver_stub.patch.typed import IndistinctError
 from apiserver_stub.patch.typed_objects import type_of
-from apiserver_stub.patch.versions import UNOWNED, Comparison, Versions, owned_part
 from controller_manager.api.errors import BadRequest, Cause, Conflict, Details
 
 Tree = dict[str, Any]

@@ -5,9 +5,13 @@ objects, the entries of maps and the elements of keyed lists and of sets have ow
 """
 
 from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any, NamedTuple
 
-from apiserver_stub.patch.field_set import LEAF, SELF, Fields
+from apiserver_stub.kinds.schema import Schema
+from apiserver_stub.patch.field_set import LEAF, SELF, Fields, as_member, is_member, render, spelt, to_keyed, to_value
 
 
 class FieldChanges(NamedTuple):
@@ -97,3 +101,163 @@ def note(changed: Fields, removed: Fields, step: str, kind: Typed, before: Any, 
         changed[step] = below.changed
     if below.removed is not None:
         removed[step] = below.removed
+
+
+# Lists whose elements have owners of their own (KEP-555): those told apart by keys, and sets of scalars.
+
+_KEYLESS = to_keyed({})
+
+Elements = dict[str, list[Any]]
+"""The elements of a list by the step that leads to them, in order; more than one where a list breaks its rule."""
+
+
+class AssociativeList(Typed):
+    """A list whose elements have owners. Elements that cannot be told apart count as one, with nothing below it."""
+
+    @property
+    @abstractmethod
+    def _element(self) -> Typed:
+        """The type of the elements."""
+
+    @abstractmethod
+    def step(self, element: Any) -> str:
+        """Return the step that leads to an element."""
+
+    def declared(self, value: Any) -> Fields:
+        """See `Typed`."""
+        if None in value:
+            raise IndistinctError("an element is null")
+        found: Fields = {}
+        for element in value:
+            step = self.step(element)
+            self._check(step, again=step in found)
+            found[step] = as_member(self._below(step, element))
+        return {step: found[step] for step in sorted(found)}
+
+    def whole(self, value: Any) -> Fields:
+        """See `Typed`."""
+        whole = self._element.whole
+        found = {self.step(element): whole(element) for element in value}
+        if len(found) != len(value):
+            found = {step: _whole(self._element, elements) for step, elements in self._by_step(value).items()}
+        return as_member({step: found[step] for step in sorted(found)})
+
+    def compare(self, old: Any, new: Any) -> FieldChanges:
+        """See `Typed`. The order of the elements does not matter."""
+        before, after = self._by_step(old), self._by_step(new)
+        changed: Fields = {}
+        removed: Fields = {}
+        for step, elements in after.items():
+            known = before.get(step)
+            if known is None:
+                changed[step] = _whole(self._element, elements)
+            elif len(known) == len(elements) == 1 and known != elements:
+                note(changed, removed, step, self._element, known[0], elements[0])
+            elif known != elements:
+                changed[step] = _whole(self._element, elements)
+                if len(known) == 1:
+                    removed[step] = _whole(self._element, known)
+        for step in before.keys() - after.keys():
+            removed[step] = _whole(self._element, before[step])
+        return FieldChanges(changed or None, removed or None)
+
+    def merge(self, live: Any, applied: Any) -> Any:
+        """See `Typed`. What is applied keeps its order, the others their place among those in both lists."""
+        before = self._by_step(live)
+        wanted = self._by_step(applied)
+        merged: list[Any] = []
+        waiting = iter(wanted)
+        shared = deque(step for step in wanted if step in before)
+        for element in live:
+            step = self.step(element)
+            if step not in wanted:
+                merged.append(element)
+            elif shared and step == shared[0]:
+                shared.popleft()
+                merged.extend(self._merged(before, wanted, _until(waiting, step)))
+        return [*merged, *self._merged(before, wanted, waiting)]
+
+    def prune(self, value: Any, last: Fields, owned: Fields) -> Any:
+        """See `Typed`."""
+        kept: list[Any] = []
+        for element in value:
+            step = self.step(element)
+            inner, ours = last.get(step), owned.get(step)
+            if inner is None:
+                kept.append(element)
+            elif not is_member(inner) or (ours is not None and is_member(ours)):
+                kept.append(self._element.prune(element, inner, ours or LEAF))
+        return kept
+
+    def _below(self, step: str, element: Any) -> Fields:
+        try:
+            return self._element.declared(element)
+        except IndistinctError as problem:
+            raise problem.below(step) from None
+
+    def _merged(self, before: Elements, wanted: Elements, steps: Iterable[str]) -> Iterable[Any]:
+        for step in steps:
+            known, element = before.get(step, ()), wanted[step][0]
+            yield self._element.merge(known[0], element) if len(known) == 1 else element
+
+    def _by_step(self, value: Any) -> Elements:
+        found: Elements = {}
+        for element in value:
+            found.setdefault(self.step(element), []).append(element)
+        return found
+
+    def _check(self, step: str, *, again: bool) -> None:
+        if again:
+            raise IndistinctError(f"duplicate entries for key {render((step,))}")
+
+
+class ListMap(AssociativeList):
+    """A list of objects told apart by the values of some fields."""
+
+    def __init__(self, schema: Schema, keys: Iterable[str], type_of: Callable[[Schema], Typed]) -> None:
+        self._schema = schema
+        self._type_of = type_of
+        self._keys = tuple(
+            (name, None if (field := schema.fields.get(name)) is None else field.default) for name in keys
+        )
+        self._only = self._keys[0][0] if len(self._keys) == 1 else ""
+        self._begin = f"k:{{{spelt(self._only)}:"
+
+    @cached_property
+    def _element(self) -> Typed:
+        return self._type_of(self._schema)
+
+    def step(self, element: Any) -> str:
+        """See `AssociativeList`."""
+        if self._only and type(name := element.get(self._only)) is str:
+            return f"{self._begin}{spelt(name)}}}"
+        found = ((name, element.get(name, default)) for name, default in self._keys)
+        return to_keyed({name: value for name, value in found if value is not None})
+
+    def _check(self, step: str, *, again: bool) -> None:
+        if step == _KEYLESS:
+            raise IndistinctError(f"an element omits all key fields: {', '.join(name for name, _ in self._keys)}")
+        super()._check(step, again=again)
+
+
+class Set(AssociativeList):
+    """A set of scalars."""
+
+    @property
+    def _element(self) -> Typed:
+        return ATOMIC
+
+    def step(self, element: Any) -> str:
+        """See `AssociativeList`."""
+        return to_value(element)
+
+
+def _until(steps: Iterator[str], last: str) -> Iterator[str]:
+    for step in steps:
+        yield step
+        if step == last:
+            return
+
+
+def _whole(element: Typed, elements: list[Any]) -> Fields:
+    return LEAF if len(elements) > 1 else element.whole(elements[0])

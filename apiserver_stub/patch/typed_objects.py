@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.schema import ANYTHING, Schema
 from apiserver_stub.patch.field_set import LEAF, Fields, as_member, is_member, to_field
-from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, Typed, note
-from apiserver_stub.patch.typed_lists import ListMap, Set
+from apiserver_stub.patch.typed import ATOMIC, FieldChanges, IndistinctError, ListMap, Set, Typed, note
 
 _MISSING: Any = object()
 _MOST_LAYOUTS = 1000  # remembered for one type of object: some have dozens of fields, but few combinations are used

@@ -7,8 +7,7 @@ from apiserver_stub.api_request import APIRequest, Reply, Tree
 from apiserver_stub.encode.body import APPLY_YAML, JSON, DecodedBody, decode_document, media_type
 from apiserver_stub.kinds.trees import put_in
 from apiserver_stub.patch import apply as patch
-from apiserver_stub.patch.managed_fields import APPLY
-from apiserver_stub.patch.versions import Versions
+from apiserver_stub.patch.managed_fields import APPLY, Versions
 from apiserver_stub.verbs.create import creation
 from apiserver_stub.verbs.decode import Warnings, check
 from apiserver_stub.verbs.field_management import field_manager_of, managed_fields_of, now, put_managed_fields, writable

@@ -8,8 +8,7 @@ from msgspec.structs import replace
 from apiserver_stub.admission import Operation
 from apiserver_stub.api_request import APIRequest, Item, Items, Reply, Tree
 from apiserver_stub.verbs.deletion import IGNORE, DeleteOptions, Preconditions, begin_deletion, read_options, refused
-from apiserver_stub.verbs.list import ListPage, Reading, read_page
-from apiserver_stub.verbs.list_semantics import list_semantics
+from apiserver_stub.verbs.list import ListPage, Reading, list_semantics, read_page
 from apiserver_stub.verbs.mutation import Edited, Load, Mutation
 from apiserver_stub.verbs.scope import RequestScope
 from apiserver_stub.verbs.selection import select

@@ -7,9 +7,17 @@ from apiserver_stub.api_request import APIRequest, Tree
 from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.kinds.strategy import Strategy
 from apiserver_stub.kinds.trees import get_in, put_in
-from apiserver_stub.patch.managed_fields import UPDATE, Entries, FieldManager, accepted, updated
+from apiserver_stub.patch.managed_fields import (
+    UPDATE,
+    Comparison,
+    Entries,
+    FieldManager,
+    Versions,
+    accepted,
+    owned_part,
+    updated,
+)
 from apiserver_stub.patch.typed import FieldChanges
-from apiserver_stub.patch.versions import Comparison, Versions, owned_part
 from apiserver_stub.verbs.scope import RequestScope
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import wall_seconds

@@ -13,7 +13,7 @@ from apiserver_stub.kinds.rules.metadata import MANAGER_LIMIT
 from apiserver_stub.request_info import is_on
 from controller_manager.api.errors import BadRequest, Cause, Invalid, invalid
 from controller_manager.api.platform import GROUP_DOMAIN
-from controller_manager.options.duration import parse_duration
+from controller_manager.options.types import parse_duration
 
 Query = Mapping[str, str]
 FieldValidation = Literal["Ignore", "Warn", "Strict"]

@@ -6,6 +6,7 @@ import msgspec
 
 from controller_manager.api.conditions import Condition, is_condition_true
 from controller_manager.api.model import EMPTY_RAW, Model, Object, ObjectMeta
+from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.resource import Resource
 
 TCP = "TCP"
@@ -216,3 +217,77 @@ def reference_to(obj: Object) -> ObjectReference:
         uid=meta.uid,
         resource_version=meta.resource_version,
     )
+
+
+# Nodes of the core group: what they say of themselves, and what is said of them.
+
+# Labels that place a node.
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class Taint(Model):
+    """`spec.taints[]`, complete."""
+
+    key: str
+    effect: str
+    value: str = ""
+    time_added: str | None = None
+
+
+class NodeCondition(Condition):
+    """`status.conditions[]`, complete."""
+
+    last_heartbeat_time: str | None = None
+
+
+class NodeSpec(Model):
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    provider_id: str = msgspec.field(default="", name="providerID")
+
+
+class NodeStatus(Model):
+    conditions: tuple[NodeCondition, ...] = ()
+    allocatable: Mapping[str, str] | None = None
+
+
+class Node(Object):
+    """A machine that runs pods."""
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+NODES = Resource("", "v1", "nodes", "Node", False, Node)
+
+
+# Service accounts, and the tokens with which somebody acts as one (`authentication.k8s.io/v1`).
+
+
+class ServiceAccount(Object):
+    """An identity for programs."""
+
+
+class TokenRequestSpec(Model):
+    """The requested validity in seconds; the server answers with what it grants, at most so much."""
+
+    expiration_seconds: int = 0
+
+
+class TokenRequestStatus(Model):
+    """The granted token."""
+
+    token: str = ""
+
+
+class TokenRequest(Object):
+    """A token of the account that the path names; sent to its subresource `token`."""
+
+    spec: TokenRequestSpec = TokenRequestSpec()
+    status: TokenRequestStatus = TokenRequestStatus()
+
+
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", True, ServiceAccount)
+TOKEN_VERSION = f"authentication.{GROUP_DOMAIN}/v1"

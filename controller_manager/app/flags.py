@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controller_manager.app.access.authentication import AuthenticationOptions, check_uid_headers
-from controller_manager.app.access.authorization import AuthorizationOptions
-from controller_manager.app.catalog import AnySpec, CatalogOptions, names_known
+from controller_manager.app.access.options import AuthenticationOptions, AuthorizationOptions, check_uid_headers
+from controller_manager.app.catalog import KNOWN, AnySpec, CatalogOptions, names_known
 from controller_manager.app.clients import ClientOptions
 from controller_manager.app.election import ElectionOptions
 from controller_manager.app.features import FeatureOptions
-from controller_manager.app.known import KNOWN
 from controller_manager.app.manager import ManagerOptions
 from controller_manager.app.migration import MigrationOptions
-from controller_manager.app.serving import ServingOptions
+from controller_manager.app.pages.routes import ServingOptions
 from controller_manager.app.unimplemented import AWAITED
 from controller_manager.app.unimplemented import CHECKS as AWAITED_CHECKS
 from controller_manager.component.logs import LoggingOptions, logs_allowed

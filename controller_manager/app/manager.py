@@ -16,8 +16,7 @@ from controller_manager.app.leader_group import LeaderGroup
 from controller_manager.app.migration import divide
 from controller_manager.app.network import Network
 from controller_manager.app.pages.controllers import controllers_handler
-from controller_manager.app.pages.routes import Pages, index_handler
-from controller_manager.app.serving import ServingOptions, pages_server
+from controller_manager.app.pages.routes import Pages, ServingOptions, index_handler, pages_server
 from controller_manager.app.state import ManagerState, standing_by
 from controller_manager.base import clock
 from controller_manager.base.errors import describe
@@ -26,10 +25,9 @@ from controller_manager.base.tasks import Tasks, first_of, keep_running
 from controller_manager.cache import Informers
 from controller_manager.client.events import EventWriter
 from controller_manager.component.metrics import MetricsOptions
-from controller_manager.component.pages import Profiling, debugging_routes, metrics_handler
+from controller_manager.component.pages import Handler, Profiling, debugging_routes, metrics_handler
 from controller_manager.component.process_metrics import register_process_metrics
 from controller_manager.component.profiling import ProfilingOptions
-from controller_manager.component.routes import Handler
 from controller_manager.controller import Context
 from controller_manager.controller.build import Controller, ControllerMetrics
 from controller_manager.controller.lifecycle import ControllerState, Phase

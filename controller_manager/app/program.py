@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from controller_manager.app import catalog
+from controller_manager.app.catalog import KNOWN
 from controller_manager.app.flags import flag_set
-from controller_manager.app.known import KNOWN
 from controller_manager.options import FlagSet
 
 _SUMMARY = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from controller_manager.api.accounts import (
+from controller_manager.api.core import (
     SERVICE_ACCOUNTS,
     TOKEN_VERSION,
     ServiceAccount,

@@ -1,10 +1,142 @@
 """The state of a whole manager as plain data: who leads, how each controller fares, how fresh each local copy is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 from controller_manager.cache import InformerState
-from controller_manager.controller.lifecycle import ControllerState
+from controller_manager.controller.lifecycle import ControllerState, Phase
+from controller_manager.work import LoopState
+
+# The verdict on a controller or a local copy: does somebody need to look at it, and why; pure.
+
+# Seconds without a word from the server that are worth a look: watches send bookmarks every minute.
+SILENT = 90.0
+# Seconds of work on one key after which it probably hangs.
+HANGING = 60.0
+# Seconds in which local copies are read, usually.
+FILLING = 30.0
+# So many failed runs in a row, of whatever keys, are no accident of one object.
+ALL_FAIL = 5
+
+
+class Severity(IntEnum):
+    """The condition of a part of a manager, worst first."""
+
+    BROKEN = 0
+    """It does nothing of use, or what no retry will mend."""
+    STRUGGLING = 1
+    """It works, but not on everything."""
+    WAITING = 2
+    """It does not work, and should not."""
+    WELL = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A severity and its reason in a few words; the reason is empty where all is well."""
+
+    severity: Severity
+    why: str = ""
+
+    @property
+    def needs_a_look(self) -> bool:
+        """Return whether somebody should look."""
+        return self.severity <= Severity.STRUGGLING
+
+
+WELL = Verdict(Severity.WELL)
+
+
+def of_controller(one: ControllerState) -> Verdict:
+    """The worst that can be said of a controller.
+
+    | what is seen | severity |
+    |--|--|
+    | it crashed, and was not started again yet | broken |
+    | a key has been worked on for a minute | broken |
+    | keys fail in a way that no retry will mend | broken |
+    | the last five runs or more failed, whatever their keys | broken |
+    | it crashed lately, and runs again | struggling |
+    | it has waited for local copies for half a minute | struggling |
+    | some keys fail, or were given up | struggling |
+    | it stands by, has just started, was stopped, or runs elsewhere | waiting |
+    """
+    if one.phase is Phase.CRASHED:
+        return Verdict(Severity.BROKEN, "crashed")
+    if one.phase is Phase.WAITING:
+        return _of_waiting(one)
+    if one.phase is not Phase.RUNNING:
+        return Verdict(Severity.WAITING, _IDLE[one.phase])
+    found = of_loop(one.work) if one.work is not None else WELL
+    if one.failing_seconds and not found.needs_a_look:
+        return Verdict(Severity.STRUGGLING, "crashed lately, and runs again")
+    return found
+
+
+def of_loop(work: LoopState) -> Verdict:
+    """The worst that can be said of a control loop that runs."""
+    hanging = sum(running.seconds >= HANGING for running in work.running)
+    defects = sum(failing.defect for failing in work.failing)
+    if hanging:
+        return Verdict(Severity.BROKEN, f"{_keys(hanging)} worked on for over a minute")
+    if work.failures_in_a_row >= ALL_FAIL:
+        return Verdict(Severity.BROKEN, f"the last {work.failures_in_a_row} runs failed")
+    if defects:
+        return Verdict(Severity.BROKEN, f"{_keys(defects)} failing in a way that no retry will mend")
+    if work.failing_keys or work.failing_more:
+        return Verdict(Severity.STRUGGLING, f"{_keys(work.failing_keys, more=work.failing_more)} failing")
+    return WELL
+
+
+def of_informer(one: InformerState) -> Verdict:
+    """The worst that can be said of a local copy.
+
+    | what is seen | severity |
+    |--|--|
+    | it is not complete, and the last request failed | broken |
+    | nothing was heard for a minute and a half | struggling |
+    | some objects can't be read | struggling |
+    | it is not complete yet | waiting |
+    """
+    if not one.synced:
+        failed = bool(one.last_error)
+        return Verdict(Severity.BROKEN, "cannot be read") if failed else Verdict(Severity.WAITING, "being read")
+    if one.age > SILENT:
+        return Verdict(Severity.STRUGGLING, "nothing heard from the server")
+    if one.unreadable:
+        return Verdict(Severity.STRUGGLING, f"{len(one.unreadable)} unreadable")
+    return WELL
+
+
+def controllers_judged(states: Iterable[ControllerState]) -> Sequence[tuple[Verdict, ControllerState]]:
+    """Controllers with their verdicts, the worst first, then by name."""
+    found = [(of_controller(one), one) for one in states]
+    return sorted(found, key=lambda pair: (pair[0].severity, pair[1].name))
+
+
+def informers_judged(states: Iterable[InformerState]) -> Sequence[tuple[Verdict, InformerState]]:
+    """Local copies with their verdicts, the worst first, then by what they hold."""
+    found = [(of_informer(one), one) for one in states]
+    return sorted(found, key=lambda pair: (pair[0].severity, pair[1].selection))
+
+
+_IDLE = {
+    Phase.STANDBY: "stands by",
+    Phase.STOPPED: "stopped",
+    Phase.ELSEWHERE: "runs in another component",
+}
+
+
+def _of_waiting(one: ControllerState) -> Verdict:
+    long = one.seconds >= FILLING
+    return Verdict(Severity.STRUGGLING if long else Severity.WAITING, "waits for local copies")
+
+
+def _keys(count: int, *, more: bool = False) -> str:
+    if more:
+        return f"{count:,} keys or more are" if count else "some keys may still be"
+    return "1 key is" if count == 1 else f"{count:,} keys are"
 
 
 @dataclass(frozen=True, slots=True)

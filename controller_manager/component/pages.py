@@ -8,7 +8,7 @@
 import asyncio
 import platform
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,36 @@ from controller_manager.api.platform import GROUP_DOMAIN
 from controller_manager.api.timestamps import format_time
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.clock import utc_now
-from controller_manager.base.log.mask import without_secrets
+from controller_manager.base.log.formats import without_secrets
 from controller_manager.base.watchdog import Hold
 from controller_manager.component.features import FLAGZ, STATUSZ, FeatureOptions
 from controller_manager.component.profiling import ProfilingOptions
-from controller_manager.component.routes import Handler, fixed
 from controller_manager.options import Parsed
 from controller_manager.serving.exposition import chosen, pieces, takes_gzip
+
+# Routes of the pages that a process serves about itself: each path has a handler.
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def fixed(response: Response) -> Handler:
+    """Return a handler that always answers the same."""
+
+    async def answer(_: Request) -> Response:
+        return response
+
+    return answer
+
+
+def find_handler(routes: Mapping[str, Handler], path: str) -> Handler | None:
+    """Return the handler of a path: its own, or that of the longest folder above it. A route that ends in a slash is a
+    folder, but for `/`.
+    """
+    if path in routes:
+        return routes[path]
+    folders = [one for one in routes if one != "/" and one.endswith("/") and path.startswith(one)]
+    return routes[max(folders, key=len)] if folders else None
+
 
 _GROUP = f"config.{GROUP_DOMAIN}"
 _VERSIONS = ("v1beta1", "v1alpha1")

@@ -7,7 +7,6 @@ from typing import Any
 from warnings import warn
 
 from controller_manager.api import errors
-from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
 from controller_manager.api.apps import CONTROLLER_REVISIONS, ControllerRevision
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, HorizontalPodAutoscaler
 from controller_manager.api.certificates import REQUESTS as CERTIFICATE_SIGNING_REQUESTS
@@ -25,21 +24,24 @@ from controller_manager.api.core import (
     ENDPOINTS,
     EVENTS,
     NAMESPACES,
+    NODES,
     PODS,
+    SERVICE_ACCOUNTS,
     SERVICES,
     ConfigMap,
     Endpoints,
     Event,
     Namespace,
+    Node,
     Pod,
     PodTemplateSpec,
     Service,
+    ServiceAccount,
     is_pod_ready,
     is_pod_terminal,
 )
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.api.model import Model, Object, ObjectMeta, OwnerReference, PartialObject
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key, Resource, key_of
 from controller_manager.api.selectors import LabelSelector
 from controller_manager.base.log import Logger

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from controller_manager.options.grammar import did_you_mean
+from controller_manager.options.parse import did_you_mean
 
 Version = tuple[int, int]
 """Major and minor."""

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from apiserver_stub.storage.interface import Write, as_of
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.api.core import NODES, ZONE, Node, NodeCondition, NodeStatus
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import NODES, ZONE, Node, NodeCondition, NodeStatus
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_micro, format_time
 from controller_manager.base.clock import utc_now

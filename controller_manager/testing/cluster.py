@@ -24,11 +24,10 @@ from controller_manager.client import Client, InProcessTransport, Transport
 from controller_manager.client.credentials import Obtain
 from controller_manager.controller.lifecycle import Phase
 from controller_manager.testing import first_start
-from controller_manager.testing.blocking import LoopWatch
 from controller_manager.testing.faults import FaultyNetwork
 from controller_manager.testing.link import Link
 from controller_manager.testing.rbac import PermittedTransport, RBACEnforcer
-from controller_manager.testing.virtual import VirtualLoop
+from controller_manager.testing.virtual import LoopWatch, VirtualLoop
 from controller_manager.work import Failing
 
 Answer = Callable[[Request], Awaitable[Response]]

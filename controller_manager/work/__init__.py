@@ -1,9 +1,9 @@
 """The queue of keys that wait for work, and the loop that works on them; neither knows the API's objects."""
 
+from controller_manager.work.failures import Due, Failing, LoopState, Running
 from controller_manager.work.loop import ControlLoop, Requeue, TerminalError
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Exponential, Priority, WorkQueue
-from controller_manager.work.state import Due, Failing, LoopState, Running
 
 __all__ = [
     "ControlLoop",

@@ -11,10 +11,9 @@ from controller_manager.base import clock
 from controller_manager.base.errors import describe
 from controller_manager.base.log import Logger
 from controller_manager.base.tasks import Tasks, is_being_cancelled
-from controller_manager.work.failures import Failures
+from controller_manager.work.failures import Due, Failures, LoopState, Running
 from controller_manager.work.metrics import WorkMetrics
 from controller_manager.work.queue import Entry, Priority, WorkQueue
-from controller_manager.work.state import Due, LoopState, Running
 
 K = TypeVar("K", bound=Hashable)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 
-from controller_manager.api.core import PODS, SERVICES, Service
+from controller_manager.api.core import NODES, PODS, SERVICES, ZONE, Node, Service
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.api.errors import ApiError, Conflict
-from controller_manager.api.nodes import NODES, ZONE, Node
 from controller_manager.base.metrics import Counters, Family, Gauges, Histograms
 from controller_manager.client.events import Recorder
 from controller_manager.controller import (
@@ -27,7 +26,7 @@ from controller_manager.controller import (
 )
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pod_indexes import PODS_BY_LABEL, PODS_BY_NODE, SERVICES_BY_SELECTOR, pods_of, pods_on, services_for
+from .._pods import PODS_BY_LABEL, PODS_BY_NODE, SERVICES_BY_SELECTOR, pods_of, pods_on, services_for
 from .._serving import is_gone, services_served_by
 from .._slice_writer import (
     RULES,

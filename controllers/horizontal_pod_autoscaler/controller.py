@@ -34,7 +34,7 @@ from controller_manager.controller import (
     update_status,
 )
 
-from .._pod_indexes import PODS_BY_LABEL
+from .._pods import PODS_BY_LABEL
 from .decision import (
     ScaleDecision,
     ScalingDefaults,

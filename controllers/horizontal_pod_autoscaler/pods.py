@@ -6,7 +6,7 @@ from typing import NamedTuple
 from controller_manager.api.conditions import condition_of
 from controller_manager.api.core import Container, Pod, ResourceRequirements, is_pod_ready
 from controller_manager.api.timestamps import nonzero_time, time_of
-from controller_manager.options.duration import parse_duration
+from controller_manager.options.types import parse_duration
 
 from .amounts import milli
 

@@ -12,7 +12,7 @@ from controller_manager.base.tasks import all_of
 from controller_manager.cache import Informer
 from controller_manager.controller import Context
 
-from .._pod_indexes import PODS_BY_LABEL
+from .._pods import PODS_BY_LABEL
 from .decision import ScalingDefaults, tolerance_of
 from .metrics_client import MetricsClient, Query, query_of
 from .monitor import Monitor, action_of
@@ -20,7 +20,7 @@ from .pods import CannotCompute, Startup
 from .proposals import Failure, Proposal, TargetState, failure, propose
 from .targets import NoSuchKind, RESTMapper
 
-# The index of `controllers._pod_indexes`.
+# The index of `controllers._pods`.
 (_LABEL,) = PODS_BY_LABEL
 _Place = tuple[str, str, str]
 

@@ -8,16 +8,15 @@ from typing import Self
 from pydantic import model_validator
 
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import PODS, Pod, is_pod_ready
+from controller_manager.api.core import NODES, PODS, Node, Pod, is_pod_ready
 from controller_manager.api.errors import ApiError, NotFound
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import monotonic, utc_now
 from controller_manager.controller import Add, Change, Context, ControllerSpec, For, Informers, Mapped, PolicyRule
 from controller_manager.options import Duration, Int32, Options, flag
 
-from .._pod_indexes import PODS_BY_NODE, pods_on
+from .._pods import PODS_BY_NODE, pods_on
 from .desired import (
     Evict,
     desired_taints,

@@ -23,8 +23,7 @@ from enum import Enum, auto
 from msgspec.structs import replace
 
 from controller_manager.api.conditions import condition_of
-from controller_manager.api.core import Pod, is_pod_ready
-from controller_manager.api.nodes import REGION, ZONE, Node, NodeCondition, Taint
+from controller_manager.api.core import REGION, ZONE, Node, NodeCondition, Pod, Taint, is_pod_ready
 from controller_manager.api.platform import PLATFORM_DOMAIN
 
 NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "NoExecute"

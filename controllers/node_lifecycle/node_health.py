@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from controller_manager.api.coordination import Lease
-from controller_manager.api.nodes import Node
+from controller_manager.api.core import Node
 from controller_manager.api.resource import Key
 
 from .desired import UNCOUNTED, is_evicted, ready_of, silenced, zone_of

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from apiserver_stub.api_request import APIRequest, Item
-from apiserver_stub.authn.token_reviews import authentication_reviews
-from apiserver_stub.authn.tokens import Recognized, TokenRefused
+from apiserver_stub.authn.tokens import Recognized, TokenRefused, authentication_reviews
 from apiserver_stub.authz.access_reviews import AccessReviews
 from apiserver_stub.kinds.registry import built_in
 from apiserver_stub.offload import Offload

@@ -5,10 +5,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 from time import process_time
 
-from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Toleration
+from controller_manager.api.core import EndpointAddress, EndpointPort, Endpoints, EndpointSubset, Taint, Toleration
 from controller_manager.api.discovery import Endpoint, EndpointSlice, SlicePort
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.nodes import Taint
 from controller_manager.base.clock import utc_now
 from controller_manager.testing import builders
 from controller_manager.testing.certificates import authority, hosts, request_pem

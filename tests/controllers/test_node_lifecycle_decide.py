@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from controller_manager.api.coordination import LEASES, Lease, LeaseSpec
+from controller_manager.api.core import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import Node, NodeCondition, NodeSpec, NodeStatus, Taint
 from controller_manager.api.resource import Key
 from controller_manager.testing import builders
 from controllers.node_lifecycle.desired import Evict, desired_taints, is_evicted, silenced, unready, zone_of

@@ -10,15 +10,23 @@ from typing import Any
 import pytest
 
 from controller_manager.api import errors
-from controller_manager.api.accounts import SERVICE_ACCOUNTS, TokenRequest
 from controller_manager.api.autoscaling import HORIZONTAL_POD_AUTOSCALERS, Scale
 from controller_manager.api.certificates import REQUESTS
 from controller_manager.api.coordination import LEASES
-from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, EVENTS, NAMESPACES, PODS, SERVICES
+from controller_manager.api.core import (
+    CONFIG_MAPS,
+    ENDPOINTS,
+    EVENTS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    TokenRequest,
+)
 from controller_manager.api.discovery import ENDPOINT_SLICES
 from controller_manager.api.model import PartialObject
 from controller_manager.api.networking import IP_ADDRESSES, SERVICE_CIDRS
-from controller_manager.api.nodes import NODES
 from controller_manager.api.resource import Resource
 from controller_manager.api.reviews import SubjectAccessReview, TokenReview
 from controller_manager.api.wire import Request, Response

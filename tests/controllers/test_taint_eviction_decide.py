@@ -5,9 +5,8 @@ from math import inf
 
 import pytest
 
-from controller_manager.api.core import Toleration
-from controller_manager.api.nodes import Node, NodeSpec, Taint
-from controllers._tolerations import no_execute, patience, tolerates
+from controller_manager.api.core import Node, NodeSpec, Taint, Toleration
+from controllers._pods import no_execute, patience, tolerates
 from controllers.taint_eviction import Endured, countdown
 
 TAINT = Taint(key="k", value="5", effect="NoExecute")

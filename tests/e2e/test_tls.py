@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.serving import ServingOptions, pages_server
+from controller_manager.app.pages.routes import ServingOptions, pages_server
 from controller_manager.component.secure_serving import SniPair
 from controller_manager.serving import tls
 from controller_manager.serving.http_server import HTTPServer

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 import controller_manager.api
 import controller_manager.client
-from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model, nodes
+from controller_manager.api import autoscaling, certificates, conditions, core, discovery, model
 from controller_manager.api.decode import Decoder
 
 COMPLETE = {
@@ -26,8 +26,8 @@ COMPLETE = {
         "core.v1.PodCondition",
         "autoscaling.v2.HorizontalPodAutoscalerCondition",
     ),
-    nodes.NodeCondition: ("core.v1.NodeCondition",),
-    nodes.Taint: ("core.v1.Taint",),
+    core.NodeCondition: ("core.v1.NodeCondition",),
+    core.Taint: ("core.v1.Taint",),
     certificates.RequestCondition: ("certificates.v1.CertificateSigningRequestCondition",),
     core.Toleration: ("core.v1.Toleration",),
     core.ObjectReference: ("core.v1.ObjectReference",),

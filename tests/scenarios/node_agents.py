@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.nodes import NODES, Node
+from controller_manager.api.core import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.base import clock
 from controller_manager.base.tasks import Tasks

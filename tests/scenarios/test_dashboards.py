@@ -17,10 +17,9 @@ from controller_manager.api.autoscaling import (
     HorizontalPodAutoscaler,
     ObjectInNamespace,
 )
-from controller_manager.api.core import NAMESPACES, PODS, Namespace
+from controller_manager.api.core import NAMESPACES, NODES, PODS, Namespace, Node
 from controller_manager.api.errors import InternalError
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.wire import Request, Response
 from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster, builders

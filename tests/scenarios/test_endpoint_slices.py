@@ -5,10 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import EVENTS, NAMESPACES, PODS, SERVICES, Service
+from controller_manager.api.core import EVENTS, NAMESPACES, NODES, PODS, SERVICES, ZONE, Node, Service
 from controller_manager.api.discovery import ENDPOINT_SLICES, MANAGED_BY, SERVICE_NAME, EndpointSlice
 from controller_manager.api.errors import InternalError, NotFound
-from controller_manager.api.nodes import NODES, ZONE, Node
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica, builders

@@ -19,12 +19,15 @@ from msgspec.structs import replace
 
 from controller_manager.api.core import (
     ENDPOINTS,
+    NODES,
     PODS,
     SERVICES,
+    ZONE,
     EndpointAddress,
     EndpointPort,
     Endpoints,
     EndpointSubset,
+    Node,
     Pod,
     Service,
     is_pod_ready,
@@ -32,7 +35,6 @@ from controller_manager.api.core import (
 from controller_manager.api.discovery import ENDPOINT_SLICES, EndpointSlice
 from controller_manager.api.errors import ApiError
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import NODES, ZONE, Node
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request
 from controller_manager.base.random import random_source

@@ -2,9 +2,8 @@
 
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, PODS, ConfigMap
+from controller_manager.api.core import CONFIG_MAPS, EVENTS, NAMESPACES, NODES, PODS, ConfigMap, Node
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.base.runtime import Runtime

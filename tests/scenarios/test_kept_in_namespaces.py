@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from controller_manager.api.accounts import SERVICE_ACCOUNTS
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, ConfigMap, Namespace
+from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, ConfigMap, Namespace
 from controller_manager.api.errors import ApiError
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response

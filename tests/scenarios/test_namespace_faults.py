@@ -18,8 +18,17 @@ import pytest
 from msgspec.structs import replace
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.accounts import SERVICE_ACCOUNTS, ServiceAccount
-from controller_manager.api.core import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, ConfigMap, Namespace, Pod
+from controller_manager.api.core import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    SERVICE_ACCOUNTS,
+    SERVICES,
+    ConfigMap,
+    Namespace,
+    Pod,
+    ServiceAccount,
+)
 from controller_manager.api.model import ObjectMeta
 from controller_manager.api.resource import Key, key_of
 from controller_manager.api.wire import Request, Response

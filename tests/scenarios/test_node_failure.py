@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import NODES, PODS, Pod
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES
 from controller_manager.api.resource import Key
 from controller_manager.base.clock import monotonic
 from controller_manager.base.tasks import Tasks

@@ -12,9 +12,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.core import EVENTS, NODES, PODS, Node, NodeStatus, Pod
 from controller_manager.api.model import ObjectMeta
-from controller_manager.api.nodes import NODES, Node, NodeStatus
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request
 from controller_manager.client.client import Call

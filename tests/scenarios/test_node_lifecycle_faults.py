@@ -7,8 +7,8 @@ import pytest
 
 from apiserver_stub.storage.interface import Write, as_of
 from controller_manager.api.coordination import LEASES
+from controller_manager.api.core import NODES
 from controller_manager.api.model import PartialObject
-from controller_manager.api.nodes import NODES
 from controller_manager.base.random import random_source
 from controller_manager.base.tasks import Tasks
 from controller_manager.testing import Cluster, Replica

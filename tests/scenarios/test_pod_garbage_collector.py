@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster

@@ -19,9 +19,8 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Change, Row
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.base.clock import monotonic
 from controller_manager.base.random import random_source

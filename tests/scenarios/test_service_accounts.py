@@ -8,8 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
-from controller_manager.api.accounts import SERVICE_ACCOUNTS
-from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICES, Namespace, Pod, Service
+from controller_manager.api.core import ENDPOINTS, NAMESPACES, PODS, SERVICE_ACCOUNTS, SERVICES, Namespace, Pod, Service
 from controller_manager.api.errors import Forbidden, NotFound
 from controller_manager.api.model import Object, ObjectMeta
 from controller_manager.api.resource import Key, Resource

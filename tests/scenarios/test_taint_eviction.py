@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from controller_manager.api.conditions import Condition
-from controller_manager.api.core import EVENTS, PODS, Pod
+from controller_manager.api.core import EVENTS, NODES, PODS, Node, Pod
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, Replica

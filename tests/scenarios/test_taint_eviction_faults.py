@@ -17,9 +17,8 @@ import msgspec
 import pytest
 
 from apiserver_stub.watch_cache.row import Change
-from controller_manager.api.core import PODS, Pod
+from controller_manager.api.core import NODES, PODS, Node, Pod
 from controller_manager.api.errors import NotFound
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.timestamps import format_time
 from controller_manager.base.clock import monotonic, utc_now

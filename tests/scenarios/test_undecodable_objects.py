@@ -5,10 +5,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, PODS, SERVICES, ConfigMap, Endpoints
+from controller_manager.api.core import CONFIG_MAPS, ENDPOINTS, NODES, PODS, SERVICES, ConfigMap, Endpoints, Node
 from controller_manager.api.discovery import ENDPOINT_SLICES
 from controller_manager.api.model import ObjectMeta, OwnerReference
-from controller_manager.api.nodes import NODES, Node
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response
 from controller_manager.testing import Cluster, builders

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.addresses import range_of
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath
+from apiserver_stub.kinds.names import range_of
 from apiserver_stub.kinds.rules.combine import Form, Rule, between, both, form
 
 PORT = between(1, 65535)

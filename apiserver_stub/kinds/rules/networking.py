@@ -4,8 +4,8 @@ from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
 from apiserver_stub.kinds import names
-from apiserver_stub.kinds.addresses import range_of
 from apiserver_stub.kinds.error_list import ErrorList, FieldPath, place
+from apiserver_stub.kinds.names import range_of
 from apiserver_stub.kinds.rules.combine import KindRules, both, each, fixed, form, need, one_of, outcome, record, within
 from apiserver_stub.kinds.rules.formats import NETWORK, PORT, SUBDOMAIN, address, network, one_per_family, port_or_name
 from apiserver_stub.kinds.rules.selectors import SELECTOR

@@ -1,15 +1,234 @@
-"""The rules of Pods, and of the templates of Pods."""
+"""The rules of Pods, of templates of Pods, and of what of a Pod may change."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apiserver_stub.kinds.error_list import ErrorList, FieldPath, key, place
-from apiserver_stub.kinds.rules.combine import Change, KindRules, Rule, never, within
+from apiserver_stub.kinds import names
+from apiserver_stub.kinds.error_list import IMMUTABLE, ErrorList, FieldPath, key, place
+from apiserver_stub.kinds.pod_life import quality_of_service
+from apiserver_stub.kinds.rules.combine import Change, KindRules, Rule, never, record, within
+from apiserver_stub.kinds.rules.formats import address, one_per_family
 from apiserver_stub.kinds.rules.metadata import TEMPLATE
-from apiserver_stub.kinds.rules.pod_change import change, change_ephemeral, change_status, resize
 from apiserver_stub.kinds.rules.pod_spec import pod_spec
 from apiserver_stub.kinds.schema import Tree
+from apiserver_stub.kinds.trees import get_in, same_but
+
+# The rules of what of a pod may change: by an update, by a new ephemeral container, by a resize, and in its status.
+
+_LISTS = ("containers", "initContainers")
+_RESIZED = ("cpu", "memory")
+_MAY_CHANGE = frozenset({
+    "activeDeadlineSeconds", "containers", "initContainers", "schedulingGates", "terminationGracePeriodSeconds",
+    "tolerations",
+})  # fmt: skip
+_GATED_MAY_CHANGE = frozenset({"affinity", "nodeSelector"})
+_FROZEN = (
+    "pod updates may not change fields other than the images of containers, `activeDeadlineSeconds`, "
+    "`tolerations` (by adding some), and `terminationGracePeriodSeconds` (from below zero to 1)"
+)
+
+
+def change(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """An update through the main resource."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if spec == before:
+        return
+    counts = [name for name in _LISTS if len(spec.get(name) or ()) != len(before.get(name) or ())]
+    for name in counts:
+        errors.forbidden((_SPEC, name), "pod updates may not add or remove containers")
+    _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"), errors)
+    _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [], errors)
+    _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [], errors)
+    gated = bool(before.get("schedulingGates"))
+    if gated:
+        _steering(spec, before, errors)
+    if not counts and not _same_otherwise(spec, before, gated):
+        errors.forbidden(_SPEC, _FROZEN)
+
+
+def _same_otherwise(new: Tree, old: Tree, gated: bool) -> bool:
+    ignored = _MAY_CHANGE | _GATED_MAY_CHANGE if gated else _MAY_CHANGE
+    grace, before = (spec.get("terminationGracePeriodSeconds") for spec in (new, old))
+    hurried = grace == 1 and isinstance(before, int) and before < 0
+    return (grace == before or hurried) and same_but(ignored, new, old) and _same_containers(new, old, ("image",))
+
+
+def _same_containers(new: Tree, old: Tree, ignored: tuple[str, ...]) -> bool:
+    pairs = (zip(new.get(name) or (), old.get(name) or (), strict=True) for name in _LISTS)
+    return all(same_but(ignored, one, other) for pair in pairs for one, other in pair)
+
+
+def _deadline(new: Any, old: Any, errors: ErrorList) -> None:
+    at = (_SPEC, "activeDeadlineSeconds")
+    if old is None:
+        return
+    if new is None:
+        errors.invalid(at, None, "may not be removed once set")
+    elif new > old:
+        errors.invalid(at, new, "must be less than or equal to previous value")
+
+
+def _tolerations(new: list[Any], old: list[Any], errors: ErrorList) -> None:
+    if not _lasting(old) <= _lasting(new):
+        why = "of a toleration that is there only tolerationSeconds may change"
+        errors.forbidden((_SPEC, "tolerations"), why)
+
+
+def _lasting(tolerations: list[Any]) -> set[frozenset[tuple[str, Any]]]:
+    """Return tolerations without the seconds that they hold."""
+    return {
+        frozenset((name, value) for name, value in one.items() if name != "tolerationSeconds") for one in tolerations
+    }
+
+
+def _gates(new: list[Any], old: list[Any], errors: ErrorList) -> None:
+    known = {gate.get("name") for gate in old}
+    for index, gate in enumerate(new):
+        if gate.get("name") not in known:
+            why = f"gates may only be taken away, and '{gate.get('name')}' is new"
+            errors.forbidden((((_SPEC, "schedulingGates"), index), "name"), why)
+
+
+def _steering(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """A Pod held by gates may be steered more narrowly: labels of nodes are only added, other affinity stays."""
+    wanted, before = new.get("nodeSelector") or {}, old.get("nodeSelector") or {}
+    if any(wanted.get(name) != value for name, value in before.items()):
+        why = "labels may only be added"
+        errors.invalid((_SPEC, "nodeSelector"), wanted, why)
+    if not same_but(("nodeAffinity",), new.get("affinity") or {}, old.get("affinity") or {}):
+        errors.forbidden(_SPEC, _FROZEN)
+
+
+def change_ephemeral(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """Ephemeral containers are only ever added."""
+    at = (_SPEC, "ephemeralContainers")
+    if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
+        errors.forbidden(None, "static pods do not support ephemeral containers")
+    wanted = {c.get("name"): c for c in get_in(new, ("spec", "ephemeralContainers")) or ()}
+    for container in get_in(old, ("spec", "ephemeralContainers")) or ():
+        name = container.get("name")
+        if name not in wanted:
+            errors.forbidden(at, f'"{name}" is there already and may not be removed')
+        elif wanted[name] != container:
+            errors.forbidden(at, f'"{name}" is there already and may not be changed')
+
+
+def resize(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """A resize changes what containers and sidecars ask of cpu and memory, and takes nothing away."""
+    spec, before = new.get("spec") or {}, old.get("spec") or {}
+    if _MIRROR in (get_in(old, ("metadata", "annotations")) or {}):
+        errors.forbidden(None, "static pods cannot be resized")
+    if get_in(before, ("os", "name")) == "windows":
+        errors.forbidden(None, "windows pods cannot be resized")
+    if any(len(spec.get(name) or ()) != len(before.get(name) or ()) for name in _LISTS):
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+        return
+    for name in _LISTS:
+        for index, (one, other) in enumerate(zip(spec.get(name) or (), before.get(name) or (), strict=True)):
+            _resize_container(one, other, ((_SPEC, name), index), errors, name == "containers")
+    if not same_but(_LISTS, spec, before):
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    quality = quality_of_service(spec)
+    if quality != quality_of_service(before):
+        errors.invalid(_SPEC, quality, "a resize may not change the quality of service")
+
+
+def _resize_container(new: Tree, old: Tree, at: FieldPath, errors: ErrorList, regular: bool) -> None:
+    if new == old:
+        return
+    if not regular and old.get("restartPolicy") != "Always":
+        errors.forbidden(_SPEC, "of init containers, only sidecars can be resized")
+        return
+    asked, before = new.get("resources") or {}, old.get("resources") or {}
+    for kind in ("requests", "limits"):
+        given, had = asked.get(kind) or {}, before.get(kind) or {}
+        if had.keys() - given.keys():
+            errors.forbidden(((at, "resources"), kind), f"resource {kind} cannot be removed")
+        if not same_but(_RESIZED, given, had):
+            errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+    if not same_but(("resources", "resizePolicy"), new, old):
+        errors.forbidden(_SPEC, "only cpu and memory resources are mutable")
+
+
+_STATUS: FieldPath = (None, "status")
+_STATUS_LISTS = ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses")
+
+
+def change_status(new: Tree, old: Tree, errors: ErrorList) -> None:
+    """An update through the status subresource."""
+    status, before = new.get("status") or {}, old.get("status") or {}
+    nominated = status.get("nominatedNodeName", "")
+    if nominated and nominated != before.get("nominatedNodeName") and (why := names.subdomain(nominated)):
+        errors.invalid((_STATUS, "nominatedNodeName"), nominated, why)
+    if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
+        errors.invalid((_STATUS, "qosClass"), status.get("qosClass", ""), IMMUTABLE)
+    _of_host(status, errors)
+    _ENDS(status, _STATUS, errors)
+    spec = old.get("spec") or {}
+    for name in _STATUS_LISTS:
+        _no_revival(name, status, before, spec, errors)
+    _claims(status, spec, errors)
+
+
+def _addresses(entries: Any, at: FieldPath, errors: ErrorList) -> None:
+    texts = [entry.get("ip", "") for entry in entries]
+    seen: set[str] = set()
+    for index, text in enumerate(texts):
+        if why := address(text):
+            errors.invalid((at, index), text, why)
+        if text in seen:
+            errors.duplicate((at, index), entries[index])
+        seen.add(text)
+    one_per_family(texts, at, errors)
+
+
+def _of_host(status: Tree, errors: ErrorList) -> None:
+    entries = status.get("hostIPs")
+    if entries and entries[0].get("ip", "") != status.get("hostIP", ""):
+        at = (((_STATUS, "hostIPs"), 0), "ip")
+        errors.invalid(at, entries[0].get("ip", ""), "must be equal to `hostIP`")
+
+
+def _conditions(conditions: Any, at: FieldPath, errors: ErrorList) -> None:
+    for index, condition in enumerate(conditions):
+        if why := names.qualified(condition.get("type", "")):
+            errors.invalid(((at, index), "type"), condition.get("type", ""), why)
+
+
+_ENDS = record({"podIPs": _addresses, "hostIPs": _addresses, "conditions": _conditions})
+
+
+def _no_revival(name: str, status: Tree, before: Tree, spec: Tree, errors: ErrorList) -> None:
+    """A container that ended for good does not run again."""
+    policy = "Never" if name.startswith("ephemeral") else spec.get("restartPolicy")
+    if policy == "Always":
+        return
+    running = {s.get("name") for s in status.get(name) or () if "terminated" not in (s.get("state") or {})}
+    restarting = {
+        container.get("name")
+        for containers in ("containers", "initContainers")
+        for container in spec.get(containers) or ()
+        if "restartPolicy" in container
+    }
+    for index, entry in enumerate(before.get(name) or ()):
+        ended = (entry.get("state") or {}).get("terminated")
+        if ended is None or (ended.get("exitCode") and policy == "OnFailure"):
+            continue
+        if entry.get("name") in running - restarting:
+            why = "a container that ended does not run again"
+            errors.forbidden((((_STATUS, name), index), "state"), why)
+
+
+def _claims(status: Tree, spec: Tree, errors: ErrorList) -> None:
+    known = {claim.get("name") for claim in spec.get("resourceClaims") or ()}
+    for index, entry in enumerate(status.get("resourceClaimStatuses") or ()):
+        if entry.get("name") not in known:
+            at = (((_STATUS, "resourceClaimStatuses"), index), "name")
+            errors.invalid(at, entry.get("name", ""), "must match the name of an entry in `spec.resourceClaims`")
+
+
+# The rules of Pods, and of the templates of Pods.
 
 _SPEC: FieldPath = (None, "spec")
 _COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -8,8 +8,8 @@ from apiserver_stub.kinds.error_list import place
 from apiserver_stub.kinds.resource_info import ResourceInfo, Warn
 from apiserver_stub.kinds.schema import Tree
 from apiserver_stub.kinds.trees import get_in
-from apiserver_stub.kinds.warnings import certificates, pods, services
-from apiserver_stub.kinds.warnings.told import (
+from apiserver_stub.kinds.warnings import common, pods, services
+from apiserver_stub.kinds.warnings.common import (
     MOST_ADDRESSES,
     annotation,
     of_address,
@@ -275,7 +275,7 @@ _OF_WHOLE: Mapping[str, Warn] = MappingProxyType({
     "node.k8s.io/v1/RuntimeClass": _runtime_class,
     "v1/ResourceQuota": _quota,
     "v1/ServiceAccount": _service_account,
-    "v1/Secret": certificates.of_secret,
+    "v1/Secret": common.of_secret,
     "resource.k8s.io/v1/ResourceSlice": _slice_of_devices,
     **AWAITED,
 })  # fmt: skip

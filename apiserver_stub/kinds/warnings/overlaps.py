@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from apiserver_stub.kinds.error_list import FieldPath, render
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.warnings.told import tell
+from apiserver_stub.kinds.warnings.common import tell
 
 _DEEPEST = 64  # folders of a path that are looked at
 

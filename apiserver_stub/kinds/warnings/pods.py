@@ -8,8 +8,7 @@ from apiserver_stub.kinds import names
 from apiserver_stub.kinds.error_list import FieldPath
 from apiserver_stub.kinds.pod_life import ANNOTATION, profile_of
 from apiserver_stub.kinds.schema import Tree
-from apiserver_stub.kinds.warnings.overlaps import of_ports, of_volume
-from apiserver_stub.kinds.warnings.told import (
+from apiserver_stub.kinds.warnings.common import (
     annotation,
     fractional,
     of_address,
@@ -18,6 +17,7 @@ from apiserver_stub.kinds.warnings.told import (
     of_labels,
     tell,
 )
+from apiserver_stub.kinds.warnings.overlaps import of_ports, of_volume
 
 _BYTES = ("memory", "ephemeral-storage")
 _SECCOMP_OF_POD = "seccomp.security.alpha.kubernetes.io/pod"

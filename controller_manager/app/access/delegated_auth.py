@@ -5,16 +5,16 @@ from functools import partial
 
 from controller_manager.api.platform import ADMIN_GROUP
 from controller_manager.api.wire import Request
-from controller_manager.app.access.authentication import (
-    REQUEST_HEADER_NAMES,
-    AuthenticationOptions,
-    believe_files,
-    follow_files,
-)
-from controller_manager.app.access.authorization import AuthorizationOptions
 from controller_manager.app.access.delegated import Asker, SubjectAccessReviewAuthorizer, TokenReviewAuthenticator
 from controller_manager.app.access.lookup import Lookup, Wanted
 from controller_manager.app.access.metrics import AccessMetrics, TokenCacheMetrics
+from controller_manager.app.access.options import (
+    REQUEST_HEADER_NAMES,
+    AuthenticationOptions,
+    AuthorizationOptions,
+    believe_files,
+    follow_files,
+)
 from controller_manager.app.network import Network
 from controller_manager.base.runtime import Runtime
 from controller_manager.base.tasks import all_of

@@ -9,13 +9,20 @@ import msgspec
 
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import NO_CACHE, bullets, code, dim, document, headers, span, table, wants_html
-from controller_manager.app.state import LockState, ManagerState, standing_by
-from controller_manager.app.verdict import Severity, Verdict, controllers_judged, informers_judged
+from controller_manager.app.state import (
+    LockState,
+    ManagerState,
+    Severity,
+    Verdict,
+    controllers_judged,
+    informers_judged,
+    standing_by,
+)
 from controller_manager.cache import InformerState
-from controller_manager.component.routes import Handler
+from controller_manager.component.pages import Handler
 from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.work import LoopState
-from controller_manager.work.state import Due, Failing, Running
+from controller_manager.work.failures import Due, Failing, Running
 
 _JSON = {"content-type": "application/json", "cache-control": NO_CACHE, "vary": "accept"}
 _FAILING_SHOWN, _KEYS_SHOWN = 10, 5  # JSON has more

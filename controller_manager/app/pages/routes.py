@@ -1,17 +1,21 @@
 """The pages of a manager: a handler by path, behind the guard."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from html import escape
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 from controller_manager.api.errors import ApiError, Forbidden, MethodNotAllowed, NotFound, Unauthorized
 from controller_manager.api.wire import Request, Response
 from controller_manager.app.pages.html import document, headers, table, wants_html
-from controller_manager.component.routes import Handler, find_handler
+from controller_manager.component.pages import Handler, find_handler
+from controller_manager.component.secure_serving import SecureServingOptions
+from controller_manager.options import flag
 from controller_manager.serving.health import Health
 from controller_manager.serving.http import refusal
+from controller_manager.serving.trust import Trust
 
 _ABOUT = {
     "/debug/controllers": "what each controller does, what fails and why, and how fresh its local copies are",
@@ -94,3 +98,36 @@ authority, which this browser can hold. Whoever may create roles gives that perm
 asks:</p>
 <pre>{escape(_COMMANDS)}</pre>"""
     return Response(error.code, _HTML, document(f"{error.code}", body).encode())
+
+
+# The manager's pages, served over HTTPS.
+
+if TYPE_CHECKING:  # its HTTP library takes half the start of a process, and --help gets along without
+    from controller_manager.serving.http_server import HTTPServer
+
+# Pages are for readers, who send no bodies; anybody may send the head of a request, before it is known who that is.
+_HEAD, _BODY, _CONNECTIONS = 128 * 1024, 64 * 1024, 1000
+
+
+class ServingOptions(SecureServingOptions):
+    """Flags of serving health, metrics and the like."""
+
+    secure_port: int | None = flag(
+        10257,
+        "port to serve HTTPS on; 0 serves nothing, and without a default it is any that is free",
+        minimum=0,
+        maximum=65535,
+    )
+
+
+def pages_server(
+    handle: Callable[[Request], Awaitable[Response]], serving: SecureServingOptions, trust: Trust, name: str
+) -> "HTTPServer | None":
+    """Return the server of the pages of the program `name`, or None with --secure-port=0. Raises CannotStart."""
+    if serving.secure_port == 0:
+        return None
+    from controller_manager.component.secure_server import secure_server, self_signed
+    from controller_manager.serving.http_server import Limits
+
+    limits = Limits(_HEAD, _BODY, _CONNECTIONS)
+    return secure_server(handle, serving, trust, partial(self_signed, serving, name), limits)

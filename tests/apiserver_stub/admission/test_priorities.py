@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.admission.priorities import PriorityClass, default_of, prioritized
+from apiserver_stub.admission.pods import PriorityClass, default_of, prioritized
 from controller_manager.api.model import ObjectMeta
 from tests.http_api.conftest import Api, started
 

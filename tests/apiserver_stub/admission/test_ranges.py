@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from apiserver_stub.admission.ranges import Range, addresses, ports
+from apiserver_stub.admission.service_ranges import Range, addresses, ports
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,16 @@ from apiserver_stub.kinds.resource_info import ResourceInfo
 from apiserver_stub.patch import apply
 from apiserver_stub.patch.apply import Applied, ApplyRequest
 from apiserver_stub.patch.field_set import paths
-from apiserver_stub.patch.managed_fields import Entry, FieldManager, fields_of, updated
+from apiserver_stub.patch.managed_fields import (
+    Comparison,
+    Entry,
+    FieldManager,
+    Versions,
+    fields_of,
+    owned_part,
+    updated,
+)
 from apiserver_stub.patch.typed_objects import type_of
-from apiserver_stub.patch.versions import Comparison, Versions, owned_part
 from controller_manager.api.errors import BadRequest, Conflict
 
 Tree = dict[str, Any]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from apiserver_stub.verbs.list_semantics import ListSemantics, VersionMatch, list_semantics
+from apiserver_stub.verbs.list import ListSemantics, VersionMatch, list_semantics
 from controller_manager.api.errors import BadRequest, Invalid
 
 LATEST, ANY, NOT_OLDER, EXACT, CONTINUE = (

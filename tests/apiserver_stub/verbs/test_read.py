@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apiserver_stub.verbs.list_semantics import read_token, write_token
+from apiserver_stub.verbs.list import read_token, write_token
 from controller_manager.api import errors
 from controller_manager.base.clock import monotonic
 

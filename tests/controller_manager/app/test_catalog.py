@@ -8,8 +8,7 @@ from importlib import import_module
 import pytest
 
 from controller_manager.app import catalog
-from controller_manager.app.catalog import CatalogOptions
-from controller_manager.app.known import KNOWN
+from controller_manager.app.catalog import KNOWN, CatalogOptions
 from controller_manager.options import Parsed
 
 

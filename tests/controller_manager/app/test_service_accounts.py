@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from controller_manager.api.accounts import SERVICE_ACCOUNTS
+from controller_manager.api.core import SERVICE_ACCOUNTS
 from controller_manager.api.errors import Forbidden, NotFound, ServiceUnavailable
 from controller_manager.api.resource import Key
 from controller_manager.api.wire import Request, Response

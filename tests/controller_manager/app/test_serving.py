@@ -12,8 +12,8 @@ import structlog.testing
 from cryptography import x509
 
 from controller_manager.api.wire import Request, Response
-from controller_manager.app.access.authentication import AuthenticationOptions, believe_files
-from controller_manager.app.serving import ServingOptions, pages_server
+from controller_manager.app.access.options import AuthenticationOptions, believe_files
+from controller_manager.app.pages.routes import ServingOptions, pages_server
 from controller_manager.base.errors import CannotStart
 from controller_manager.options import FlagError, FlagSet
 from controller_manager.options.flag import flags_of

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller_manager.app.verdict import WELL, Severity, Verdict, of_controller, of_informer
+from controller_manager.app.state import WELL, Severity, Verdict, of_controller, of_informer
 from controller_manager.cache import InformerState
 from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.work import LoopState
-from controller_manager.work.state import Failing, Running
+from controller_manager.work.failures import Failing, Running
 
 IDLE = LoopState("c", 5, 0, 0, (), (), (), 0, "", 0.0, {"done": 9})
 FAILS = Failing("a", "NotFound: gone", 3, 2, given_up=False, defect=False)

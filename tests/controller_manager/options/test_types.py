@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller_manager.options.duration import format_duration, parse_duration
 from controller_manager.options.types import (
     Duration,
     FlagType,
@@ -14,6 +13,8 @@ from controller_manager.options.types import (
     StringMap,
     StringMultimap,
     flag_type,
+    format_duration,
+    parse_duration,
 )
 
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), max_size=8)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from controller_manager.app.catalog import installed
+from controller_manager.app.catalog import KNOWN, installed
 from controller_manager.app.flags import flag_set
-from controller_manager.app.known import KNOWN
 from controller_manager.app.unimplemented import AWAITED
 from controller_manager.options import FlagError
 from controller_manager.options.flag import flags_of

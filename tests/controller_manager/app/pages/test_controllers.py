@@ -18,7 +18,7 @@ from controller_manager.controller.lifecycle import ControllerState, Phase
 from controller_manager.serving.http import refusal
 from controller_manager.testing import Cluster
 from controller_manager.work import LoopState
-from controller_manager.work.state import Due, Failing, Running
+from controller_manager.work.failures import Due, Failing, Running
 
 EVIL = '<script>alert("x")</script>'
 WORK = LoopState(

@@ -7,7 +7,7 @@ import structlog
 
 from controller_manager.api.resource import Key
 from controller_manager.base.log import Levels, get_logger
-from controller_manager.base.log.mask import without_secrets
+from controller_manager.base.log.formats import without_secrets
 
 SECRET = "s3cret" * 3
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller_manager.api.resource import Key
-from controller_manager.base.log.formats import as_text, quote
-from controller_manager.base.log.line import Line
+from controller_manager.base.log.formats import Line, as_text, quote
 
 HEADER = re.compile(r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{6} {1,7}\d+ [\w.]+:\d+\] ")
 

@@ -1,17 +1,19 @@
-"""Flags of the authentication of callers: by client certificates, proxies and tokens."""
+"""Flags of the authentication and authorization of callers."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from controller_manager.app.features import REMOTE_UID, FeatureOptions
 from controller_manager.base.log import Logger
 from controller_manager.options import Duration, Options, Parsed, StringList, flag
 from controller_manager.serving.authentication import RequestHeaderConfig
 from controller_manager.serving.trust import CLIENTS, PROXIES, Trust, UnusableAuthorities, read_authorities
+
+# Flags of the authentication of callers: by client certificates, proxies and tokens.
 
 _LOOK_AGAIN = 60.0  # seconds between two looks at files that may change
 
@@ -136,3 +138,42 @@ def _files(options: AuthenticationOptions) -> Iterator[tuple[str, str, str]]:
 
 def _stripped(values: Iterable[str]) -> tuple[str, ...]:
     return tuple(value.strip() for value in values)
+
+
+# Flags of the authorization of callers.
+
+
+class AuthorizationOptions(Options):
+    """Flags of authorization."""
+
+    title: ClassVar[str] = "Authorization"
+
+    authorization_clusterconfig: str = flag(
+        "",
+        "client configuration file with the right to create subjectaccessreviews; without it only open paths are "
+        "answered, and members of system:masters",
+        aliases=("authorization-kubeconfig",),
+        metavar="file",
+    )
+    authorization_always_allow_paths: StringList = flag(
+        ("/healthz", "/readyz", "/livez"),
+        "paths anybody may see without the API server being asked; one that ends in * stands for all that begin so",
+    )
+    authorization_webhook_cache_authorized_ttl: Duration = flag(
+        "10s",
+        "how long the API server's answer that a caller may see a page is remembered; 0 not at all",
+        minimum=0,
+    )
+    authorization_webhook_cache_unauthorized_ttl: Duration = flag(
+        "10s",
+        "how long the API server's answer that a caller may not see a page is remembered; 0 not at all",
+        minimum=0,
+    )
+
+    @field_validator("authorization_always_allow_paths")
+    @classmethod
+    def _end_in_star(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [path for path in value if "*" in path[:-1]]
+        if wrong:
+            raise ValueError(f"only the end of a path may be *, got {wrong[0]!r}")
+        return value

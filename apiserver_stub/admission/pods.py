@@ -1,4 +1,10 @@
-"""The priority of a pod, from the class it names or the default of the cluster: the usual plug-in Priority.
+"""Plugins that complete a new pod: tolerations (DefaultTolerationSeconds), RuntimeClass, Priority.
+
+| the pod                          | is given                                                                  |
+|----------------------------------|---------------------------------------------------------------------------|
+| names no class                   | nothing; an overhead of its own is refused                                |
+| names a class that is not there  | is refused                                                                |
+| names a class                    | its overhead, node selector and tolerations; refused if it says otherwise |
 
 | the pod, when it is created                          | is given                                              |
 |------------------------------------------------------|-------------------------------------------------------|
@@ -14,15 +20,98 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+import orjson
 
 from apiserver_stub.admission.chain import Attributes
 from apiserver_stub.api_request import Tree
+from apiserver_stub.kinds.trees import get_in, put_in
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, forbidden
 from controller_manager.api.model import Model, ObjectMeta
-from controller_manager.api.platform import GROUP_DOMAIN
+from controller_manager.api.platform import GROUP_DOMAIN, PLATFORM_DOMAIN
+from controller_manager.api.quantity import parse
 
-_CLASSES = f"priorityclasses.scheduling.{GROUP_DOMAIN}"
+# Every pod tolerates for a while that its node is not ready or out of reach, unless it says how long itself.
+
+_SECONDS = 300
+_SIGNS = tuple(f"node.{PLATFORM_DOMAIN}/{sign}" for sign in ("not-ready", "unreachable"))
+_TOLERATIONS = ("spec", "tolerations")
+
+
+async def default_toleration_seconds(attributes: Attributes) -> None:
+    """Give a pod that is created or updated the tolerations that it lacks.
+
+    They are those of the usual plug-in of that purpose, DefaultTolerationSeconds.
+    """
+    pod = attributes.tree
+    given = get_in(pod, _TOLERATIONS) or []
+    lacking = [sign for sign in _SIGNS if not any(_speaks_of(sign, one) for one in given)]
+    if lacking:
+        spec = dict(pod.get("spec") or {})
+        spec["tolerations"] = [*given, *map(_for_a_while, lacking)]
+        put_in(pod, ("spec",), spec)
+
+
+def _speaks_of(sign: str, toleration: Tree) -> bool:
+    return toleration.get("key", "") in ("", sign) and toleration.get("effect", "") in ("", "NoExecute")
+
+
+def _for_a_while(sign: str) -> Tree:
+    return {"key": sign, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _SECONDS}
+
+
+# Additions of the runtime class to a new pod: the usual plug-in RuntimeClass; `with_class` is pure.
+
+_RUNTIME_CLASSES = f"runtimeclasses.node.{GROUP_DOMAIN}"
+
+
+class RuntimeClasses:
+    """A mutating plugin that reads classes from the store."""
+
+    def __init__(self, store: WatchCache) -> None:
+        self._store = store
+
+    async def admit(self, attributes: Attributes) -> None:
+        """Give a new pod what its class says. Raises `Forbidden`."""
+        pod = attributes.tree
+        spec = pod.get("spec") or {}
+        name = spec.get("runtimeClassName")
+        if not name and "overhead" not in spec:
+            return
+        row = self._store.get(_RUNTIME_CLASSES, name) if name else None
+        if name and row is None:
+            raise _refused(attributes, f"there is no RuntimeClass {name}")
+        try:
+            pod["spec"] = with_class(spec, orjson.loads(row.data) if row else {})
+        except ValueError as error:
+            raise _refused(attributes, str(error)) from None
+
+
+def with_class(spec: Tree, of: Tree) -> Tree:
+    """Return the spec of a pod of that class, which is empty for a pod of none. Raises `ValueError` if `spec`
+    disagrees.
+    """
+    overhead = get_in(of, ("overhead", "podFixed")) or {}
+    said = spec.get("overhead") or {}
+    if said and _amounts(said) != _amounts(overhead):
+        raise ValueError("spec.overhead is not what the runtime class of the pod says")
+    selector, wanted = spec.get("nodeSelector") or {}, get_in(of, ("scheduling", "nodeSelector")) or {}
+    for name in sorted(selector.keys() & wanted.keys()):
+        if selector[name] != wanted[name]:
+            raise ValueError(f"spec.nodeSelector[{name}] is {selector[name]}, and {wanted[name]} in the runtime class")
+    tolerations = list(spec.get("tolerations") or ())
+    tolerations += [one for one in get_in(of, ("scheduling", "tolerations")) or () if one not in tolerations]
+    added = {"overhead": overhead, "nodeSelector": {**selector, **wanted}, "tolerations": tolerations}
+    return {**spec, **{name: value for name, value in added.items() if value}}
+
+
+def _amounts(overhead: Tree) -> Tree:
+    return {name: parse(text).number for name, text in overhead.items()}
+
+
+# The priority of a pod, from the class it names or the default of the cluster: the usual plug-in Priority.
+
+_PRIORITY_CLASSES = f"priorityclasses.scheduling.{GROUP_DOMAIN}"
 _FIELDS = ("priority", "preemptionPolicy")
 
 
@@ -93,14 +182,14 @@ class Priorities:
             raise _refused(attributes, str(error)) from None
 
     def _named(self, name: str) -> PriorityClass | None:
-        row = self._store.get(_CLASSES, name)
+        row = self._store.get(_PRIORITY_CLASSES, name)
         return None if row is None else _STORED.decode(row.data)
 
     def _usual(self) -> PriorityClass | None:
         """Return the class of pods that name none, found anew once classes have changed."""
-        changes = self._store.history(_CLASSES).end
+        changes = self._store.history(_PRIORITY_CLASSES).end
         if self._default[0] != changes:
-            rows = self._store.snapshot(_CLASSES).items()
+            rows = self._store.snapshot(_PRIORITY_CLASSES).items()
             classes = (_STORED.decode(row.data) for row in rows if row.field("globalDefault") == "true")
             self._default = changes, default_of(classes)
         return self._default[1]

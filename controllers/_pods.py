@@ -1,0 +1,174 @@
+"""Pods: by index, by the taints they tolerate, and the condition of disruption."""
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from operator import itemgetter
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from controller_manager.api.conditions import Condition, with_condition
+from controller_manager.api.core import SERVICES, Node, Pod, Service, Taint, Toleration
+from controller_manager.api.resource import key_of
+from controller_manager.api.timestamps import format_time
+from controller_manager.controller import Change, Informer, Informers, Key
+
+# The condition that a pod is given before it is deleted, so that its owner learns why; pure.
+
+DISRUPTED = "DisruptionTarget"
+
+
+def disruption(pod: Pod, reason: str, message: str, now: datetime) -> Condition | None:
+    """The condition that says why the pod is deleted (KEP-3329); None if it says so already."""
+    new = Condition(
+        type=DISRUPTED,
+        status="True",
+        observed_generation=pod.metadata.generation or None,
+        last_transition_time=format_time(now),
+        reason=reason,
+        message=message,
+    )
+    known = pod.status.conditions
+    if any((c.type, c.status, c.reason) == (new.type, new.status, new.reason) for c in known):
+        return None
+    return next(c for c in with_condition(known, new) if c.type == DISRUPTED)
+
+
+def status_patch(pod: Pod, **status: object) -> Mapping[str, Any]:
+    """A strategic merge patch of the pod's status that is refused (409) unless the pod is still as it was seen."""
+    seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    changes = {name: msgspec.to_builtins(value) for name, value in status.items() if value}
+    return {"metadata": seen, "status": changes}
+
+
+# Tolerations of pods: how long one may stay on a node with taints; pure.
+
+NO_EXECUTE = "NoExecute"
+FOR_GOOD = math.inf
+_INTEGER = re.compile(r"0|-?[1-9][0-9]*", re.ASCII)
+_LIMIT = 1 << 63
+
+
+def no_execute(node: Node | None) -> tuple[Taint, ...]:
+    """The taints by which a node drives pods away; none if there is no such node."""
+    return tuple(taint for taint in node.spec.taints if taint.effect == NO_EXECUTE) if node is not None else ()
+
+
+def patience(taint: Taint, tolerations: Iterable[Toleration], *, compares: bool = False) -> float:
+    """Seconds a pod stays despite the taint: `FOR_GOOD`, or 0 where it does not tolerate it at all.
+
+    The first toleration that matches decides, as the scheduler's does. `compares` lets tolerations compare numbers.
+    """
+    matching = (one for one in tolerations if tolerates(one, taint, compares=compares))
+    first = next(matching, None)
+    if first is None:
+        return 0.0
+    return FOR_GOOD if first.toleration_seconds is None else max(0.0, float(first.toleration_seconds))
+
+
+def by_key(tolerations: Iterable[Toleration]) -> Callable[[str], list[Toleration]]:
+    """Finds the tolerations that may decide about a NoExecute taint of some key, in order: a few, of however many."""
+    found: dict[str, list[tuple[int, Toleration]]] = {}
+    for place, one in enumerate(tolerations):
+        if one.effect in ("", NO_EXECUTE):
+            found.setdefault(one.key, []).append((place, one))
+            if not one.key and one.operator == "Exists":
+                break  # nobody asks those after it
+    of_all_keys = found.pop("", [])
+    return lambda key: [one for _, one in sorted((*found.get(key, ()), *of_all_keys), key=itemgetter(0))]
+
+
+def tolerates(toleration: Toleration, taint: Taint, *, compares: bool = False) -> bool:
+    """Return whether the toleration matches the taint (core/v1 Toleration; KEP-5471 for `Lt` and `Gt`)."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    match toleration.operator:
+        case "" | "Equal":
+            return toleration.value == taint.value
+        case "Exists":
+            return True
+        case "Lt" if compares:
+            return _is_less(taint.value, toleration.value)
+        case "Gt" if compares:
+            return _is_less(toleration.value, taint.value)
+    return False
+
+
+def _is_less(left: str, right: str) -> bool:
+    """Return whether both are integers of 64 bits in their one usual form, and the left one is less."""
+    if not (_INTEGER.fullmatch(left) and _INTEGER.fullmatch(right)):
+        return False
+    return -_LIMIT <= int(left) < int(right) < _LIMIT
+
+
+# Pods by index: which ones a service selects, which services one concerns, which are bound to a node.
+
+_LABEL = "label"
+_SELECTOR = "selector"
+_NODE = "node"
+
+
+def _labels_of(pod: Pod) -> Iterator[str]:
+    space, labels = pod.metadata.namespace, pod.metadata.labels or {}
+    return (f"{space}/{name}={value}" for name, value in labels.items())
+
+
+def _selector_of(service: Service) -> tuple[str, ...]:
+    """One label of the selector stands for it: the one whose value says most."""
+    selector = service.spec.selector
+    if not selector:
+        return ()
+    name, value = max(selector.items(), key=lambda label: (len(label[1]), label))
+    return (f"{service.metadata.namespace}/{name}={value}",)
+
+
+# What a controller that uses the functions below declares of its watches.
+PODS_BY_LABEL: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_LABEL: _labels_of})
+SERVICES_BY_SELECTOR: Mapping[str, Callable[[Service], Iterable[str]]] = MappingProxyType({_SELECTOR: _selector_of})
+
+
+def pods_of(pods: Informer[Pod], service: Service) -> list[Pod]:
+    """The pods that a service with a selector selects."""
+    selector, space = service.spec.selector or {}, service.metadata.namespace
+    few = min((pods.by_index(_LABEL, f"{space}/{name}={value}") for name, value in selector.items()), key=len)
+    return few if len(selector) == 1 else [pod for pod in few if _selects(selector, pod.metadata.labels)]
+
+
+def services_for(services: Informer[Service], pod: Pod) -> Iterator[Key]:
+    """The services that select a pod."""
+    for value in _labels_of(pod):
+        for service in services.by_index(_SELECTOR, value):
+            if _selects(service.spec.selector or {}, pod.metadata.labels):
+                yield key_of(service)
+
+
+def services_of_pod(facts: Callable[[Pod], object], informers: Informers, change: Change[Pod]) -> Iterator[Key]:
+    """The services that select a pod or did until now, if one of those `facts` has changed that matter to them."""
+    before, after = change.before, change.after
+    if before is not None and after is not None and facts(before) == facts(after):
+        return
+    services = informers.get(SERVICES)
+    if after is not None:
+        yield from services_for(services, after)
+    if before is not None and (after is None or before.metadata.labels != after.metadata.labels):
+        yield from services_for(services, before)
+
+
+def _selects(selector: Mapping[str, str], labels: Mapping[str, str] | None) -> bool:
+    return labels is not None and selector.items() <= labels.items()
+
+
+def _node_of(pod: Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+# What a controller that uses the function below declares of its watch of pods.
+PODS_BY_NODE: Mapping[str, Callable[[Pod], Iterable[str]]] = MappingProxyType({_NODE: _node_of})
+
+
+def pods_on(pods: Informer[Pod], node: str) -> list[Pod]:
+    """The pods bound to the node of that name, whether there is such a node or not."""
+    return pods.by_index(_NODE, node)
