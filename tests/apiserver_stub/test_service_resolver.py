@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from apiserver_stub.service_resolver import ServiceAddress, ServiceResolver
+from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
 from apiserver_stub.storage.interface import Write
-from apiserver_stub.storage.memory import MemoryBackend
 from apiserver_stub.watch_cache.cache import WatchCache
 from controller_manager.api.errors import ApiError, NotFound, ServiceUnavailable
 
