@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from apiserver_stub.api_request import Tree
 from apiserver_stub.kinds.resource_info import ResourceInfo
-from apiserver_stub.storage.interface import Write
+from apiserver_stub.storage.interface import Compare, Write
 from controller_manager.serving.authentication import User
 
 Operation = Literal["create", "update", "delete", "connect"]
@@ -54,9 +54,9 @@ class Attributes(Struct, frozen=True):
         return self.object
 
 
-Plugin = Callable[[Attributes], Awaitable[Sequence[Write] | None]]
+Plugin = Callable[[Attributes], Awaitable[Sequence[Write | Compare] | None]]
 """Looks at a request, and raises the refusal of one that it does not admit. In the allocation phase it may return
-writes of other rows, which are committed with that of the object or not at all.
+writes of other rows, which are committed with that of the object or not at all, and what must hold of others then.
 """
 
 
@@ -102,11 +102,11 @@ class Admission:
         for plugin in self._validating.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
             await plugin(attributes)
 
-    async def allocate(self, attributes: Attributes) -> Sequence[Write]:
+    async def allocate(self, attributes: Attributes) -> Sequence[Write | Compare]:
         """Have the object given what only one may have; it holds for a commit that follows at once, with the writes
-        that are returned.
+        and comparisons that are returned.
         """
-        also: list[Write] = []
+        also: list[Write | Compare] = []
         for plugin in self._allocation.chosen(attributes.kind.storage, attributes.subresource, attributes.operation):
             also += await plugin(attributes) or ()
         return also

@@ -1,8 +1,9 @@
 """Nothing is created in a namespace that is not there or is going, and the system's own namespaces stay."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from apiserver_stub.admission.chain import Attributes
+from apiserver_stub.storage.interface import Compare
 from apiserver_stub.watch_cache.row import Row
 from controller_manager.api.errors import Cause, forbidden, not_found
 from controller_manager.api.platform import SYSTEM_NAMESPACE
@@ -31,13 +32,24 @@ class NamespaceLifecycle:
 
     async def check_alive(self, attributes: Attributes) -> None:
         """Raises `NotFound` for what is created in a namespace that is not there, `Forbidden` in one that is going."""
+        if attributes.namespace:
+            self._alive(attributes)
+
+    async def keep_alive(self, attributes: Attributes) -> Sequence[Compare]:
+        """Return the condition that the namespace stays as it is until the commit, on whatever server it is changed;
+        raises the same.
+        """
         if not attributes.namespace:
-            return
+            return ()
+        row = self._alive(attributes)
+        return (Compare(row.resource, row.key, row.revision),)
+
+    def _alive(self, attributes: Attributes) -> Row:
         row = self._get(_NAMESPACES, attributes.namespace)
         if row is None:
             raise not_found("", _NAMESPACES, attributes.namespace)
         if not row.field("metadata.deletionTimestamp"):
-            return
+            return row
         kind, name = attributes.kind, attributes.namespace
         why = f"unable to create new content in namespace {name} because it is being terminated"
         message = f"namespace {name} is being terminated"

@@ -88,7 +88,7 @@ def built_in(
             Rule(quotas.validate, _UPDATE, _PODS, ("resize",)),
         ),
         allocation=(
-            Rule(namespaces.check_alive, _CREATE, _ALL),  # which may have ended since
+            Rule(namespaces.keep_alive, _CREATE, _ALL),
             Rule(requests.date_verdict, _UPDATE, _REQUESTS, ("approval", "status")),
             Rule(addresses.allocate, _BOTH, _SERVICES),
             Rule(addresses.allocate, ("delete",), _SERVICES, _ALL),

@@ -8,6 +8,7 @@ from functools import partial
 from apiserver_stub.storage.backend import Backend
 from apiserver_stub.storage.expiry import Expiry, SteadyClock, TTLIndex, Written
 from apiserver_stub.storage.interface import (
+    Compare,
     Deliver,
     Listing,
     Record,
@@ -43,7 +44,9 @@ class StorageRules:
 
 
 class EmbeddedStorage:
-    """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered."""
+    """A `Storage` over the log of a `Backend`. What it writes is told before its writer is answered. Once its last user
+    has closed it, it is not opened again: another storage on the same log goes on.
+    """
 
     def __init__(
         self,
@@ -57,6 +60,8 @@ class EmbeddedStorage:
         self._rules = rules or StorageRules()
         self._log = log or get_logger("store")
         self._users = 0
+        self._turn = asyncio.Semaphore(1)  # of those who open it
+        self._closed = False
         self.failures: dict[str, int] = {"refused": 0, "unknown": 0}
         """The number of failed transactions, by what is known of them."""
         self._failure = ""  # of the last group; empty once one could be written
@@ -86,21 +91,29 @@ class EmbeddedStorage:
         return self._clock.now()
 
     async def open(self) -> None:
-        """Read the log, for the first user. Raises `Unusable`."""
-        if not self._users:
-            self._clock = SteadyClock()
-            try:
-                await self._replay()
-            except Unusable:
-                await self.backend.close()
-                raise
-            self._expiry.wake()
-        self._users += 1
+        """Read the log, for the first user; others wait for that. Raises `Unusable`, also once it was closed."""
+        async with self._turn:
+            if self._closed:
+                raise Unusable("the storage was closed by its last user; what opens its log again is another one")
+            if not self._users:
+                await self._begin()
+            self._users += 1
+
+    async def _begin(self) -> None:
+        self._clock = SteadyClock()
+        try:
+            await self._replay()
+        except BaseException:
+            self._closed = True
+            await self.backend.close()
+            raise
+        self._expiry.wake()
 
     async def close(self) -> None:
-        """With the last user, refuse new writes, finish those submitted, and let go of the log."""
+        """With the last user, refuse new writes, finish those submitted, and let go of the log, for good."""
         self._users -= 1
         if not self._users:
+            self._closed = True
             self._expiry.close()
             await self._pipeline.drain()
             await self._garbage.close()
@@ -132,9 +145,9 @@ class EmbeddedStorage:
         self._check_history(at)
         return Listing(sorted(found, key=_name), at)
 
-    def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
-        """Make all writes or none."""
-        return self._pipeline.submit(writes)
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        """Make all writes or none, if the `compares` hold."""
+        return self._pipeline.submit(writes, compares)
 
     async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
         """Tell everything behind a revision, and go on as it happens."""
@@ -206,14 +219,23 @@ class EmbeddedStorage:
 
     def _admit(self, transaction: PendingTransaction) -> bool:
         """Compare, and give a transaction the next revisions."""
+        conflict = self._conflict(transaction)
+        if conflict is None:
+            transaction.records = [self._record(write) for write in transaction.writes]
+        elif not transaction.done.done():
+            transaction.done.set_exception(conflict)
+        return conflict is None
+
+    def _conflict(self, transaction: PendingTransaction) -> RevisionConflict | None:
         for write in transaction.writes:
             current = self._rows.current(write.resource, write.key)
             if current != write.expected or (write.deleted and not current):
-                if not transaction.done.done():
-                    transaction.done.set_exception(RevisionConflict(write.resource, write.key, current, self._revision))
-                return False
-        transaction.records = [self._record(write) for write in transaction.writes]
-        return True
+                return RevisionConflict(write.resource, write.key, current, self._revision)
+        for row in transaction.compares:
+            current = self._rows.current(row.resource, row.key)
+            if current != row.expected:
+                return RevisionConflict(row.resource, row.key, current, self._revision)
+        return None
 
     def _record(self, write: Write) -> Record:
         self._allotted = revision = self._allotted + 1

@@ -28,6 +28,16 @@ class Write(msgspec.Struct, frozen=True, gc=False):
     ttl: float = 0.0
 
 
+class Compare(msgspec.Struct, frozen=True, gc=False):
+    """The condition that a row is at revision `expected` (0: that there is none), for a transaction that leaves the row
+    alone.
+    """
+
+    resource: str
+    key: str
+    expected: int
+
+
 class Record(NamedTuple):
     """A row as it was written, or an event of a watch: its `data` carry `revision`.
 
@@ -83,7 +93,9 @@ class Storage(Protocol):
         """Make ready for one more user. Raises `Unusable` with a sentence if that cannot be."""
 
     async def close(self) -> None:
-        """One user less; with the last, finish what is under way and let go of everything."""
+        """One user less; with the last, finish what is under way and let go of everything. It may be that it cannot be
+        opened again then.
+        """
 
     async def current_revision(self) -> int:
         """Return the newest revision: nothing that was acknowledged before the call, to whomever, is newer."""
@@ -99,8 +111,9 @@ class Storage(Protocol):
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         """Return all rows of a resource (None: of all) at a revision (None: newest). Raises `TooOld` or `TooNew`."""
 
-    def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
-        """Make all writes, of different rows, or none; returns the newest revision, which is that of the last.
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        """Make all writes or none, if the `compares` hold, each of another row; returns the newest revision, which is
+        that of the last write.
 
         It begins at once, and whoever stops waiting for it does not undo it. Callers bound how many are under way.
         Raises `RevisionConflict` for the first row that is not at the expected revision; `ServiceUnavailable` if the

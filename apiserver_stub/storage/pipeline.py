@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
-from apiserver_stub.storage.interface import Record, Write
+from apiserver_stub.storage.interface import Compare, Record, Write
 from controller_manager.api.errors import ServiceUnavailable
 
 
@@ -18,16 +18,24 @@ class GroupLimits:
 
 
 class PendingTransaction:
-    """Writes on their way, all or none, and who waits for them: `done` gets their newest revision. `records` are what
-    becomes of them once they are in a group.
+    """Writes on their way, all or none, if the `compares` hold, and who waits for them: `done` gets their newest
+    revision. `records` are what becomes of them once they are in a group.
     """
 
-    __slots__ = ("done", "records", "writes")
+    __slots__ = ("compares", "done", "records", "writes")
 
-    def __init__(self, writes: Sequence[Write], done: "asyncio.Future[int]") -> None:
+    def __init__(self, writes: Sequence[Write], compares: Sequence[Compare], done: "asyncio.Future[int]") -> None:
         self.writes = writes
+        self.compares = compares
         self.done = done
         self.records: Sequence[Record] = ()
+
+    def depends_on(self, rows: Container[tuple[str, str]]) -> bool:
+        """Return whether one of the rows is written or compared."""
+        for write in self.writes:
+            if (write.resource, write.key) in rows:
+                return True
+        return any((row.resource, row.key) in rows for row in self.compares)
 
 
 # Gives a transaction its records; False if it was refused.
@@ -51,13 +59,13 @@ class Pipeline:
         self._idle: list[asyncio.Future[None]] = []
         self._closed = False
 
-    def submit(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
+    def submit(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
         """Queue a transaction; its revision will be greater than that of any submitted before."""
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if self._closed:
             done.set_exception(ServiceUnavailable("the store is closed"))
             return done
-        self._queue.append(PendingTransaction(writes, done))
+        self._queue.append(PendingTransaction(writes, compares, done))
         if not self._group:
             self._schedule()
         return done
@@ -91,21 +99,19 @@ class Pipeline:
             wake(self._idle)
 
     def _next_group(self) -> list[PendingTransaction]:
-        """Return as much of the queue as one group may be: no row comes twice in it."""
+        """Return as much of the queue as one group may be: nothing in it depends on what it writes."""
         group: list[PendingTransaction] = []
         rows: set[tuple[str, str]] = set()
-        count = size = 0
-        while self._queue and count < self._limits.records and size < self._limits.size:
-            writes = self._queue[0].writes
-            names = [(write.resource, write.key) for write in writes]
-            if rows and not rows.isdisjoint(names):
+        size = 0
+        while self._queue and len(rows) < self._limits.records and size < self._limits.size:
+            if rows and self._queue[0].depends_on(rows):
                 break
             transaction = self._queue.popleft()
             if self._admit(transaction):
                 group.append(transaction)
-                rows.update(names)
-                count += len(writes)
-                size += sum([len(write.data) for write in writes])
+                for write in transaction.writes:
+                    rows.add((write.resource, write.key))
+                    size += len(write.data)
         return group
 
 

@@ -38,7 +38,7 @@ from apiserver_stub.kinds.defaults import apply_defaults
 from apiserver_stub.kinds.validate import validate
 from apiserver_stub.kinds.warnings import warnings_of
 from apiserver_stub.offload import Run
-from apiserver_stub.storage.interface import RevisionConflict, Write
+from apiserver_stub.storage.interface import Compare, RevisionConflict, Write
 from apiserver_stub.verbs.decode import Warnings
 from apiserver_stub.verbs.mutation import Load, Mutation, Outcome
 from apiserver_stub.verbs.preconditions import already_exists, check_namespace, check_version, object_not_found, stale
@@ -239,8 +239,10 @@ async def _rehearsed(draft: _Draft) -> Outcome:
     return Outcome(data, draft.warnings, draft.row is None, draft.removes)
 
 
-async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Write]) -> Outcome:
-    """Write the object, and what admission writes with it, all or nothing. Raises `RevisionConflict`."""
+async def _commit(scope: RequestScope, request: APIRequest, draft: _Draft, also: Sequence[Write | Compare]) -> Outcome:
+    """Write the object, and what admission writes with it, all or nothing, if what it compares holds. Raises
+    `RevisionConflict`.
+    """
     kind, row, removes = request.kind, draft.row, draft.removes
     key, data = key_of(kind, request.namespace, _name(request, draft)), for_storage(kind, draft.new)
     written = await scope.store.commit(Write(kind.storage, key, row.revision if row else 0, data, removes), *also)

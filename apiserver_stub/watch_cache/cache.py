@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from apiserver_stub.storage.expiry import SteadyClock
-from apiserver_stub.storage.interface import Record, RevisionConflict, Storage, TooOld, Write, stamped
+from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooOld, Write, stamped
 from apiserver_stub.storage.pipeline import turn, wake
 from apiserver_stub.watch_cache.collection import Collection, Retention, Snapshot, Window
 from apiserver_stub.watch_cache.compactor import Compactor
@@ -188,16 +188,18 @@ class WatchCache:
             else:
                 return
 
-    async def commit(self, write: Write, *also: Write) -> Row:
-        """Make a write, and others of other rows with it, all or none; return its row once they are durable and
-        visible here.
+    async def commit(self, write: Write, *also: Write | Compare) -> Row:
+        """Make a write, and others of other rows with it, all or none and only if what is compared holds; return its
+        row once they are durable and visible here.
 
         Raises `RevisionConflict` if one is not at the expected revision, but only when what made it so is visible, so
         that trying again makes progress; `ServiceUnavailable` if the writes could not be made, `Timeout` if nobody
         knows whether they were. A cancelled caller's writes may still happen.
         """
-        await self.turn(write.resource, write.key, *[(one.resource, one.key) for one in also])
-        return await self._submit([*also, write]).row
+        writes = [one for one in also if isinstance(one, Write)]
+        await self.turn(write.resource, write.key, *[(one.resource, one.key) for one in writes])
+        writes.append(write)
+        return await self._submit(writes, [one for one in also if isinstance(one, Compare)]).row
 
     async def advance(self) -> None:
         """Reach another revision, if that can be, although nothing changes, as etcd does with each compaction."""
@@ -215,11 +217,11 @@ class WatchCache:
                 return replay
         raise ServiceUnavailable("the history of the store is too short to read it")
 
-    def _submit(self, writes: Sequence[Write]) -> PendingCommit:
+    def _submit(self, writes: Sequence[Write], compares: Sequence[Compare]) -> PendingCommit:
         """Hand in the writes; that of the last row is whose row is answered."""
         if self._ttls:
             writes = [self._with_ttl(write) if write.resource in self._ttls else write for write in writes]
-        done = self.storage.txn(writes)
+        done = self.storage.txn(writes, compares)
         pending = PendingCommit(writes, done, asyncio.get_running_loop().create_future())
         for write in writes:
             self._pending[write.resource, write.key] = pending

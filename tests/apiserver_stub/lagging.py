@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
-from apiserver_stub.storage.interface import Deliver, Listing, Record, Storage, Write
+from apiserver_stub.storage.interface import Compare, Deliver, Listing, Record, Storage, Write
 
 
 class LaggingStorage:
@@ -45,8 +45,8 @@ class LaggingStorage:
     async def list(self, resource: str | None = None, at: int | None = None) -> Listing:
         return await self.inner.list(resource, at)
 
-    def txn(self, writes: Sequence[Write]) -> "asyncio.Future[int]":
-        return self.inner.txn(writes)
+    def txn(self, writes: Sequence[Write], compares: Sequence[Compare] = ()) -> "asyncio.Future[int]":
+        return self.inner.txn(writes, compares)
 
     async def watch(self, after: int, deliver: Deliver) -> Callable[[], None]:
         def take(records: Sequence[Record], revision: int) -> None:

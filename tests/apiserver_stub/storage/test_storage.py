@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from apiserver_stub.storage.backend import MemoryBackend
 from apiserver_stub.storage.embedded import EmbeddedStorage
-from apiserver_stub.storage.interface import Record, RevisionConflict, Storage, TooNew, TooOld, Write
+from apiserver_stub.storage.interface import Compare, Record, RevisionConflict, Storage, TooNew, TooOld, Unusable, Write
 from apiserver_stub.storage.sqlite import SqliteBackend
 from controller_manager.api.errors import ServiceUnavailable
 
@@ -128,6 +128,46 @@ async def test_several_rows_are_written_together_or_none_is(storage: Storage) ->
         ("10.0.0.1", True),
         ("s", False),
     ]
+
+
+async def test_what_is_only_compared_must_hold_and_stays_as_it_is(storage: Storage) -> None:
+    namespace = await storage.txn([put("n", resource="namespaces")])
+    there, absent = Compare("namespaces", "n", namespace), Compare("namespaces", "other", 0)
+    made = await storage.txn([put("a")], [there, absent])
+    seen = Follower(made)
+    await storage.watch(made, seen)
+    wrong = (
+        Compare("namespaces", "n", 0),
+        Compare("namespaces", "n", namespace + 1),
+        Compare("namespaces", "other", 5),
+    )
+    for one in wrong:
+        with pytest.raises(RevisionConflict) as refused:
+            await storage.txn([put("b")], [there, one])
+        current = namespace if one.key == "n" else 0
+        assert (refused.value.key, refused.value.current, refused.value.revision) == (one.key, current, made)
+    assert revisions((await storage.list()).records) == {"namespaces n": namespace, "pods a": made}
+    await storage.txn([delete("n", namespace, "namespaces")])
+    with pytest.raises(RevisionConflict):
+        await storage.txn([put("b")], [there])
+    last = await storage.txn([put("b")], [Compare("namespaces", "n", 0)])
+    assert revisions(seen.records) == {"namespaces n": last - 1, "pods b": last}
+
+
+async def test_what_is_compared_is_settled_by_what_was_submitted_before(storage: Storage) -> None:
+    namespace = await storage.txn([put("n", resource="namespaces")])
+    there = Compare("namespaces", "n", namespace)
+    before = [storage.txn([put(f"before{number}")], [there]) for number in range(3)]
+    ended = storage.txn([delete("n", namespace, "namespaces")])
+    behind = [storage.txn([put(f"behind{number}")], [there]) for number in range(3)]
+    numbers = [await one for one in before]
+    assert numbers == sorted(numbers)
+    assert await ended > numbers[-1]
+    for one in behind:
+        with pytest.raises(RevisionConflict) as refused:
+            await one
+        assert (refused.value.current, refused.value.revision) == (0, await ended)
+    assert [record.key for record in (await storage.list()).records] == ["before0", "before1", "before2"]
 
 
 async def test_of_many_who_compare_one_wins_each_time(storage: Storage) -> None:
@@ -266,6 +306,35 @@ async def test_it_is_open_as_long_as_somebody_uses_it(reopen: Reopen) -> None:
         await storage.txn([put("b")])
 
 
+async def test_what_was_closed_says_that_it_is_not_opened_again(reopen: Reopen) -> None:
+    storage = reopen()
+    await storage.open()
+    revision = await storage.txn([put("a")])
+    await storage.close()
+    for _ in range(2):
+        with pytest.raises(Unusable, match="closed by its last user"):
+            await storage.open()
+    again = reopen()
+    await again.open()
+    assert revisions((await again.list()).records) == {"pods a": revision}
+    await again.close()
+
+
+async def test_several_users_who_open_it_together_read_one_log(reopen: Reopen) -> None:
+    first = reopen()
+    await first.open()
+    revision = await first.txn([put("a")])
+    await first.close()
+    storage = reopen()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(3):
+            group.create_task(storage.open())
+    await storage.compact(await storage.txn([put("a", revision)]))
+    for _ in range(3):
+        assert revisions((await storage.list()).records) == {"pods a": revision + 1}
+        await storage.close()
+
+
 async def test_who_stops_waiting_undoes_nothing(storage: Storage) -> None:
     done = storage.txn([put("a")])
     done.cancel()
@@ -348,19 +417,27 @@ class Model(RuleBasedStateMachine):
         ),
         deletes=st.lists(st.booleans(), min_size=3, max_size=3),
         off=st.sampled_from([0, 0, 0, 0, 1, -1]),
+        compared=st.integers(0, 2),
         text=st.text("xyz", max_size=3),
     )
-    def write(self, rows: list[tuple[str, str]], deletes: list[bool], off: int, text: str) -> None:
+    def write(self, rows: list[tuple[str, str]], deletes: list[bool], off: int, compared: int, text: str) -> None:
+        """The last of the rows is off; so many of the rows behind the first are only compared."""
         current = self.state(self.newest)
         at = {row: current[row].revision if row in current else 0 for row in rows}
+        expected = {row: max(0, at[row] + (off if row == rows[-1] else 0)) for row in rows}
+        kept = max(1, len(rows) - compared)
         writes = [
-            Write(*row, max(0, at[row] + (off if number == len(rows) - 1 else 0)), body(text), deleted=gone)
-            for number, (row, gone) in enumerate(zip(rows, deletes, strict=False))
+            Write(*row, expected[row], body(text), deleted=gone)
+            for row, gone in zip(rows[:kept], deletes, strict=False)
         ]
+        compares = [Compare(*row, expected[row]) for row in rows[kept:]]
         wrong = [
-            one for one in writes if one.expected != at[one.resource, one.key] or (one.deleted and not one.expected)
+            one
+            for one in (*writes, *compares)
+            if one.expected != at[one.resource, one.key]
+            or (isinstance(one, Write) and one.deleted and not one.expected)
         ]
-        revision = self.run(self.attempt(writes))
+        revision = self.run(self.attempt(writes, compares))
         if wrong:
             assert (revision.resource, revision.key) == (wrong[0].resource, wrong[0].key)
             assert (revision.current, revision.revision) == (at[wrong[0].resource, wrong[0].key], self.newest)
@@ -372,9 +449,9 @@ class Model(RuleBasedStateMachine):
             for number, one in zip(numbers, writes, strict=True)
         ]
 
-    async def attempt(self, writes: list[Write]) -> int | RevisionConflict:
+    async def attempt(self, writes: list[Write], compares: list[Compare]) -> int | RevisionConflict:
         try:
-            return await self.storage.txn(writes)
+            return await self.storage.txn(writes, compares)
         except RevisionConflict as conflict:
             return conflict
 

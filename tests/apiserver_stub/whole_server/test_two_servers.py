@@ -131,6 +131,63 @@ async def test_no_change_is_refused_for_what_a_server_has_not_heard_of_yet(two: 
     assert (await two.other("PUT", f"{CONFIGS}/a", made))[0] == 409
 
 
+NAMESPACES = "/api/v1/namespaces"
+INSIDE = f"{NAMESPACES}/team/configmaps"
+
+
+async def test_nothing_new_comes_into_a_namespace_that_another_server_has_begun_to_delete(two: Two) -> None:
+    assert (await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}}))[0] == 201
+    assert (await two.other("POST", INSIDE, {"metadata": {"name": "before"}}))[0] == 201
+    two.late.held = True
+    code, ending = await two.one("DELETE", f"{NAMESPACES}/team")
+    assert (code, ending["status"]["phase"]) == (200, "Terminating")
+    async with asyncio.TaskGroup() as group:
+        creates = [group.create_task(two.other("POST", INSIDE, {"metadata": {"name": name}})) for name in "ab"]
+        applied = group.create_task(_apply(two.other, "c"))
+        changed = group.create_task(two.other("PATCH", f"{INSIDE}/before", {"data": {"k": "v"}}, **MERGE))
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in (*creates, applied))
+        two.late.release()
+    for task in (*creates, applied):
+        code, refused = task.result()
+        assert (code, refused["reason"]) == (403, "Forbidden")
+        assert refused["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    assert changed.result()[0] == 200
+    assert [item["metadata"]["name"] for item in (await two.one("GET", INSIDE))[1]["items"]] == ["before"]
+
+
+@pytest.mark.parametrize("lag", [0.0, 0.2])
+async def test_who_edits_a_namespace_makes_no_create_fail(two: Two, lag: float) -> None:
+    await two.one("POST", NAMESPACES, {"metadata": {"name": "team"}})
+
+    async def relabel() -> None:
+        for number in range(50):
+            two.late.held = lag > 0
+            labels = {"metadata": {"labels": {"round": str(number)}}}
+            assert (await two.one("PATCH", f"{NAMESPACES}/team", labels, **MERGE))[0] == 200
+            await asyncio.sleep(lag)
+            two.late.release()
+
+    async def create(api: Any, name: str) -> None:
+        for number in range(20):
+            code, answer = await api("POST", INSIDE, {"metadata": {"name": f"{name}{number}"}})
+            assert code == 201, answer
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(relabel())
+        group.create_task(create(two.one, "one"))
+        for name in "abc":
+            group.create_task(create(two.other, name))
+    assert len((await two.one("GET", INSIDE))[1]["items"]) == 80
+
+
+async def _apply(api: Any, name: str) -> tuple[int, Any]:
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+    media = {"content_type": "application/apply-patch+yaml"}
+    found: tuple[int, Any] = await api("PATCH", f"{INSIDE}/{name}?fieldManager=test", body, **media)
+    return found
+
+
 async def test_reads_that_ask_for_the_newest_wait_for_it(two: Two) -> None:
     """Resource versions, get and list: unset means the most recent, 0 means any."""
     two.late.held = True
